@@ -85,6 +85,10 @@ from .queries.select import Select
 from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .rekey.moved_from import MovedFrom
+from .relations.cache import CachedEntities
+from .relations.declarations import many, one
+from .relations.load import LoadExplanation
+from .relations.relation import ManyOf, OneOf, Relation
 from .shapes.blob import Blob, BlobField
 from .shapes.encrypted import Encryption
 from .shapes.key_ring import KeyRing, KeyWrapper
@@ -114,6 +118,7 @@ __all__ = [
     "BulkFailed",
     "BulkFailure",
     "BulkReport",
+    "CachedEntities",
     "ChangeStream",
     "ChangedEntity",
     "CommittedChange",
@@ -156,8 +161,10 @@ __all__ = [
     "KeyWrapper",
     "LimitExceeded",
     "ListOf",
+    "LoadExplanation",
     "LostRace",
     "MalformedETag",
+    "ManyOf",
     "Mapped",
     "MisfitPolicy",
     "ModelError",
@@ -168,6 +175,7 @@ __all__ = [
     "NotSupported",
     "Observation",
     "ObservedRequest",
+    "OneOf",
     "Outcome",
     "OutcomeUnknown",
     "Page",
@@ -179,6 +187,7 @@ __all__ = [
     "RangeProgress",
     "RawSelect",
     "ReferenceNotFound",
+    "Relation",
     "RetryPolicy",
     "RowKey",
     "RunReport",
@@ -217,6 +226,8 @@ __all__ = [
     "from_dict",
     "http_message",
     "http_status",
+    "many",
+    "one",
     "series",
     "to_dict",
     "upgrade",

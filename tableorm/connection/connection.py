@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AsyncExitStack
 from contextvars import Context
 from typing import Any, TypeVar
+from weakref import WeakMethod
 
 import attrs
 
@@ -27,6 +28,7 @@ from ..stores import (
     Traffic,
 )
 from .boundary import Boundary
+from .listening import HeardStore, Listener
 from .observe import ObservedStore, QueryWork, Watch
 from .retry import RetryingStore
 from .staged import StagedStore
@@ -84,7 +86,7 @@ class KnownPhase:
 class _Opened:
     """
     What a connection and its views have open: tables, what wraps queues and blobs, event loop, index states, phases of
-    re-keys, and tables that are being made.
+    re-keys, tables that are being made, and who is told of writes, None if nobody was yet.
     """
 
     store: TableStore | None = None
@@ -95,6 +97,7 @@ class _Opened:
     states: KnownStates = attrs.field(factory=KnownStates)
     phases: dict[str, KnownPhase] = attrs.field(factory=dict[str, KnownPhase])
     making: dict[str, asyncio.Task[bool]] = attrs.field(factory=dict[str, asyncio.Task[bool]])
+    listeners: set[WeakMethod[Listener]] | None = None
 
 
 class Connection:
@@ -116,6 +119,7 @@ class Connection:
         asked_for: The stores beside the tables that it was asked for: "queues", "blobs".
         turns: The turns of its writers at rows that several of them change.
         lines: Calls that are made together, by what they are about: see `tableorm.writes.modify_together`.
+        reader: The database, or scope, that reads by it: queries load relations by its method `load`.
     """
 
     def __init__(
@@ -143,6 +147,7 @@ class Connection:
         self.asked_for: set[str] = set()
         self.turns = Turns()
         self.lines: dict[Hashable, Any] = {}
+        self.reader: Any = None
 
     def within(self, boundary: Boundary) -> "Connection":
         """Return a view of this connection with another boundary, which is open while this one is."""
@@ -171,7 +176,7 @@ class Connection:
         if not store.capabilities.retries:
             store = RetryingStore(store, self.retry, self.count_fault, self._count_repeated_read)
         self._opened.store, self._opened.loop = store, asyncio.get_running_loop()
-        self._opened.states, self._opened.phases = KnownStates(), {}
+        self._opened.states, self._opened.phases, self._opened.listeners = KnownStates(), {}, None
         self.watch.begin(self.url)
 
     async def close(self) -> None:
@@ -284,6 +289,20 @@ class Connection:
                 "httpx.ASGITransport, and not with a TestClient, which has a loop of its own"
             )
         return self.store
+
+    def listen(self, listener: Listener) -> bool:
+        """
+        Tell a method of the writes of this connection and its views. Return whether it was told of none since they were
+        opened.
+        """
+        opened = self._opened
+        if opened.listeners is None:
+            opened.listeners = set()
+            opened.store = HeardStore(self.store, opened.listeners)
+        method = WeakMethod(listener)
+        new = method not in opened.listeners
+        opened.listeners.add(method)
+        return new
 
     def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
         """Let every request pass through what `wrap` makes of the open store, which is below it; tests do so."""

@@ -119,6 +119,10 @@ class NearbyRows:
             self._width = min(_TRUST if poor else 2 * self._width, self._concurrency)
         return found
 
+    def plan(self, keys: Iterable[KeyPosition]) -> list[RowQuery]:
+        """Return the ranges that are read first for some rows, as far as `read` does so."""
+        return [wanted.query(self._select) for wanted in self._divide(keys)] if self._trust > 0 else []
+
     def _divide(self, keys: Iterable[KeyPosition]) -> list[_Wanted]:
         """Return what ranges are read for: partitions of which more than a few rows are wanted, the most first."""
         by_partition: defaultdict[str, set[str]] = defaultdict(set)

@@ -2,7 +2,8 @@
 The database: what an application opens once and shares between its tasks.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal, Self, TypeVar, overload
 
 from ..access.scope import ScopeRules
@@ -14,6 +15,10 @@ from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..queries.home import QueriedHome
+from ..relations.cache import CachedEntities, caches_by_model
+from ..relations.delete import delete_with_children
+from ..relations.load import LoadExplanation, explain_load, load_relations
+from ..relations.relation import Relation
 from ..writes.archive import archive
 from ..writes.archive_copy import Archive
 from ..writes.bulk.bulk import Bulk
@@ -162,7 +167,8 @@ class Database(Upkeep):
         **fields: Any,
     ) -> None:
         """
-        Delete a row.
+        Delete a row. Children by a relation with `on_delete="cascade"` are deleted first; a crash leaves an entity with
+        fewer children.
 
         Args:
             target: An entity or bag that was read, a `Key`, or a model with its key fields.
@@ -175,8 +181,15 @@ class Database(Upkeep):
             NotRead: The entity was never read, so there is no ETag.
             EncodeError: `if_match` is no ETag.
             EntityNotFound: There is no such row.
+            Conflict: Others are counted in it.
+            LostRace: Others inserted children again and again.
         """
-        await delete_target(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
+        model: Any = target if isinstance(target, type) else getattr(target, "model", type(target))
+        schema = getattr(model, "__schema__", None)
+        delete = delete_target
+        if schema is not None and schema.relations and schema.cascades:
+            delete = partial(delete_with_children, self)
+        await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """
@@ -335,6 +348,66 @@ class Database(Upkeep):
             self._connection, self._load_row, target, fn, fields, attempts=attempts, create=create, if_match=if_match
         )
 
+    async def load(
+        self,
+        entities: E | Iterable[E],
+        relation: Relation[E, Any],
+        /,
+        *more: Relation[Any, Any],
+        cache: CachedEntities[Any] | Sequence[CachedEntities[Any]] = (),
+    ) -> None:
+        """
+        Load what belongs to entities: `await db.load(teams, Team.employees)`, then `team.employees` is a tuple.
+
+        Entities with equal values are read once. At most 16 requests are sent at the same time; what lies in one
+        partition is read by ranges for several of the entities, where that takes fewer requests. Each load reads anew.
+
+        Args:
+            entities: An entity, or several, which were read before.
+            relation: What to load, such as `Team.employees`, or `Team.employees.where(...)` or `.limit(5)` of it, five
+                for each team.
+            more: What to load then for what was found: `db.load(teams, Team.employees, Employee.reviews)`.
+            cache: What `cached` has made, one or several: entities of its model, found by their keys, come from it.
+
+        Raises:
+            ModelError: An entity is not of the relation's class, or the relation does not fit the models.
+            NotLoaded: An entity lacks a field by which others belong to it.
+            MultipleEntitiesFound: A relation to one entity finds several.
+            DecodeError: A row does not fit its model.
+        """
+        await load_relations(self, entities, (relation, *more), caches_by_model(self._connection, cache))
+
+    def cached(self, model: type[E], /, *, ttl: float, max_entities: int = 10_000) -> CachedEntities[E]:
+        """
+        Make a cache of entities that change seldom, to be shared: `departments = db.cached(Department, ttl=60)`.
+
+        Args:
+            model: Their model.
+            ttl: Seconds for which an entity is kept. What this program writes by the same database is read again at
+                once, what others write when they are over.
+            max_entities: How many are kept, at most; those that were not asked for longest go first.
+
+        Raises:
+            ModelError: `ttl` or `max_entities` is not above 0.
+        """
+        return CachedEntities(self._connection, self, model, ttl, max_entities)
+
+    def explain_load(
+        self, entities: E | Iterable[E], relation: Relation[E, Any], /, *more: Relation[Any, Any]
+    ) -> LoadExplanation:
+        """
+        Return what `load` would send first: each request, and how many these can become. Nothing is sent.
+
+        Args:
+            entities: An entity, or several.
+            relation: What would be loaded.
+            more: What would be loaded then.
+
+        Raises:
+            TableOrmError: What `load` would raise before anything is sent.
+        """
+        return explain_load(self._connection, self, entities, (relation, *more))
+
     @overload
     def explain_write(
         self,
@@ -468,6 +541,7 @@ class Scope(Database):
 
     def __init__(self, parent: Database, rules: ScopeRules) -> None:
         self._connection = parent._connection.within(rules)
+        self._connection.reader = self
         self._parent, self._rules, self.stats = parent, rules, parent.stats
         self._kinds, self._grants = parent._kinds, parent._grants
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar, overload
 from ..access.grant import check_target_table
 from ..connection.blob_fields import bind_blobs
 from ..connection.index_states import find_unreadable, not_readable
+from ..connection.nearby import NearbyRows
 from ..connection.rows import read_live, read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
@@ -31,7 +32,7 @@ from ..queries.execution import CONCURRENCY
 from ..queries.home import QueriedHome
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
-from ..queries.query import Query
+from ..queries.query import Query, loads_relations
 from ..queries.raw import RawSelect
 from ..queries.select import Select
 from ..queries.union import Union
@@ -161,14 +162,15 @@ class Reader(Stores):
 
     async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
         """
-        Read entities by their keys, several at the same time.
+        Read entities by their keys, several at the same time. Keys of one partition that lie close together are read by
+        a range.
 
         Args:
-            keys: The keys, of any tables and kinds.
+            keys: The keys, of any tables and kinds. Equal keys are read once.
             concurrency: How many requests may be sent at the same time.
 
         Returns:
-            The entity of each key, in the order of the keys; None where there is none.
+            The entity of each key, in the order of the keys; None where there is none. Equal keys have the same object.
 
         Raises:
             WrongKind: A row is of another kind than its key says.
@@ -182,15 +184,41 @@ class Reader(Stores):
         for key in wanted:
             if not isinstance(key, Key):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ModelError(f"get_many() needs keys, got {key!r}; make them with Model.key(...)")
-        found: list[Any] = [None] * len(wanted)
-        numbered = enumerate(wanted)
+        found: dict[Key[M], Any] = dict.fromkeys(wanted)
+        nearby = await self._read_nearby([*found], concurrency)
+        left = iter([*found])
 
         async def work() -> None:
-            for index, key in numbered:
-                found[index] = await self._point(key, {})
+            for key in left:
+                if key not in nearby:
+                    found[key] = await self._point(key, {})
+                elif (row := nearby[key]) is not None:
+                    found[key] = await self._entity_of(key.model, key.table, row)
 
-        await work_together(work, min(concurrency, len(wanted)))
+        await work_together(work, min(concurrency, len(found)))
+        return [found[key] for key in wanted]
+
+    async def _read_nearby(self, keys: Sequence[Key[Any]], concurrency: int) -> dict[Key[Any], Row | None]:
+        """Return the rows of those keys that ranges of keys bring; None for a row that is not there."""
+        boundary, found = self._connection.boundary, dict[Key[Any], Row | None]()
+        by_model: dict[tuple[type[Any], str], list[Key[Any]]] = {}
+        for key in keys:
+            by_model.setdefault((key.model, key.table), []).append(key_from(boundary, key, {}))
+        for (model, table), some in by_model.items():
+            nearby = self._nearby_of(model, table, concurrency)
+            if nearby is not None:
+                schema = schema_of(model)
+                held = [each for each in some if boundary.holds_partition(schema, each.partition_key)]
+                rows = await nearby.read([(each.partition_key, each.row_key) for each in held])
+                places = ((each, (each.partition_key, each.row_key)) for each in held)
+                found |= {each: rows[place] for each, place in places if place in rows}
         return found
+
+    def _nearby_of(self, model: type[Any], table: str, concurrency: int) -> NearbyRows | None:
+        """Return what reads rows of a model by ranges of keys; None if its entities may be elsewhere, or are bags."""
+        if model is PropertyBag or isinstance(self._kinds_of(model).home, QueriedHome):
+            return None
+        return NearbyRows(self._connection, table, name=model.__name__, concurrency=concurrency)
 
     async def exists(self, target: type[Entity] | IndexOf[Any] | Key[Any], /, **fields: Any) -> bool:
         """Return whether there is such an entity. Takes and raises what `get` does, except for EntityNotFound."""
@@ -227,9 +255,12 @@ class Reader(Stores):
         else:
             select = None if kinds is None or whole else Projection.of(kinds, ()).select
             row = await read_row(self._connection, address, select, model.__name__)
-        if row is None:
-            return None
+        return None if row is None else await self._entity_of(model, table, row, whole=whole)
+
+    async def _entity_of(self, model: type[Any], table: str, row: Row, *, whole: bool = True) -> Any:
+        """Return the entity or bag of a row, or if not `whole` what tells that it is one; None if there is none."""
         await self._connection.yield_to_loop(1)
+        kinds = None if model is PropertyBag else self._kinds_of(model)
         found = self._load_row(model, table, row) if kinds is None or whole else kinds.resolve(row)
         if kinds is None or found is not None:
             return found
@@ -432,6 +463,8 @@ class Reader(Stores):
         for query in queries:
             if not isinstance(query, Query):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ModelError(f"union({query!r}) is refused: give queries, as db.select(...) makes them")
+            if loads_relations(query):
+                raise ModelError(f"union({query!r}) is refused: load relations of its results by db.load(...)")
         return Union(tuple(query.bind(self) for query in queries) if self._connection.boundary.narrows else queries)
 
 

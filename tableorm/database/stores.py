@@ -52,6 +52,7 @@ class Stores(Connected, AsyncOnly):
     ) -> None:
         keys = None if encryption is None else ContentKeys(encryption)
         self._connection = Connection(backend, queues=queues, blobs=blobs, retry=retry, watch=watch, encryption=keys)
+        self._connection.reader = self
         self.stats = self._connection.stats
 
     def __repr__(self) -> str:

@@ -256,7 +256,7 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
         each = declared[field]
         bare, optional = split_optional(each.annotation)
         name = f"{model.__name__}.{field}"
-        other = next(_find_models(bare), None)
+        other = next(_find_models(bare), None) if each.shape is None else None
         if other is not None:
             raise ModelError(
                 f"{name} is declared with {other.__name__}, which is a model; declare fields for its key instead"

@@ -3,12 +3,14 @@ Convert entities to plain dictionaries and back.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal, TypeVar, cast
 
 from ..errors import ModelError, NotLoaded, shown
 from ..expressions import Field
 from .entity import Entity, schema_of
 from .json_values import make_entity, to_json
+from .loaded import loaded_of
 from .schema import Schema
 
 __all__ = ["from_dict", "to_dict"]
@@ -23,6 +25,7 @@ def to_dict(
     include: Collection[Field[Any] | str] | None = None,
     exclude: Collection[Field[Any] | str] = (),
     etag: bool = False,
+    relations: bool = False,
 ) -> dict[str, Any]:
     """
     Return the fields of an entity by name, without those that were not loaded, hidden fields, and unknown properties.
@@ -34,6 +37,7 @@ def to_dict(
         include: The fields to return: `[Employee.age]`, or their names; None for all that are not hidden.
         exclude: Fields to leave out.
         etag: Whether to add the entity's ETag, as "etag".
+        relations: Whether to add what was loaded by relations, each entity in full, with its own relations.
 
     Raises:
         ModelError: The model has no such field.
@@ -58,7 +62,17 @@ def to_dict(
     data = {name: own[name] for name in names if name in own}
     if mode == "json":
         data = {name: to_json(value) for name, value in data.items()}
+    if relations:
+        for name in loaded_of(entity):
+            with suppress(NotLoaded):  # it was loaded for other values of the entity's fields
+                data[name] = _related(getattr(entity, name), mode, etag=etag)
     return {**data, "etag": entity.etag} if etag else data
+
+
+def _related(value: Any, mode: Literal["python", "json"], *, etag: bool) -> Any:
+    if isinstance(value, tuple):
+        return [_related(each, mode, etag=etag) for each in cast("Any", value)]
+    return None if value is None else to_dict(value, mode, etag=etag, relations=True)
 
 
 def _names(schema: Schema, argument: str, fields: Collection[Field[Any] | str]) -> set[str]:

@@ -28,7 +28,14 @@ from .class_body import (
     pascal_case,
     refuse_odd_bases,
 )
-from .derivation import DERIVATIONS_OF_SHAPES, Derivation, HomeDeclaration, bind_derivation, bind_home
+from .derivation import (
+    DERIVATIONS_OF_SHAPES,
+    Derivation,
+    HomeDeclaration,
+    RelationRules,
+    bind_derivation,
+    bind_home,
+)
 from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
@@ -209,6 +216,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         shape = fields[field].shape
         setattr(model, field, FieldDescriptor(shape.expression(model, field) if shape else Field(model, field)))
     schema.check_relations()
+    schema.relations = _relations(model)
     _pass_for_dataclass(model, fields)
     if not abstract:
         note_model(schema)
@@ -276,6 +284,16 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
             f"{schema.name} stores {len(schema.by_property)} properties, and with the manifest of what is derived from "
             f"them {count}; a row holds {MAX_CUSTOM_PROPERTIES}"
         )
+
+
+def _relations(model: type[Any]) -> list[RelationRules]:
+    """Return the relations that the class and its bases declare, each as the nearest class declares it."""
+    declared = {name: each for base in reversed(model.__mro__) for name, each in vars(base).items()}
+    found = {name: each for name, each in declared.items() if isinstance(each, RelationRules)}
+    for name in found:
+        if name.startswith("_"):
+            raise ModelError(f"{model.__name__}.{name} is a relation, and begins with '_'; call it otherwise")
+    return [*found.values()]
 
 
 def _row_stages(model: type[Any], fields: Mapping[str, FieldInfo]) -> list[RowStage]:

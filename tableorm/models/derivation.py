@@ -24,6 +24,7 @@ __all__ = [
     "Derivation",
     "DerivationOf",
     "HomeDeclaration",
+    "RelationRules",
     "RowsOf",
     "bind_derivation",
     "bind_home",
@@ -172,6 +173,25 @@ def refuse_without_kind(label: str, schema: Schema) -> None:
             f"{label}: an index needs a model with a kind, not kind=None, and with discriminator='property' or "
             "'row_key', which tell its rows from entities"
         )
+
+
+class RelationRules:
+    """
+    What a class declares of entities that belong to its own, as far as writes know of it: the base of relations.
+
+    Attributes:
+        cascades: Whether they are deleted before the entity is.
+    """
+
+    cascades = False
+
+    def check_used(self, schema: Schema) -> None:
+        """
+        Refuse it before a database is used with the model for the first time, if it does not fit the other model.
+
+        Raises:
+            ModelError: It does not.
+        """
 
 
 class HomeDeclaration:

@@ -3,7 +3,7 @@ Keys: where an entity is stored, as a value.
 """
 
 from abc import ABCMeta
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import attrs
 
@@ -43,6 +43,7 @@ class Key(Generic[E_co]):
         ModelError: Entities of the model are in another table, so that its templates say nothing of the key.
     """
 
+    _shape_of_values: ClassVar[Any]
     model: type[E_co]
     table: str
     partition_key: str

@@ -243,7 +243,8 @@ class UsedModels:
         Add the models of schemas.
 
         Raises:
-            ModelError: One has the kind of another model in the same table, and keys that the other cannot have.
+            ModelError: One has the kind of another model in the same table, and keys that the other cannot have; or
+                declares a relation that does not fit.
         """
         for schema in schemas:
             if schema is None or schema in self.known:
@@ -255,6 +256,8 @@ class UsedModels:
                 pairs = zip(own.templates(), known.templates(), strict=True)
                 if own.kind is not None and other != name and not all(may_meet(mine, theirs) for mine, theirs in pairs):
                     refuse_same_kinds([known, own])
+            for relation in own.relations:
+                relation.check_used(own)
             self._by_class[name] = own
             self.known.add(schema)
 

@@ -228,6 +228,10 @@ class Shape(Generic[T]):
         """
         raise NotImplementedError
 
+    def from_json(self, value: Any) -> Any:
+        """Return the value that JSON stands for, or what was given if that is none of this kind."""
+        return value
+
     def expression(self, model: type[Any], name: str) -> "ComposedField[T]":
         """Return what stands for the field on its class."""
         raise NotImplementedError

@@ -191,12 +191,14 @@ class Schema(InTables):
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
         home: Where its entities may be beside their keys; None if they are nowhere else.
+        relations: What is declared of entities that belong to its own, as `RelationRules`.
     """
 
     declared: ClassVar[int] = 0  # how many models so far: what was found out of all of them holds while it stays
     follows = False
     partial = False
     home: HomeRules | None = None
+    relations: Sequence[Any] = ()
 
     def __init__(
         self,
@@ -266,7 +268,7 @@ class Schema(InTables):
                 for member in (p, p + ANNOTATION)
             }
         )
-        stored_here = len(self.by_property) + len(self.kind_properties) + write_token
+        stored_here = len(self.by_property) + len(self.kind_properties) + write_token + (self.keyed is not None)
         if self.split is None and stored_here > MAX_CUSTOM_PROPERTIES:
             several = ", ".join(f"{info.name} in {len(info.members)}" for info in self.shaped)
             problem = (
@@ -338,6 +340,11 @@ class Schema(InTables):
         """
         for each in self.derived.values():
             each.check()
+
+    @property
+    def cascades(self) -> bool:
+        """Whether other entities are deleted before one of it is."""
+        return any(each.cascades for each in self.relations)
 
     @property
     def primary(self) -> "Schema | None":

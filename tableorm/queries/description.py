@@ -2,7 +2,7 @@
 What a query asks for, and how it is to run: what its methods change before it is read.
 """
 
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, cast
 
 import attrs
 
@@ -18,9 +18,21 @@ from .misfits import MisfitPolicy, check_policy
 from .misuse import NotAList, check_count
 from .planning.plan import QueryPlan, Scans
 
-__all__ = ["QueryDescription"]
+__all__ = ["Loads", "QueryDescription"]
 
 E_co = TypeVar("E_co", covariant=True)
+
+
+class Loads:
+    """
+    What a query can load for the entities that it finds: the base of relations, which are above queries.
+
+    Attributes:
+        model: The class of the entities that it belongs to.
+    """
+
+    __slots__ = ()
+    model: type[Any]
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
@@ -43,6 +55,7 @@ class QueryDescription(NotAList, Generic[E_co]):
     _concurrency: int = CONCURRENCY
     _misfits: MisfitPolicy = "raise"
     _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
+    _loads: tuple[tuple["Loads", ...], ...] = ()  # what belongs to the entities, by paths of relations
     _is_part: bool = False  # of another query: its table may be absent, and is named in cursors
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
@@ -106,6 +119,26 @@ class QueryDescription(NotAList, Generic[E_co]):
         check_policy(self, policy)
         return attrs.evolve(self, misfits=policy)
 
+    def load(self, relation: Loads, /, *more: Loads) -> Self:
+        """
+        Load what belongs to the entities that are found, a page at a time: `db.select(Team).load(Team.employees)`.
+
+        Args:
+            relation: A relation of the model; several calls load several.
+            more: What to load then for what was found, as in `Database.load`.
+
+        Raises:
+            ModelError: It is not a relation, or one of another model.
+        """
+        for each in (relation, *more):
+            if not isinstance(cast("object", each), Loads):
+                problem = f"{self}.load({shown(each)}) is refused"
+                raise ModelError(f"{problem}: give a relation of the class, such as Team.employees")
+        models = [each for each in self._models if isinstance(each, type)]
+        if not any(issubclass(each, relation.model) or issubclass(relation.model, each) for each in models):
+            raise ModelError(f"{self}.load({relation}) is refused: it finds no {relation.model.__name__}")
+        return attrs.evolve(self, loads=(*self._loads, (relation, *more)))
+
     def bind(self, db: Connected) -> Self:
         """Return the same query on another database, or in a scope; one that was pickled has neither."""
         return attrs.evolve(self, db=connection_of(db))
@@ -126,6 +159,8 @@ class QueryDescription(NotAList, Generic[E_co]):
             text += f".only({', '.join(map(str, self._only))})"
         if self._limit is not None:
             text += f".limit({self._limit})"
+        for path in self._loads:
+            text += f".load({', '.join(map(str, path))})"
         if self._scan:
             options = ["partitions='range'"] * (self._scan == "range")
             options += [f"parallel={self._parallel}"] * (self._parallel != 1)

@@ -17,7 +17,7 @@ from .planning.normalize import properties_of
 from .planning.plan import RANKS, Access, MergedRequests, Point, QueryPlan, Range
 from .planning.target import QueryTarget
 
-__all__ = ["WITHOUT_KIND", "ExplainedRequest", "Explanation", "explain", "explain_together"]
+__all__ = ["WITHOUT_KIND", "ExplainedRequest", "Explanation", "explain", "explain_request", "explain_together"]
 
 
 @attrs.frozen(kw_only=True)
@@ -171,7 +171,7 @@ def explain(
     """
     requests = () if limit == 0 else plan.requests
     explained = tuple(
-        _explain_request(plan, request, limit, prefix + plan.target.table, show_values=show_values)
+        explain_request(plan, request, limit, prefix + plan.target.table, show_values=show_values)
         for request in requests
     )
     left = () if primaries is None or not explained else conditions_on_primaries(plan.target, where)
@@ -232,9 +232,10 @@ def _left_out(plan: QueryPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for primary, held in entries for name in primary.fields if name not in held))
 
 
-def _explain_request(
-    plan: QueryPlan, request: Point | Range, limit: int | None, table: str, *, show_values: bool
+def explain_request(
+    plan: QueryPlan, request: Point | Range, limit: int | None, table: str, *, show_values: bool = True
 ) -> ExplainedRequest:
+    """Explain one request of a plan, to a table by its name in the store; see `explain`."""
     if isinstance(request, Point):
         path = row_path(RowAddress(table, request.partition_key, request.row_key))
         return ExplainedRequest(

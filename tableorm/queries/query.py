@@ -51,7 +51,7 @@ from .progress import ReadProgress
 from .projection import Projection
 from .run import fetch_pages, load_entities, requests_ahead
 
-__all__ = ["Query", "start_query"]
+__all__ = ["Query", "limit_of", "loads_relations", "plan_query", "start_query"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -128,7 +128,7 @@ class Query(QueryDescription[E_co]):
             TableNotFound: There is no such table.
             DecodeError: A row does not fit its model.
         """
-        return [entity async for part in await self._results(None) for entity in part]
+        return [entity async for part in await self._loaded_results(None) for entity in part]
 
     async def first(self) -> E_co | None:
         """Read the first entity in key order; None if there is none. Raises what `all` raises."""
@@ -198,7 +198,9 @@ class Query(QueryDescription[E_co]):
             raise ModelError(f"page(size={size!r}) is refused: give a number of entities from 1 to {MAX_PAGE}")
         self._check_ordered()
         async with aclosing(self._runs(cursor)) as runs:
-            return await fetch_page(runs, size, self._concurrency)
+            page = await fetch_page(runs, size, self._concurrency)
+        await self._load_for(page.items)
+        return page
 
     async def pages(self, size: int = MAX_PAGE, cursor: str | None = None) -> AsyncGenerator[Page[E_co], None]:
         """Yield page after page, as `page` gives them; the cursor of each can be stored. Raises what `page` raises."""
@@ -387,7 +389,7 @@ class Query(QueryDescription[E_co]):
 
     async def _iterate(self, cursor: str | None, progress: ReadProgress | None) -> AsyncGenerator[E_co, None]:
         """Yield the results from a cursor on; `progress` is told what is given."""
-        async with aclosing(await self._results(cursor, progress)) as found:
+        async with aclosing(await self._loaded_results(cursor, progress)) as found:
             try:
                 async for part in found:
                     for entity in part:
@@ -398,6 +400,43 @@ class Query(QueryDescription[E_co]):
                 if progress is not None:
                     progress.note_misfit(error)
                 raise
+
+    async def _loaded_results(
+        self, cursor: str | None, progress: ReadProgress | None = None
+    ) -> AsyncGenerator[list[E_co], None]:
+        """Return the results from a cursor on, some at a time, with what the query loads for them."""
+        if not self._loads:
+            return await self._results(cursor, progress)
+        bare = attrs.evolve(self, loads=())
+        return self._load_by_pages(await bare._results(cursor, progress), progress)
+
+    async def _load_by_pages(
+        self, found: AsyncGenerator[list[E_co], None], progress: ReadProgress | None
+    ) -> AsyncGenerator[list[E_co], None]:
+        """Yield results when about a page of them came, with what the query loads for them."""
+        waiting: list[E_co] = []
+        run = None
+        async with aclosing(found):
+            try:
+                async for part in found:
+                    if waiting and (len(waiting) >= MAX_PAGE or (progress is not None and progress.run is not run)):
+                        await self._load_for(waiting)
+                        given, waiting = waiting, []
+                        yield given
+                    run = None if progress is None else progress.run
+                    waiting += part
+            except DecodeError:  # the entities before it are given first
+                await self._load_for(waiting)
+                yield waiting
+                raise
+        await self._load_for(waiting)
+        yield waiting
+
+    async def _load_for(self, entities: Sequence[E_co]) -> None:
+        if self._loads and entities and self._db is not None:
+            for path in self._loads:
+                own = [entity for entity in entities if isinstance(entity, path[0].model)]
+                await self._db.reader.load(own, *path)
 
     async def _results(
         self, cursor: str | None, progress: ReadProgress | None = None
@@ -537,6 +576,33 @@ class Query(QueryDescription[E_co]):
 async def start_query(query: Query[Any]) -> list[QueryExecution]:
     """Plan the parts of a query, to be run by the caller. Raises ScanRefused if it would visit every partition."""
     return await query._open(None)  # pyright: ignore[reportPrivateUsage]
+
+
+def loads_relations(query: Query[Any]) -> bool:
+    """Return whether a query loads what belongs to the entities that it finds."""
+    return bool(query._loads)  # pyright: ignore[reportPrivateUsage]
+
+
+def limit_of(query: Query[Any]) -> int | None:
+    """Return the limit of a query; None if it has none."""
+    return query._limit  # pyright: ignore[reportPrivateUsage]
+
+
+def plan_query(query: Query[Any], *, assumed: bool) -> QueryPlan | None:
+    """
+    Return the plan of a query, without sending anything; None if it has none of its own, as one of several tables.
+
+    Args:
+        query: The query.
+        assumed: Whether indexes count as complete as long as the store was not asked.
+
+    Raises:
+        ScanRefused: It would visit every partition.
+    """
+    if query._kinds.periods is not None or query._kinds.home is not None:  # pyright: ignore[reportPrivateUsage]
+        return None
+    settled = query._without_unreadable(assumed=assumed)  # pyright: ignore[reportPrivateUsage]
+    return settled._plan(settled._select)  # pyright: ignore[reportPrivateUsage]
 
 
 def _restore(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:

@@ -37,6 +37,7 @@ __all__ = [
     "LoadPacer",
     "apply_filters",
     "fetch_pages",
+    "fetch_request",
     "find_nearby",
     "load_entities",
     "load_rows",
@@ -69,14 +70,14 @@ def requests_ahead(run: QueryExecution) -> int:
 async def _fetch_in_turn(
     run: QueryExecution, request: Point | Range, continuation: str | None, *, in_order: bool = True
 ) -> RowPage:
-    """Fetch one page as `_fetch` does, when there is a turn for it."""
+    """Fetch one page as `fetch_request` does, when there is a turn for it."""
     if run.turns is None:
-        return await _fetch(run, request, continuation, in_order=in_order)
+        return await fetch_request(run, request, continuation, in_order=in_order)
     async with run.turns:
-        return await _fetch(run, request, continuation, in_order=in_order)
+        return await fetch_request(run, request, continuation, in_order=in_order)
 
 
-async def _fetch(
+async def fetch_request(
     run: QueryExecution, request: Point | Range, continuation: str | None, *, in_order: bool = True, full: bool = False
 ) -> RowPage:
     """
@@ -140,7 +141,7 @@ async def _fetch_sorted(run: QueryExecution, request: Range) -> RowPage:
     rows: list[Row] = []
     continuation: str | None = None
     while True:
-        page = await _fetch(run, request, continuation, in_order=False, full=True)
+        page = await fetch_request(run, request, continuation, in_order=False, full=True)
         rows += page.rows
         if len(rows) > _MOST_SORTED:
             raise NotSupported(

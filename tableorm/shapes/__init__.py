@@ -4,4 +4,5 @@ Each is one module, which nothing else names.
 """
 
 from . import chunked as chunked
+from . import link as link
 from . import wide as wide

@@ -198,7 +198,7 @@ async def test_a_union_refuses_a_scan_before_it_sends_anything() -> None:
 
 
 async def test_get_many_keeps_the_order(db: Database) -> None:
-    """None where there is none; a key twice is there twice; keys of other tables and bags among them."""
+    """None where there is none; a key twice is read once; keys of other tables and bags among them."""
     await fill(db, 3)
     await db.insert(Other(name="x"))
     one, none = Item.key(group="a", number=0), Item.key(group="a", number=1)
@@ -207,7 +207,7 @@ async def test_get_many_keeps_the_order(db: Database) -> None:
     found = await db.get_many([none, one, other, bag, one])
 
     assert [None if e is None else type(e) for e in found] == [None, Item, Other, PropertyBag, Item]
-    assert found[1] == found[4] and found[1] is not found[4]
+    assert found[1] is found[4]
     assert await db.get_many(key for key in [one]) == [found[1]]
     assert await db.get_many([]) == []
 
@@ -215,16 +215,19 @@ async def test_get_many_keeps_the_order(db: Database) -> None:
 async def test_get_many_runs_at_once() -> None:
     """Within bounds; an error ends the rest."""
     async with Database(gated := Gated()) as db:
-        await fill(db, 40)
+        await db.create_tables(Item)
+        async with db.bulk() as bulk:
+            for number in range(40):
+                await bulk.insert(Item(group=f"{number}", number=number))
         gated.shut = True
-        keys = [Item.key(group="a", number=number * 2000) for number in range(40)]
+        keys = [Item.key(group=f"{number}", number=number) for number in range(40)]
         task = asyncio.create_task(db.get_many(keys, concurrency=5))
         await gated.until_waiting(5)
         gated.permit(100)
         found = await task
 
         assert gated.most == 5
-        assert [None if item is None else item.number for item in found] == [n * 2000 for n in range(40)]
+        assert [None if item is None else item.number for item in found] == [*range(40)]
 
 
 async def test_get_many_says_what_is_wrong(db: Database) -> None:

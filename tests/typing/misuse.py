@@ -26,6 +26,8 @@ from tableorm import (
     field,
     from_dict,
     http_status,
+    many,
+    one,
     series,
     to_dict,
     upgrade,
@@ -223,6 +225,26 @@ async def reading(db: Database) -> None:
     use(Team.nmae == "a")  # E
     db.changes(Team).all()  # E
     use(team, other, sure, query, teams)
+
+
+# Relations
+
+
+class Office(Entity, table="Offices", partition_key="{name}", row_key="office"):
+    name: Mapped[str]
+
+    teams = many(lambda: Team, department="{name}", on_delete="keep")
+    first = one(lambda: Team, department="{name}")
+    bad = many(lambda: Team, department="{name}")  # E
+    worse = many(lambda: Team, department="{name}", on_delete="drop")  # E
+
+
+async def loads(db: Database, office: Office, team: Team) -> None:
+    office.teams = ()  # E
+    office.first = team  # E
+    await db.load(team, Office.teams)  # E
+    await db.load(office, Team.department)  # E
+    await db.load(office)  # E
 
 
 # Upgrades

@@ -28,7 +28,10 @@ from tableorm import (
     IndexOf,
     Int32,
     Key,
+    LoadExplanation,
+    ManyOf,
     Mapped,
+    OneOf,
     Page,
     Partial,
     PartitionKey,
@@ -46,6 +49,8 @@ from tableorm import (
     connect,
     field,
     from_dict,
+    many,
+    one,
     series,
     to_dict,
     upgrade,
@@ -347,6 +352,29 @@ async def writing(db: Database) -> None:
         await bulk.upsert(Team(department="Sales", name="C"))
     assert_type(bulk.report.failed, tuple[BulkFailure, ...])
     assert_type([each.entity for each in bulk.report.failed], list[Entity | PropertyBag | Key[Any]])
+
+
+class Desk(Entity, table="Directory", partition_key="{department}", row_key="desk_{number}"):
+    department: Mapped[str]
+    number: Mapped[int]
+    user: Mapped[Key[Employee] | None] = field(default=None)
+
+    colleagues = many(lambda: Employee, department="{department}", on_delete="keep")
+    owner = one(lambda: Employee, key="user")
+    twin = one(lambda: Desk, department="{department}", number="{number}")
+
+
+async def relations(db: Database, desks: list[Desk]) -> None:
+    assert_type(Desk.colleagues, ManyOf[Desk, Employee])
+    assert_type(Desk.owner, OneOf[Desk, Employee])
+    assert_type(desks[0].colleagues, tuple[Employee, ...])
+    assert_type(desks[0].owner, Employee | None)
+    assert_type(desks[0].user, Key[Employee] | None)
+    assert_type(Desk.user == desks[0].user, Expression)
+    await db.load(desks, Desk.colleagues.where(Employee.age > 30).limit(5).only(Employee.age))
+    await db.load(desks[0], Desk.twin, Desk.owner)
+    assert_type(await db.select(Desk).load(Desk.owner).all(), list[Desk])
+    assert_type(db.explain_load(iter(desks), Desk.owner), LoadExplanation)
 
 
 async def forwarding(db: Database, **key: Any) -> None:

@@ -67,6 +67,11 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
                 raise ModelError(f"{self.label}: {of!r} is not a field of whole numbers, which alone add up exactly")
             schema.refuse_unseen([of], self.label, "it sums")
 
+    @property
+    def counts_all(self) -> bool:
+        """Whether it counts every entity of the model."""
+        return self._of is None and self._where is None
+
     def describe(self) -> dict[str, Any]:
         """Return what was declared, as JSON has it. Raises ModelError if the other model is not declared."""
         target, field = self.target

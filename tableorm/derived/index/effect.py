@@ -150,7 +150,8 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         kind = _kind_of(stored)
         if stored.get(COPY_OF) not in (self.origin.operation.row["RowKey"], *self.givers):
             return False
-        return kind == self.index.kind if self.index is not None else "#" in kind
+        # What an entity was before it became one of another class had the same index by its name.
+        return kind.endswith(f"#{self.index.entry_name}") if self.index is not None else "#" in kind
 
     def _exists(self, problem: str) -> EntityExists:
         change, index = self.origin.origin, "" if self.index is None else self.index.name

@@ -481,7 +481,10 @@ def delete_change(
 
     Raises:
         NotRead: There is no ETag; say if_match="*" to delete whatever is there.
+        ModelError: Others must be deleted first, which only `Database.delete` does.
     """
+    if verb == "delete":
+        _refuse_alone(subject)
     if if_match is not None:
         check_etag(verb, subject, if_match)
     state, row = (UNSTORED, None) if isinstance(subject, Key) else _row_of(subject)
@@ -496,6 +499,17 @@ def delete_change(
     # Of what a transaction deletes its entity shows what an earlier change has left out, and nothing else.
     dropped = _dropped(subject.__schema__, pending) if pending is not None and isinstance(subject, Entity) else None
     return _row_change(verb, Mode.DELETE, subject, condition, before, (DELETED, dropped or {}, None))
+
+
+def _refuse_alone(subject: Subject | Key[Any]) -> None:
+    """Refuse to delete an entity of which others are deleted first."""
+    model: Any = subject.model if isinstance(subject, Key) else type(subject)
+    schema: Schema | None = getattr(model, "__schema__", None)
+    if schema is not None and schema.relations and schema.cascades:
+        raise ModelError(
+            f"{schema.name} is deleted by db.delete(...) alone, one at a time: it has a relation with "
+            "on_delete='cascade', so that its children are deleted first"
+        )
 
 
 def guard_change(subject: Subject) -> Change:

@@ -1,0 +1,164 @@
+"""
+A relation, checked against the models that it connects: found out once, when it is first used.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from ..errors import ModelError, ScanRefused, near
+from ..expressions import Expression
+from ..models.key import Key
+from ..models.property_types import FieldInfo
+from ..models.schema import Schema
+from ..protocol.edm import Edm
+from ..queries.query import plan_query
+from ..queries.select import Select
+from ..shapes.link import LinkShape
+from .relation import ManyOf, OneOf, Relation, RelationDeclaration
+
+__all__ = ["BoundRelation", "Reads", "bind"]
+
+
+class Reads(Protocol):
+    """What a database offers for reading, as far as relations need it."""
+
+    def select(self, model: type[Any], /) -> Select[Any]:
+        """Make a query for entities of a model."""
+        ...
+
+    async def get_many(self, keys: Sequence[Key[Any]]) -> list[Any]:
+        """Read entities by their keys, in this order; None where there is none."""
+        ...
+
+
+@attrs.frozen(eq=False)
+class BoundRelation:
+    """
+    A relation and the model that it leads to.
+
+    Args:
+        relation: The relation.
+        target: The model.
+        key_of: Makes the key of the one entity that belongs to an entity with these values of its fields; None if it
+            takes a query to find it.
+    """
+
+    relation: Relation[Any, Any]
+    target: type[Any]
+    key_of: Callable[[tuple[Any, ...]], Key[Any]] | None
+
+    @property
+    def to_one(self) -> bool:
+        """Whether it leads to one entity at most."""
+        return isinstance(self.relation, OneOf)
+
+    def query(self, reads: Reads, source: tuple[Any, ...]) -> Select[Any]:
+        """Return the query for what belongs to an entity with these values of its fields."""
+        declared = self.relation.declared
+        values: dict[str, Any] = dict(zip(declared.sources, source, strict=True))
+        given = {theirs: values[mine] for theirs, mine in declared.fields.items()} | declared.texts
+        where: list[Expression] = [getattr(self.target, name) == value for name, value in given.items()]
+        query = reads.select(self.target).where(*where)
+        if isinstance(self.relation, ManyOf):
+            query = query.where(*self.relation.conditions)
+            query = query if self.relation.count is None else query.limit(self.relation.count)
+            return query if self.relation.fields is None else query.only(*self.relation.fields)
+        return query.limit(2)
+
+    def check(self, reads: Reads, source: tuple[Any, ...]) -> None:
+        """
+        Refuse fields that bound neither the keys of the other model nor those of an index of it.
+
+        Raises:
+            ModelError: They do not.
+        """
+        relation = self.relation
+        plain = attrs.evolve(self, relation=relation.declared.of(relation.model))
+        try:
+            plan_query(plain.query(reads, source), assumed=True)
+        except ScanRefused as error:
+            names = [*relation.declared.fields, *relation.declared.texts]
+            raise ModelError(
+                f"{relation}: {', '.join(names)} of {self.target.__name__} bound neither its keys nor those of an "
+                f"index, so that each load would read many partitions; give the fields that its PartitionKey is made "
+                f"of, or declare an index that begins with {names[0]} in {self.target.__name__}"
+            ) from error
+
+
+def bind(relation: Relation[Any, Any]) -> BoundRelation:
+    """
+    Check a relation against its models.
+
+    Raises:
+        ModelError: It does not fit them; names the model, the field and what to do.
+    """
+    declared: RelationDeclaration = relation.declared
+    mine: Schema = relation.model.__schema__
+    target = declared.resolve(relation)
+    theirs: Schema = target.__schema__
+    for name in declared.sources:
+        if name not in mine.fields:
+            problem = f"{relation}: {mine.name} has no field {name!r}"
+            raise ModelError(f"{problem}; {near(name, mine.fields, 'field')}")
+    if declared.key is not None:
+        return BoundRelation(relation, target, _link_of(relation, mine.fields[declared.key], target))
+    for name in (*declared.fields, *declared.texts):
+        if name not in theirs.fields:
+            problem = f"{relation}: {theirs.name} has no field {name!r}"
+            raise ModelError(f"{problem}; {near(name, theirs.fields, 'field')}")
+        if theirs.fields[name].shape is not None:
+            raise ModelError(f"{relation}: {theirs.name}.{name} {theirs.fields[name].many}")
+    for name, source in declared.fields.items():
+        _check_types(relation, name, mine.fields[source], theirs.fields[name])
+    for name, text in declared.texts.items():
+        try:
+            theirs.fields[name].type.encode(text)
+        except ValueError as error:
+            raise ModelError(f"{relation}: {name}={text!r} is refused: it {error}") from None
+    whole = isinstance(relation, OneOf) and not theirs.abstract
+    whole = whole and theirs.key_names == frozenset((*declared.fields, *declared.texts))
+    return BoundRelation(relation, target, _key_maker(relation, theirs) if whole else None)
+
+
+def _check_types(relation: Relation[Any, Any], name: str, mine: FieldInfo, theirs: FieldInfo) -> None:
+    if mine.shape is not None:
+        raise ModelError(f"{relation}: {name}='{{{mine.name}}}' is refused: {mine.name} {mine.many}")
+    one, two = mine.member.type, theirs.member.type
+    if one.name != two.name and not {one.edm, two.edm} <= {Edm.INT32, Edm.INT64}:
+        raise ModelError(
+            f"{relation}: {name}='{{{mine.name}}}' is refused: {mine.name} is {one.name}, and {name} of "
+            f"{relation.declared.resolve(relation).__name__} is {two.name}; declare both alike"
+        )
+
+
+def _link_of(relation: Relation[Any, Any], info: FieldInfo, target: type[Any]) -> Callable[[tuple[Any, ...]], Key[Any]]:
+    name = f"{relation.model.__name__}.{info.name}"
+    if not isinstance(info.shape, LinkShape):
+        raise ModelError(
+            f"{relation}: {name} is no key; declare {info.name}: Mapped[Key[{target.__name__}] | None], or give fields "
+            f"of {target.__name__} in place of key={info.name!r}"
+        )
+    linked = info.shape.target
+    if not (issubclass(linked, target) or issubclass(target, linked)):
+        raise ModelError(
+            f"{relation}: {name} is a key of {linked.__name__}, and the relation leads to {target.__name__}; declare "
+            f"{info.name}: Mapped[Key[{target.__name__}] | None]"
+        )
+
+    def key_of(source: tuple[Any, ...]) -> Key[Any]:
+        key: Key[Any] = source[0]
+        return key if key.model is target else Key(target, key.table, key.partition_key, key.row_key)
+
+    return key_of
+
+
+def _key_maker(relation: Relation[Any, Any], theirs: Schema) -> Callable[[tuple[Any, ...]], Key[Any]]:
+    declared = relation.declared
+
+    def key_of(source: tuple[Any, ...]) -> Key[Any]:
+        values: Mapping[str, Any] = dict(zip(declared.sources, source, strict=True))
+        return theirs.key({name: values[mine] for name, mine in declared.fields.items()} | declared.texts)
+
+    return key_of

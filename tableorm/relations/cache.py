@@ -1,0 +1,266 @@
+"""
+Entities that change seldom, kept in memory for some time: read again when that is over, or this program writes them.
+"""
+
+import asyncio
+import copy
+from collections import OrderedDict
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from ..connection.connection import Connection
+from ..connection.tasks import take_error
+from ..errors import EntityNotFound, ModelError, shown
+from ..models.entity import Entity, schema_of
+from ..models.key import Key
+from ..models.visibility import is_live
+from ..protocol.codes import Code
+from ..stores import CLOCK, RowAddress, StoreRequest, utc_now
+from ..writes.subject import key_from
+from .binding import Reads
+
+__all__ = ["CachedEntities", "caches_by_model"]
+
+E = TypeVar("E", bound=Entity)
+
+_NANOSECONDS = 1_000_000_000
+
+
+@attrs.frozen(eq=False)
+class _Kept:
+    """An entity, or None if there is none, and when it was asked for."""
+
+    entity: Any
+    since: int
+
+
+@attrs.define(eq=False)
+class _Read:
+    """
+    A read that is under way.
+
+    Attributes:
+        written: Where this program has written since it began: what it brings of that may be old.
+        all_written: Whether that may be anything.
+    """
+
+    written: set[RowAddress] = attrs.field(factory=set[RowAddress])
+    all_written: bool = False
+
+
+class CachedEntities(Generic[E]):
+    """
+    Entities of a model that are kept for some time, made by `db.cached(Department, ttl=60)`.
+
+    What was not there is kept too. Callers that ask for the same entity share one read, and each gets its own copy.
+    Rows that this program writes by the same database are read again; what others write is seen when `ttl` is over.
+
+    Args:
+        db: The connection.
+        reads: The database, or scope.
+        model: The model.
+        ttl: Seconds for which an entity is kept, from the moment when it is asked for.
+        max_entities: How many are kept, at most.
+    """
+
+    def __init__(self, db: Connection, reads: Reads, model: type[E], ttl: float, max_entities: int) -> None:
+        schema = schema_of(model)
+        if type(ttl) not in (int, float) or not ttl > 0:
+            raise ModelError(f"cached({schema.name}, ttl={shown(ttl)}) is refused: give seconds above 0")
+        if type(max_entities) is not int or max_entities < 1:
+            raise ModelError(f"cached(max_entities={shown(max_entities)}) is refused: give a number from 1")
+        self._db, self._reads, self.model, self._schema = db, reads, model, schema
+        self._ttl, self._most = int(ttl * _NANOSECONDS), max_entities
+        self._kept: OrderedDict[RowAddress, _Kept] = OrderedDict()
+        self._all: tuple[int, list[RowAddress]] | None = None
+        self._reading: dict[RowAddress, asyncio.Task[dict[RowAddress, Any]]] = {}
+        self._reading_all: asyncio.Task[list[Any]] | None = None
+        self._under_way: set[_Read] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._mutable = any(info.type.json_text or info.shape for info in schema.fields.values()) or schema.abstract
+
+    def __repr__(self) -> str:
+        return f"<cached {self._schema.name}, {len(self._kept)} entities>"
+
+    async def get(self, key: Key[E] | None = None, /, **fields: Any) -> E:
+        """
+        Return an entity by its key, or by its key fields.
+
+        Raises:
+            EntityNotFound: There is none.
+            TableOrmError: What `Database.get` raises.
+        """
+        wanted: Key[Any] = key_from(self._db.boundary, self.model if key is None else key, fields)
+        (entity,) = await self.get_many([wanted])
+        if entity is None:
+            raise EntityNotFound(f"there is no {wanted}", Code.RESOURCE_NOT_FOUND, wanted)
+        return entity
+
+    async def get_many(self, keys: Iterable[Key[E]]) -> list[E | None]:
+        """
+        Return entities by their keys, in the order of these; None where there is none.
+
+        Raises:
+            ModelError: A key is of another model.
+            TableOrmError: What `Database.get_many` raises.
+        """
+        wanted = [self._address_of(key) for key in keys]
+        await self._listen()
+        now = CLOCK.time_ns()
+        found: dict[RowAddress, Any] = {}
+        missing: list[RowAddress] = []
+        waiting: list[asyncio.Task[dict[RowAddress, Any]]] = []
+        for address in dict.fromkeys(wanted):
+            kept = self._kept.get(address)
+            if kept is not None and self._is_fresh(kept.since, now):
+                self._kept.move_to_end(address)
+                found[address] = kept.entity
+            elif (task := self._reading.get(address)) is not None:
+                waiting.append(task)
+            else:
+                missing.append(address)
+        if missing:
+            task = self._start(self._read(missing, now))
+            self._reading |= dict.fromkeys(missing, task)
+            waiting.append(task)
+        for task in dict.fromkeys(waiting):
+            found |= await asyncio.shield(task)
+        return [self._given(found[address]) for address in wanted]
+
+    async def all(self) -> list[E]:
+        """
+        Return all entities of the model, in key order. It reads every partition of the model, once within `ttl`.
+
+        Raises:
+            TableOrmError: What `all` of a query raises.
+        """
+        await self._listen()
+        now = CLOCK.time_ns()
+        whole = self._all
+        if whole is not None and self._is_fresh(whole[0], now) and all(each in self._kept for each in whole[1]):
+            found = [self._kept[each].entity for each in whole[1]]
+        else:
+            if self._reading_all is None:
+                self._reading_all = self._start(self._read_all(now))
+            found = await asyncio.shield(self._reading_all)
+        return [entity for each in found if (entity := self._given(each)) is not None]
+
+    def clear(self) -> None:
+        """Forget everything, so that it is read again."""
+        self._kept.clear()
+        self._all = None
+        for read in self._under_way:
+            read.all_written = True
+        self._reading.clear()
+        self._reading_all = None
+
+    # Inside
+
+    def _address_of(self, key: Key[Any]) -> RowAddress:
+        if not issubclass(getattr(key, "model", int), self.model):
+            raise ModelError(f"{self} has no {shown(key)}: give keys of {self._schema.name}")
+        self._db.boundary.check(key)
+        return _address_of(key.table, key.partition_key, key.row_key)
+
+    def _is_fresh(self, since: int, now: int) -> bool:
+        return since <= now < since + self._ttl
+
+    def _given(self, entity: Any) -> Any:
+        """Return what a caller gets of an entity: a copy, or None if it is none any more."""
+        if entity is None or (entity.__schema__.visibility is not None and not is_live(entity, utc_now())):
+            return None
+        return copy.deepcopy(entity) if self._mutable else entity.evolve()
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Begin a read, which goes on if its callers are cancelled: others may wait for it too."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(take_error)
+        return task
+
+    async def _read(self, addresses: Sequence[RowAddress], since: int) -> dict[RowAddress, Any]:
+        own = asyncio.current_task()
+        read = _Read()
+        self._under_way.add(read)
+        try:
+            keys = [Key(self.model, each.table, each.partition_key, each.row_key) for each in addresses]
+            found = dict(zip(addresses, await self._reads.get_many(keys), strict=True))
+            if not read.all_written:
+                for address, entity in found.items():
+                    self._keep(address, _Kept(entity, since), read)
+            return found
+        finally:
+            self._under_way.discard(read)
+            for address in addresses:
+                if self._reading.get(address) is own:
+                    del self._reading[address]
+
+    async def _read_all(self, since: int) -> list[Any]:
+        own = asyncio.current_task()
+        read = _Read()
+        self._under_way.add(read)
+        try:
+            found = await self._reads.select(self.model).allow_scan().all()
+            keys = [entity.key for entity in found]
+            addresses = [_address_of(key.table, key.partition_key, key.row_key) for key in keys]
+            if not read.all_written:
+                for address, entity in zip(addresses, found, strict=True):
+                    self._keep(address, _Kept(entity, since), read)
+                if not read.written and len(found) <= self._most:
+                    self._all = since, addresses
+            return found
+        finally:
+            self._under_way.discard(read)
+            if self._reading_all is own:
+                self._reading_all = None
+
+    def _keep(self, address: RowAddress, kept: _Kept, read: _Read) -> None:
+        if address not in read.written:
+            self._kept[address] = kept
+            self._kept.move_to_end(address)
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+    async def _listen(self) -> None:
+        """Be told of writes. A database that was opened again begins with nothing."""
+        self._db.require_open()
+        if self._db.listen(self._note_write):
+            self.clear()
+
+    def _note_write(self, request: StoreRequest) -> None:
+        """Take note of a request that has ended, whether it has written or not."""
+        schema = self._schema
+        if request.method == "delete_table" or schema.split is not None or schema.home is not None:
+            self.clear()  # an entity may be in other rows than that of its key
+            return
+        if schema.only_table is not None and request.table.lower() != schema.only_table.lower():
+            return
+        for operation in request.operations:
+            address = _address_of(request.table, operation.row["PartitionKey"], operation.row["RowKey"])
+            self._kept.pop(address, None)
+            self._reading.pop(address, None)
+            for read in self._under_way:
+                read.written.add(address)
+        if request.operations:
+            self._all = self._reading_all = None
+
+
+def _address_of(table: str, partition_key: str, row_key: str) -> RowAddress:
+    """Return where a row is; the names of two tables differ in more than letter case."""
+    return RowAddress(table.lower(), partition_key, row_key)
+
+
+def caches_by_model(
+    db: Connection, given: "CachedEntities[Any] | Sequence[CachedEntities[Any]]"
+) -> dict[type[Any], CachedEntities[Any]]:
+    """Return caches by their models. Raises ModelError if one is of another database, or none."""
+    several = [given] if isinstance(given, CachedEntities) else given
+    for each in several:
+        if not isinstance(each, CachedEntities):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"load(cache={shown(each)}) is refused: give what db.cached(...) has made")
+        if each._db is not db:  # pyright: ignore[reportPrivateUsage]
+            raise ModelError(f"load(cache={each}) is refused: it is of another database or scope, which has its own")
+    return {each.model: each for each in several}

@@ -1,0 +1,169 @@
+"""
+How relations are declared: `many` and `one` in the body of a class.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
+
+from ..derived.aggregate.schema import AggregateSchema
+from ..errors import ModelError
+from ..models.entity import Entity
+from ..models.schema import Schema, concrete
+from .binding import bind
+from .relation import ManyOf, OneOf, RelationDeclaration
+
+__all__ = ["Many", "OnDelete", "One", "many", "one"]
+
+P = TypeVar("P", bound=Entity)
+C = TypeVar("C", bound=Entity)
+
+OnDelete = Literal["refuse", "cascade", "keep"]
+
+
+class Many(RelationDeclaration, Generic[C]):
+    """What `many` declares: on the class a `ManyOf`, on an entity a tuple."""
+
+    def __init__(self, target: Any, on_delete: OnDelete, fields: Mapping[str, object]) -> None:
+        super().__init__("many", target, fields)
+        if on_delete not in get_args(OnDelete):
+            raise ModelError(f"many(on_delete={on_delete!r}) is refused: give 'refuse', 'cascade' or 'keep'")
+        if not self.fields:
+            raise ModelError(
+                "many(...) needs fields of the other model from fields of this one, by which its entities belong to "
+                'one of this model: department="{name}"'
+            )
+        self.on_delete: OnDelete = on_delete
+        self.cascades = on_delete == "cascade"
+
+    def check_used(self, schema: Schema) -> None:
+        """
+        Refuse what becomes of children when an entity of a model is deleted, if that cannot be.
+
+        Raises:
+            ModelError: There is no count of them, which `on_delete="refuse"` needs; or the entities expire.
+        """
+        if self.on_delete == "keep":
+            return
+        relation = self.of(schema.model)
+        target = bind(relation).target
+        if self.cascades and schema.visibility is not None:
+            raise ModelError(
+                f"{relation}: on_delete='cascade' is refused for entities that expire, as a sweep deletes them alone; "
+                "let the children expire too, with on_delete='keep'"
+            )
+        if not self.cascades and not all(self._is_counted(schema, child) for child in concrete(target.__schema__)):
+            fields = ", ".join(f'{mine}="{{{theirs}}}"' for theirs, mine in self.fields.items())
+            raise ModelError(
+                f"{relation}: on_delete='refuse' needs a count of all {target.__name__} in {schema.name}, which alone "
+                f"tells a delete whether there are any; declare count: Mapped[int] = field(default=0, maintained=True) "
+                f"in {schema.name}, and counted = Count(lambda: {schema.name}.count, {fields}) in {target.__name__}"
+            )
+
+    def _is_counted(self, schema: Schema, child: Schema) -> bool:
+        """Return whether each child is counted in the entity that it belongs to."""
+        pairs = {f"{{{theirs}}}": mine for theirs, mine in self.fields.items()}
+        for each in child.derived_as(AggregateSchema).values():
+            if each.counts_all and each.target[0] is schema and all(pairs.get(t) == m for m, t in each.key.items()):
+                return True
+        return False
+
+    def of(self, owner: type[Any]) -> ManyOf[Any, Any]:
+        """Return what stands for it on a class."""
+        return ManyOf(self, owner)
+
+    @property
+    def instead(self) -> str:
+        """Say what to do instead of setting it."""
+        theirs = next(iter(self.fields))
+        return (
+            "it is what was loaded. Insert or delete entities by db.insert(...) and db.delete(...); give one to "
+            f"another parent by db.move(entity, {theirs}=...), or by db.save(entity) if {theirs} is not in its key; "
+            "then load it"
+        )
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type[P]) -> ManyOf[P, C]: ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any]) -> tuple[C, ...]: ...
+        def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
+
+    else:
+        __get__ = RelationDeclaration.get
+
+
+class One(RelationDeclaration, Generic[C]):
+    """What `one` declares: on the class a `OneOf`, on an entity another entity, or None if there is none."""
+
+    def __init__(self, target: Any, key: str | None, fields: Mapping[str, object]) -> None:
+        super().__init__("one", target, fields)
+        if (key is None) is not bool(self.fields):
+            raise ModelError(
+                'one(...) needs either key="buyer", a field of this model that is a Key, or fields of the other model '
+                'from fields of this one, as in employee_id="{id}"'
+            )
+        self.key = key
+        if key is not None:
+            self.sources = (key,)
+
+    def of(self, owner: type[Any]) -> OneOf[Any, Any]:
+        """Return what stands for it on a class."""
+        return OneOf(self, owner)
+
+    @property
+    def instead(self) -> str:
+        """Say what to do instead of setting it."""
+        names = ", ".join(f"entity.{name}" for name in self.sources)
+        return f"it is what was loaded. Set {names} and call db.save(entity), or write the other entity; then load it"
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type[P]) -> OneOf[P, C]: ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any]) -> C | None: ...
+        def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
+
+    else:
+        __get__ = RelationDeclaration.get
+
+
+def many(model: Callable[[], type[C]], *, on_delete: OnDelete, **fields: str) -> Many[C]:
+    """
+    Declare the entities that belong to an entity, by fields that their keys, or the keys of an index of theirs, begin
+    with.
+
+    `employees = many(lambda: Employee, department="{name}", on_delete="keep")` in the body of `Team` is a tuple of
+    employees on a team, once it was loaded by `db.load(teams, Team.employees)`.
+
+    Args:
+        model: A function that returns the model of these entities, which may be declared later.
+        on_delete: What becomes of them when the entity is deleted. "refuse" refuses that while a `Count` in the entity
+            says that there are any; "cascade" deletes them first, which `Database.delete` alone does; "keep" leaves
+            them as they are.
+        fields: Their fields: "{field}" of this model, or text.
+
+    Returns:
+        A declaration, which is the relation on the class.
+    """
+    return Many(model, on_delete, fields)
+
+
+def one(model: Callable[[], type[C]], *, key: str | None = None, **fields: str) -> One[C]:
+    """
+    Declare the entity that belongs to an entity: by its key, or by fields.
+
+    `customer = one(lambda: Customer, key="buyer")` is the entity whose key the field `buyer` is, declared as
+    `buyer: Mapped[Key[Customer] | None]`; `profile = one(lambda: Profile, employee_id="{id}")` the one with this field.
+
+    Args:
+        model: A function that returns the model of that entity, which may be declared later.
+        key: The field of this model that is its key.
+        fields: Its fields: "{field}" of this model, or text. They are its key, or what its key or that of an index of
+            its model begins with.
+
+    Returns:
+        A declaration, which is the relation on the class.
+    """
+    return One(model, key, fields)

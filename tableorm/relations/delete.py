@@ -1,0 +1,182 @@
+"""
+Deleting an entity with its children: the children first, then the entity as it was before the children were sought.
+
+Where a `Count` in the entity counts the children, a child that others insert meanwhile changes the row of the entity.
+Then the delete is refused, and all begins again: no child is ever without its parent.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts, is_race
+from ..errors import Conflict, EntityNotFound, LostRace, NotSupported, PreconditionFailed
+from ..models.entity import Entity
+from ..models.key import Key
+from ..models.schema import Schema, concrete
+from ..protocol.codes import Code
+from ..queries.planning.plan import Point
+from ..queries.query import plan_query
+from ..queries.select import Select
+from ..stores import RowAddress
+from ..writes.commit import write_change
+from ..writes.stages.change import delete_change
+from ..writes.subject import forget, key_of_target
+from .binding import Reads, bind
+
+__all__ = ["delete_with_children"]
+
+_VERB = "delete with children"
+
+
+async def delete_with_children(
+    reads: Reads, db: Connection, target: Any, fields: dict[str, Any], *, if_match: str | None, missing_ok: bool
+) -> None:
+    """
+    Delete an entity, and before it those that belong to it by relations that cascade.
+
+    Args:
+        reads: Where they are read.
+        db: Where they are.
+        target: An entity that was read, a key, or a model with its key fields.
+        fields: The key fields.
+        if_match: The ETag that the row must have, or "*" for any; None for the one that it was read with.
+        missing_ok: Whether to accept that there is no such row.
+
+    Raises:
+        TableOrmError: What `Database.delete` raises.
+    """
+    key: Key[Any] = key_of_target(db.boundary, target, fields)
+    etag = delete_change(target if isinstance(target, Entity) else key, if_match, verb=_VERB).if_match
+    attempt = _Attempt(reads, db, key, etag)
+    async for _ in Attempts(db, ATTEMPTS):
+        # Writers of this program wait meanwhile; others are met by the ETag.
+        with db.turns.begin() as turn:
+            await turn.take((RowAddress.of(key),))
+            try:
+                gone = await attempt.make()
+                while attempt.progress:
+                    gone = await attempt.make()
+            except EntityNotFound:
+                if not missing_ok:
+                    raise
+                gone = True
+        if gone:
+            if isinstance(target, Entity):
+                forget(target)
+            return
+    raise LostRace(
+        f"delete of {key}: others inserted children, {ATTEMPTS} times in a row; try it again when they do not",
+        entity=target,
+    )
+
+
+@attrs.define(eq=False)
+class _Attempt:
+    """
+    The attempts to delete an entity with its children.
+
+    Args:
+        reads: Where they are read.
+        db: Where they are.
+        key: The key of the entity.
+        etag: The ETag that its row must have when the first attempt begins; "*" for any.
+
+    Attributes:
+        progress: Whether the last attempt has deleted children, and should be followed by another at once.
+        rounds: How many attempts have done so.
+        last: The entity as it was read last; None before the first attempt.
+        refused: Why its delete was refused by the last attempt, as others were counted in it.
+    """
+
+    reads: Reads
+    db: Connection
+    key: Key[Any]
+    etag: str | None
+    progress: bool = False
+    rounds: int = 0
+    last: Any = None
+    refused: Conflict | None = None
+
+    async def make(self) -> bool:
+        """Delete what children there are; if there are none, the entity. Return whether it is deleted."""
+        (entity,) = await self.reads.get_many([self.key])
+        if entity is None:
+            raise EntityNotFound(f"delete of {self.key}: there is no such row", Code.RESOURCE_NOT_FOUND, self.key)
+        self._check(entity)
+        self.last, self.refused = entity, None
+        self.progress = await _delete_children(self.reads, self.db, entity)
+        self.rounds += self.progress
+        if self.progress and self.rounds < ATTEMPTS:
+            return False
+        self.progress = False
+        try:
+            await write_change(self.db, delete_change(entity, verb=_VERB))
+        except Conflict as error:
+            if type(error) is Conflict:
+                self.refused = error
+            elif not is_race(error):
+                raise
+            return False
+        return True
+
+    def _check(self, entity: Entity) -> None:
+        """Refuse an entity that others have changed, beside what its children change, or that others count in."""
+        if self.refused is not None and entity.etag == self.last.etag:
+            raise self.refused
+        same = entity.etag == self.etag if self.last is None else _own(entity) == _own(self.last)
+        if self.etag != "*" and not same:
+            problem = "the row has changed since it was read; read it again and repeat the delete"
+            raise PreconditionFailed(f"delete of {self.key}: {problem}", Code.CONDITION_NOT_SATISFIED, self.key)
+
+
+def _own(entity: Entity) -> Mapping[str, Any]:
+    """Return the fields of an entity that no other entities keep."""
+    schema: Schema = entity.__schema__
+    return {name: entity.__dict__[name] for name, info in schema.fields.items() if not info.maintained}
+
+
+async def _delete_children(reads: Reads, db: Connection, entity: Any) -> bool:
+    """Delete the children that an entity has now, and return whether there were any."""
+    found = False
+    for declared in entity.__schema__.relations:
+        if not declared.cascades:
+            continue
+        bound = bind(declared.of(type(entity)))
+        source = declared.source_of(entity)
+        if None in source:
+            continue
+        query = bound.query(reads, source)
+        _refuse_elsewhere(query, entity, str(bound.relation))
+        if any(child.cascades for child in concrete(bound.target.__schema__)):
+            for child in await query.all():
+                await delete_with_children(reads, db, child, {}, if_match=None, missing_ok=True)
+                found = True
+            continue
+        report = await query.delete()
+        found = found or report.written + report.failures > 0
+        for failure in report.failed:
+            if not is_race(failure.error):
+                raise failure.error
+    return found
+
+
+def _refuse_elsewhere(query: Select[Any], entity: Any, relation: str) -> None:
+    """Refuse children in other partitions, which no transaction can delete with regard to their parent."""
+    plan, key = plan_query(query, assumed=True), entity.key
+    if plan is not None and plan.target.table == key.table:
+        requests = plan.requests
+        partitions = [
+            each.partition_key if isinstance(each, Point) else each.query.partition.lower
+            for each in requests
+            if isinstance(each, Point) or each.query.partition.point
+        ]
+        if len(partitions) == len(requests) and {*partitions} <= {key.partition_key}:
+            return
+    raise NotSupported(
+        f"{relation}: on_delete='cascade' is refused for children in other partitions than {key}: others could insert "
+        "some between their deletes and its own, and nothing would tell; declare it with on_delete='keep', and delete "
+        "them by a query"
+    )

@@ -1,0 +1,222 @@
+"""
+Loading relations: for many entities with few requests, each result to the entity whose values it was found by.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import attrs
+
+from ..connection.connection import Connection
+from ..connection.nearby import NearbyRows
+from ..connection.requests import row_path
+from ..errors import ModelError, MultipleEntitiesFound, shown
+from ..models.entity import Entity
+from ..models.key import Key
+from ..models.loaded import Loaded, set_loaded
+from ..protocol.filters import to_odata
+from ..protocol.limits import MAX_PAGE
+from ..queries.execution import CONCURRENCY
+from ..queries.explain import ExplainedRequest
+from ..queries.planning.plan import Access
+from ..queries.together import explain_queries, read_queries
+from ..stores import RowAddress
+from .binding import BoundRelation, Reads, bind
+from .relation import Relation
+
+__all__ = ["LoadExplanation", "explain_load", "load_relations", "parents_of"]
+
+Source = tuple[Any, ...]
+
+
+@attrs.frozen(kw_only=True)
+class LoadExplanation:
+    """
+    What loading a relation will send. Print it, or assert on it.
+
+    Args:
+        relation: The relation, as text.
+        parents: For how many entities it is loaded.
+        sources: How many of these have different values of the fields by which others belong to them.
+        requests: The requests that are sent first. A range may be for several entities.
+        max_requests: How many requests it can take, as ranges that bring too little are given up, while no range has
+            more than a thousand rows for one entity; None if that depends on what is found.
+        then: The relations that are loaded afterwards, for what was found.
+        concurrency: Requests that run at the same time, at most.
+    """
+
+    relation: str
+    parents: int
+    sources: int
+    requests: tuple[ExplainedRequest, ...]
+    max_requests: int | None
+    then: tuple[str, ...] = ()
+    concurrency: int = CONCURRENCY
+
+    def __str__(self) -> str:
+        lines = [f"load {self.relation} for {self.parents} entities, which have {self.sources} different values"]
+        lines += [f"  {each.access.value}: {each}" for each in self.requests[:_SHOWN]]
+        if len(self.requests) > _SHOWN:
+            lines.append(f"  ... and {len(self.requests) - _SHOWN} more requests")
+        most = self.max_requests
+        amount = "at least" if most is None else f"to {most}" if most != len(self.requests) else ""
+        lines.append(
+            f"  cost: {len(self.requests)} {amount}".rstrip() + f" requests, {self.concurrency} at the same time"
+        )
+        return "\n".join([*lines, *(f"  then {each}, for what was found" for each in self.then)])
+
+
+_SHOWN = 10
+
+
+def parents_of(given: object, path: Sequence[object]) -> list[Any]:
+    """Return the entities that something is loaded for. Raises ModelError if these are none, or not of the relation."""
+    call = f"load({shown(given)[:60]}, ...)"
+    if not path:
+        raise ModelError(f"{call} is refused: say what to load, as in db.load(teams, Team.employees)")
+    for each in path:
+        if not isinstance(each, Relation):
+            raise ModelError(
+                f"load(..., {shown(each)}) is refused: give a relation of the class, such as Team.employees"
+            )
+    if isinstance(given, type) or not isinstance(given, (Entity, Iterable)):
+        raise ModelError(f"{call} is refused: give an entity, or several, which were read before")
+    entities: list[Any] = [given] if isinstance(given, Entity) else list(cast("Any", given))
+    first = cast("Relation[Any, Any]", path[0])
+    for entity in entities:
+        if not isinstance(entity, first.model):
+            raise ModelError(f"load(..., {first}) is refused: {shown(entity)} is no {first.model.__name__}")
+    return entities
+
+
+def _check_path(path: Sequence[Relation[Any, Any]]) -> list[BoundRelation]:
+    """Return the relations with their models. Raises ModelError if one does not begin where the one before ends."""
+    bound = [bind(relation) for relation in path]
+    for before, after in pairwise(bound):
+        start: type[Any] = after.relation.model
+        if not (issubclass(start, before.target) or issubclass(before.target, start)):
+            raise ModelError(
+                f"load(..., {before.relation}, {after.relation}) is refused: {before.relation} leads to "
+                f"{before.target.__name__}, which has no relation {after.relation}; load it by a call of its own"
+            )
+    return bound
+
+
+async def load_relations(
+    reads: Reads, entities: object, path: Sequence[Relation[Any, Any]], caches: Mapping[type[Any], Any]
+) -> None:
+    """
+    Load relations of entities, each for what the one before has found.
+
+    Args:
+        reads: Where they are.
+        entities: An entity, or several.
+        path: The relations.
+        caches: Caches in place of reads by key, by model.
+    """
+    parents = parents_of(entities, path)
+    for bound in _check_path(path):
+        parents = [each for each in parents if isinstance(each, bound.relation.model)]
+        parents = await _load(reads, parents, bound, caches)
+
+
+def _by_source(bound: BoundRelation, parents: Iterable[Any]) -> dict[Source, list[Any]]:
+    """Return entities by the values by which others belong to them."""
+    declared = bound.relation.declared
+    groups: dict[Source, list[Any]] = {}
+    for parent in parents:
+        groups.setdefault(declared.source_of(parent), []).append(parent)
+    return groups
+
+
+async def _load(
+    reads: Reads, parents: Sequence[Any], bound: BoundRelation, caches: Mapping[type[Any], Any]
+) -> list[Any]:
+    """Load one relation, and return what was found, each once."""
+    groups = _by_source(bound, parents)
+    wanted = [source for source in groups if None not in source]
+    name = bound.relation.declared.name
+    found: dict[Source, Any] = dict.fromkeys(groups) if bound.to_one else dict.fromkeys(groups, ())
+    if bound.key_of is not None:
+        keys = {source: bound.key_of(source) for source in wanted}
+        entities = await caches.get(bound.target, reads).get_many([*keys.values()])
+        found |= dict(zip(keys, entities, strict=True))
+    elif wanted:
+        bound.check(reads, wanted[0])
+        results = await read_queries([bound.query(reads, source) for source in wanted])
+        for source, some in zip(wanted, results, strict=True):
+            if bound.to_one and len(some) > 1:
+                raise MultipleEntitiesFound(
+                    f"{bound.relation} finds several entities, the first are {some[0]!r} and {some[1]!r}; declare it "
+                    "by many(...), or by fields that one entity alone has"
+                )
+            found[source] = next(iter(some), None) if bound.to_one else tuple(some)
+    for source, group in groups.items():
+        for parent in group:
+            set_loaded(parent, name, Loaded(source, found[source]))
+    if bound.to_one:
+        return list({id(each): each for each in found.values() if each is not None}.values())
+    return [each for some in found.values() for each in some]
+
+
+def explain_load(db: Connection, reads: Reads, entities: object, path: Sequence[Relation[Any, Any]]) -> LoadExplanation:
+    """Return what loading relations of entities would send first."""
+    parents = parents_of(entities, path)
+    first, *rest = _check_path(path)
+    groups = _by_source(first, parents)
+    wanted = [source for source in groups if None not in source]
+    if first.key_of is not None:
+        requests, most = _explain_points(db, list(dict.fromkeys(map(first.key_of, wanted))))
+    else:
+        if wanted:
+            first.check(reads, wanted[0])
+        requests, most = explain_queries(db, [first.query(reads, source) for source in wanted])
+    return LoadExplanation(
+        relation=str(first.relation),
+        parents=len(parents),
+        sources=len(wanted),
+        requests=tuple(requests),
+        max_requests=most,
+        then=tuple([str(each.relation) for each in rest]),
+    )
+
+
+def _explain_points(db: Connection, keys: Sequence[Key[Any]]) -> tuple[list[ExplainedRequest], int | None]:
+    """Return the requests that `get_many` would send for keys of one model, and how many these can become."""
+    requests: list[ExplainedRequest] = []
+    ranged: set[str] = set()
+    by_table: dict[str, list[Key[Any]]] = {}
+    for key in keys:
+        by_table.setdefault(key.table, []).append(key)
+    for table, some in by_table.items():
+        nearby = NearbyRows(db, table, concurrency=CONCURRENCY)
+        for query in nearby.plan([(each.partition_key, each.row_key) for each in some]):
+            ranged.add(query.partition.lower or "")
+            where = " and ".join(
+                to_odata(each)
+                for each in (*query.partition.conditions("PartitionKey"), *query.row.conditions("RowKey"))
+            )
+            requests.append(
+                ExplainedRequest(
+                    access=Access.RANGE,
+                    path=f"{db.prefix}{table}()",
+                    filter=where,
+                    select=None,
+                    top=min(2 * len(some), MAX_PAGE),
+                    client_side=(),
+                )
+            )
+        requests += [
+            ExplainedRequest(
+                access=Access.POINT,
+                path=row_path(RowAddress(db.prefix + table, each.partition_key, each.row_key)),
+                filter=None,
+                select=None,
+                top=None,
+                client_side=(),
+            )
+            for each in some
+            if each.partition_key not in ranged
+        ]
+    return requests, len(keys) + len(ranged)

@@ -1,0 +1,129 @@
+"""
+Links: the key of an entity of another model, in two properties. `buyer: Mapped[Key[Customer] | None]` is one.
+
+A key is read as one of the declared class, so that a key of a class of an abstract base comes back as one of the base.
+"""
+
+import typing
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import make_dataclass
+from typing import Any, NoReturn, cast
+
+from ..expressions import AllOf, AnyOf, Comparison, ComposedField, Expression, NoneOf
+from ..models.key import Key
+from ..models.property_types import Shape, ValueType, split_optional
+from ..models.schema import Schema
+from ..protocol.codes import Fault
+from ..protocol.filters import Op
+from ..protocol.limits import check_key
+
+__all__ = ["LinkShape"]
+
+
+class _Checked:
+    """Stands for the class of the values, of which there are none: each key is checked, since its class says little."""
+
+
+class _LinkField(ComposedField[Key[Any]]):
+    """A link on its class: `Order.buyer == key`."""
+
+    __slots__ = ()
+
+    def in_(self, values: Iterable[Key[Any]]) -> Expression:
+        """Return the condition that the field has one of these keys."""
+        return AnyOf(tuple([self._compare(Op.EQ, value) for value in values]))
+
+    def _compare(self, op: Op, other: object) -> Expression:
+        shape: LinkShape = self.model.__schema__.fields[self.name].shape
+        term, given = Comparison(self, op, other), cast("Any", other)
+        if op not in (Op.EQ, Op.NE) or not isinstance(given, Key):
+            self._require_constant(other, term)
+        try:
+            pair = shape.write(other)
+        except ValueError as error:
+            raise self._misfit(term, other, f"it {error}") from None
+        same = AllOf(tuple([part == text for part, text in zip(self.parts, pair, strict=True)]))
+        return same if op is Op.EQ else NoneOf(same)
+
+    def _require_constant(self, other: object, term: Expression) -> NoReturn:
+        of = self.model.__schema__.fields[self.name].type.name
+        given = "None; write .is_none()" if other is None else f"{other!r}"
+        raise self._misfit(term, other, f"a link is compared by == and != with a {of}, not with {given}")
+
+
+class LinkShape(Shape[Key[Any]]):
+    """
+    The shape of a link.
+
+    Attributes:
+        target: The class of the keys.
+    """
+
+    target: type[Any]
+
+    def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:  # noqa: ARG002
+        """Take note of the class of the keys; see `Shape`."""
+        (target,) = typing.get_args(split_optional(annotation)[0])
+        if not isinstance(target, type):
+            problem = f"is declared as a key of {target!r}; give a model, as in Mapped[Key[Customer] | None]"
+            raise ValueError(problem)  # noqa: TRY004 - as a `Shape` does
+        self.target = target
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the class of the keys."""
+        schema = getattr(self.target, "__schema__", None)
+        if not isinstance(schema, Schema) or schema.table is None:
+            raise ValueError(f"is a key of {self.target.__name__}, which is no model with a table")
+        return schema
+
+    def value_type(self, annotation: Any) -> tuple[ValueType, bool]:
+        """Return the type of the values; see `Shape`."""
+        # What JSON has: its name says in messages and schemas what the field was declared as.
+        pair: Any = make_dataclass(f"Key[{self.target.__name__}]", [("partition_key", str), ("row_key", str)])
+        return ValueType(annotation=pair, encode=self.write, base=_Checked), split_optional(annotation)[1]
+
+    def members(self, name: str, property_: str) -> Sequence[tuple[str, str, Any]]:
+        """Return the two halves; see `Shape`."""
+        return (f"{name}.partition_key", f"{property_}_pk", str), (f"{name}.row_key", f"{property_}_rk", str)
+
+    def write(self, value: Any) -> Sequence[Any]:
+        """Return the two halves of a key of the class; see `Shape`."""
+        if not isinstance(value, Key):
+            raise ValueError(f"is no key; make one with {self.target.__name__}.key(...)")  # noqa: TRY004
+        key: Key[Any] = cast("Any", value)
+        if not issubclass(key.model, self.target):
+            raise ValueError(f"is a key of {key.model.__name__}")  # noqa: TRY004
+        table = self.schema.only_table
+        if table is not None and key.table.lower() != table.lower():
+            raise ValueError(f"is a key in table {key.table}, and {self.target.__name__} is in {table}")
+        return key.partition_key, key.row_key
+
+    def read(self, values: Sequence[Any]) -> Key[Any]:
+        """Return the key; see `Shape`."""
+        partition_key, row_key = values
+        if partition_key is None or row_key is None:
+            raise ValueError("is a key of which one half is missing")
+        return self._made(partition_key, row_key)
+
+    def from_json(self, value: Any) -> Any:
+        """Return the key that JSON stands for; see `Shape`."""
+        halves: dict[str, Any] = value if hasattr(value, "keys") else {}
+        if halves.keys() == {"partition_key", "row_key"}:
+            with suppress(Fault, TypeError, AttributeError):
+                check_key("PartitionKey", halves["partition_key"])
+                check_key("RowKey", halves["row_key"])
+                return self._made(halves["partition_key"], halves["row_key"])
+        return value
+
+    def _made(self, partition_key: str, row_key: str) -> Key[Any]:
+        schema = self.schema
+        return Key(self.target, schema.table_of(partition_key, row_key), partition_key, row_key)
+
+    def expression(self, model: type[Any], name: str) -> ComposedField[Any]:
+        """Return what is compared with keys; see `Shape`."""
+        return _LinkField(model, name, [f"{name}.partition_key", f"{name}.row_key"])
+
+
+Key._shape_of_values = LinkShape  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,252 @@
+"""The cache of a program: what it reads, how old that may be, and what it forgets."""
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import Database, Entity, EntityNotFound, Key, Mapped, ModelError, TableNotFound, connect, field, one
+from tableorm.connection.connection import connection_of
+from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.stores.layers import StoreLayer, StoreRequest
+
+
+class Rate(Entity, table="Rates", partition_key="{tenant}", row_key="{code}"):
+    tenant: Mapped[str]
+    code: Mapped[str]
+    value: Mapped[int] = field(default=0)
+    notes: Mapped[list[str]] = field(factory=list)
+
+
+class Sale(Entity, table="Sales", partition_key="{tenant}", row_key="{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+    code: Mapped[str]
+
+    rate = one(lambda: Rate, tenant="{tenant}", code="{code}")
+
+
+@pytest.fixture(autouse=True)
+def clock() -> Iterator[None]:
+    CLOCK.freeze()
+    yield
+    CLOCK.reset()
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as database:
+        await database.create_tables(Rate, Sale)
+        yield database
+
+
+def later(seconds: float) -> None:
+    CLOCK.advance(dt.timedelta(seconds=seconds))
+
+
+async def write_elsewhere(db: Database, value: int, tenant: str = "t") -> None:
+    """Write a row below what the database hears, as another program does."""
+    store: Any = db.store
+    while isinstance(store, StoreLayer):
+        store = store.below
+    row: Row = {"PartitionKey": tenant, "RowKey": "a", "EntityType": "Rate", "value": str(value)}
+    row["value@odata.type"] = "Edm.Int64"
+    await store.write("Rates", Operation(Verb.INSERT_OR_REPLACE, row))
+
+
+async def test_an_entity_is_read_once_in_its_time(db: Database) -> None:
+    """Also one that is not there; each caller gets a copy."""
+    rates = db.cached(Rate, ttl=60)
+    await db.insert(Rate(tenant="t", code="a", value=1, notes=["x"]))
+    with db.observe() as seen:
+        first = await rates.get(tenant="t", code="a")
+        first.value = 9
+        first.notes.append("y")
+        assert (
+            await rates.get_many([first.key, Rate.key(tenant="t", code="no")] * 2)
+            == [
+                Rate(tenant="t", code="a", value=1, notes=["x"]),
+                None,
+            ]
+            * 2
+        )
+        with pytest.raises(EntityNotFound):
+            await rates.get(tenant="t", code="no")
+    assert len(seen.requests) == 2
+    await write_elsewhere(db, 5)
+    later(59)
+    assert (await rates.get(first.key)).value == 1
+    later(1)
+    assert (await rates.get(first.key)).value == 5
+
+
+async def test_own_writes_are_seen_at_once(db: Database) -> None:
+    """By any verb, also of what was not there; and by a scope of the database."""
+    rates = db.cached(Rate, ttl=60)
+    key: Key[Rate] = Rate.key(tenant="t", code="a")
+    assert await rates.get_many([key]) == [None]
+    await db.insert(Rate(tenant="t", code="a"))
+    assert [each.code for each in await rates.all()] == ["a"]
+    writes: list[Callable[[Rate], Awaitable[object]]] = [
+        db.save,
+        db.scope(tenant="t").replace,
+        db.upsert,
+        lambda rate: db.modify(key, lambda each: each.evolve(value=rate.value)),
+        lambda rate: in_bulk(db, rate),
+        lambda rate: in_transaction(db, rate),
+    ]
+    for value, write in enumerate(writes, 1):
+        rate = await db.get(key)
+        rate.value = value
+        await write(rate)
+        assert (await rates.get(key)).value == value
+        assert [each.value for each in await rates.all()] == [value]
+    await db.delete(key, if_match="*")
+    assert await rates.get_many([key]) == [None]
+    assert await rates.all() == []
+    await db.drop_table("Rates")
+    with pytest.raises(TableNotFound):
+        await rates.get(key)
+
+
+async def in_bulk(db: Database, rate: Rate) -> None:
+    async with db.bulk() as bulk:
+        await bulk.save(rate)
+
+
+async def in_transaction(db: Database, rate: Rate) -> None:
+    async with db.transaction() as tx:
+        tx.save(rate)
+
+
+class Slow(StoreLayer):
+    """Holds back answers of reads until a test lets them through."""
+
+    def __init__(self, below: Any) -> None:
+        super().__init__(below)
+        self.let, self.came = asyncio.Event(), asyncio.Condition()
+        self.sent = 0
+
+    async def until(self, count: int) -> None:
+        """Wait until so many reads were sent."""
+        async with self.came:
+            await self.came.wait_for(lambda: self.sent >= count)
+
+    async def send(self, request: StoreRequest) -> Any:
+        answer = await super().send(request)
+        if request.method in ("get", "query"):
+            async with self.came:
+                self.sent += 1
+                self.came.notify_all()
+            await self.let.wait()
+        return answer
+
+
+async def test_a_read_that_began_before_a_write_is_not_kept(db: Database) -> None:
+    """Who asks after the write gets what was written; those who asked together share one read."""
+    await db.insert(Rate(tenant="t", code="a", value=1))
+    slow = Slow(db.store)
+    connection_of(db).wrap_store(lambda _: slow)
+    rates = db.cached(Rate, ttl=60)
+    early = [asyncio.create_task(rates.get(tenant="t", code="a")) for _ in range(5)]
+    whole = asyncio.create_task(rates.all())
+    await slow.until(2)
+    early.pop().cancel()
+    await db.upsert(Rate(tenant="t", code="a", value=2))
+    late = asyncio.create_task(rates.get(tenant="t", code="a"))
+    await slow.until(3)
+    slow.let.set()
+    assert [each.value for each in await asyncio.gather(*early[:4])] == [1] * 4
+    assert (await late).value == (await rates.get(tenant="t", code="a")).value == 2
+    await whole
+    assert [each.value for each in await rates.all()] == [2]
+
+
+async def test_it_is_bounded_and_checked(db: Database) -> None:
+    """Those that were not asked for longest go first; wrong arguments, keys and databases are refused."""
+    for number in range(5):
+        await db.insert(Rate(tenant="t", code=f"{number}"))
+    rates = db.cached(Rate, ttl=60, max_entities=3)
+    assert len(await rates.all()) == 5
+    for code in ("0", "1", "2", "0", "3"):
+        await rates.get(tenant="t", code=code)
+    with db.observe() as seen:
+        for code in ("0", "2", "3"):
+            await rates.get(tenant="t", code=code)
+    assert not seen.requests
+    wrong: Any = Sale.key(tenant="t", id="1")
+    with pytest.raises(ModelError, match="give keys of Rate"):
+        await rates.get_many([wrong])
+    cached: Any = db.cached
+    for options in ({"ttl": 0}, {"ttl": "1"}, {"ttl": 1, "max_entities": 0}):
+        with pytest.raises(ModelError, match="is refused"):
+            cached(Rate, **options)
+    with pytest.raises(ModelError, match="of another database or scope"):
+        await db.load(Sale(tenant="t", id="1", code="1"), Sale.rate, cache=db.scope(tenant="t").cached(Rate, ttl=1))
+
+
+async def test_a_load_reads_by_it(db: Database) -> None:
+    """What is found by its key comes from the cache, and is one object for all of a load."""
+    await db.insert(Rate(tenant="t", code="a", value=1))
+    rates = db.cached(Rate, ttl=60)
+    sales = [Sale(tenant="t", id=f"{number}", code="a") for number in range(3)]
+    with db.observe() as seen:
+        for _ in range(3):
+            await db.load(sales, Sale.rate, cache=rates)
+    assert len(seen.requests) == 1
+    assert sales[0].rate is sales[1].rate
+    assert sales[0].rate == Rate(tenant="t", code="a", value=1)
+
+
+async def test_scopes_have_their_own(db: Database) -> None:
+    """A key of another tenant is refused, whoever has read it, and `all` has those of the scope."""
+    for tenant in "xy":
+        await db.insert(Rate(tenant=tenant, code="a"))
+    everyone, mine = db.cached(Rate, ttl=60), db.scope(tenant="x").cached(Rate, ttl=60)
+    assert len(await everyone.all()) == 2
+    assert (await mine.get(code="a")).tenant == "x"
+    assert [each.tenant for each in await mine.all()] == ["x"]
+    for read in (mine.get(tenant="y", code="a"), mine.get_many([Rate.key(tenant="y", code="a")])):
+        with pytest.raises(Exception, match="tenant"):
+            await read
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["own", "other", "wait", "get", "all"]), st.sampled_from("xy"), st.integers(1, 40)),
+    max_size=30,
+)
+
+
+@given(STEPS)
+async def test_never_older_than_its_time(steps: list[tuple[str, str, int]]) -> None:
+    """Of any writes, own and of others: what comes was there within `ttl`, and no own write is missing."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Rate)
+        rates = {tenant: db.scope(tenant=tenant).cached(Rate, ttl=60) for tenant in "xy"}
+        now, value = 0, 0
+        history: dict[str, list[tuple[int, int, bool]]] = {tenant: [(-1000, -1, True)] for tenant in "xy"}
+        for step, tenant, seconds in steps:
+            if step == "wait":
+                later(seconds)
+                now += seconds
+            elif step in ("own", "other"):
+                value += 1
+                if step == "own":
+                    await db.upsert(Rate(tenant=tenant, code="a", value=value))
+                else:
+                    await write_elsewhere(db, value, tenant)
+                history[tenant].append((now, value, step == "own"))
+            else:
+                cache = rates[tenant]
+                key = Rate.key(tenant=tenant, code="a")
+                found = await cache.get_many([key]) if step == "get" else await cache.all()
+                got = found[0].value if found and found[0] is not None else -1
+                past = history[tenant]
+                last_own = max(number for number, (_, _, own) in enumerate(past) if own)
+                ended = [past[n + 1][0] if n + 1 < len(past) else now + 1 for n in range(len(past))]
+                allowed = {past[n][1] for n in range(last_own, len(past)) if ended[n] > now - 60}
+                assert got in allowed

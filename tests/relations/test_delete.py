@@ -1,0 +1,244 @@
+"""What becomes of children when their parent is deleted."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Conflict,
+    Count,
+    Database,
+    Entity,
+    EntityNotFound,
+    Index,
+    Mapped,
+    ModelError,
+    NotRead,
+    NotSupported,
+    PreconditionFailed,
+    ReferenceNotFound,
+    TransactionFailed,
+    connect,
+    field,
+    many,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.stores import Bounds, RowQuery
+from tableorm.stores.layers import StoreLayer, StoreRequest
+from tests.torture import seeds
+
+
+class Folder(Entity, table="Files", partition_key="{disk}", row_key="folder_{name}"):
+    disk: Mapped[str]
+    name: Mapped[str]
+    note: Mapped[str] = field(default="")
+    files: Mapped[int] = field(default=0, maintained=True)
+
+    contents = many(lambda: File, disk="{disk}", folder="{name}", on_delete="cascade")
+    shares = many(lambda: Share, disk="{disk}", folder="{name}", on_delete="keep")
+
+
+class File(Entity, table="Files", partition_key="{disk}", row_key="file_{folder}_{id:04d}"):
+    disk: Mapped[str]
+    folder: Mapped[str]
+    id: Mapped[int]
+    size: Mapped[int] = field(default=1)
+
+    by_size = Index(row_key="size_{size:06d}_{folder}_{id:04d}")
+    counted = Count(lambda: Folder.files, disk="{disk}", name="{folder}")
+
+
+class Share(Entity, table="Files", partition_key="{disk}", row_key="share_{folder}_{id}"):
+    disk: Mapped[str]
+    folder: Mapped[str]
+    id: Mapped[str]
+
+
+class Disk(Entity, table="Files", partition_key="{disk}", row_key="disk"):
+    """Its folders are not counted, and have files of their own."""
+
+    disk: Mapped[str]
+
+    folders = many(lambda: Folder, disk="{disk}", on_delete="cascade")
+
+
+class Kept(Entity, table="Kept", partition_key="{name}", row_key="kept"):
+    name: Mapped[str]
+    count: Mapped[int] = field(default=0, maintained=True)
+
+    items = many(lambda: Item, name="{name}", on_delete="refuse")
+
+
+class Item(Entity, table="Kept", partition_key="{name}", row_key="item_{id}"):
+    name: Mapped[str]
+    id: Mapped[str]
+
+    counted = Count(lambda: Kept.count, name="{name}")
+
+
+class Uncounted(Entity, table="Kept", partition_key="{name}", row_key="uncounted"):
+    name: Mapped[str]
+
+    items = many(lambda: Item, name="{name}", on_delete="refuse")
+
+
+class Far(Entity, table="Kept", partition_key="{name}", row_key="far"):
+    name: Mapped[str]
+
+    files = many(lambda: File, disk="{name}", on_delete="cascade")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as database:
+        await database.create_tables(Folder, File, Share, Disk, Kept, Item)
+        yield database
+
+
+async def fill(db: Database, name: str = "a", count: int = 3) -> Folder:
+    await db.insert(Folder(disk="d", name=name))
+    for number in range(count):
+        await db.insert(File(disk="d", folder=name, id=number))
+    await db.insert(Share(disk="d", folder=name, id="x"))
+    return await db.get(Folder, disk="d", name=name)
+
+
+async def keys(db: Database) -> list[str]:
+    return [bag.row["RowKey"] async for bag in db.select_raw("Files").allow_scan()]
+
+
+async def test_children_are_deleted_first(db: Database) -> None:
+    """With their index entries and counts; those of other parents, and of relations that keep, stay."""
+    folder = await fill(db)
+    await fill(db, "ab", 1)
+    await db.delete(folder)
+    assert await keys(db) == ["file_ab_0000", "folder_ab", "share_a_x", "share_ab_x", "size_000001_ab_0000"]
+    assert folder.etag is None
+    with pytest.raises(EntityNotFound):
+        await db.delete(Folder, disk="d", name="a", if_match="*")
+    await db.delete(Folder, disk="d", name="a", if_match="*", missing_ok=True)
+    with pytest.raises(NotRead):
+        await db.delete(Folder.key(disk="d", name="ab"))
+    assert (await db.audit(Folder)).clean
+
+
+async def test_grandchildren_are_deleted_before_children(db: Database) -> None:
+    """A child that has children of its own is deleted as its parent is."""
+    disk = Disk(disk="d")
+    await db.insert(disk)
+    await fill(db)
+    await fill(db, "b")
+    await db.delete(disk)
+    assert await keys(db) == ["share_a_x", "share_b_x"]
+
+
+async def test_a_parent_that_has_changed_stays(db: Database) -> None:
+    """With its children: under the ETag that it was read with, or the one given."""
+    folder = await fill(db)
+    await db.modify(Folder, lambda each: each.evolve(note="new"), disk="d", name="a")
+    with pytest.raises(PreconditionFailed):
+        await db.delete(folder)
+    with pytest.raises(PreconditionFailed):
+        await db.delete(folder.key, if_match=str(folder.etag))
+    assert len(await keys(db)) == 8
+    await db.delete(folder, if_match="*")
+    assert await keys(db) == ["share_a_x"]
+
+
+async def test_other_verbs_refuse_it(db: Database) -> None:
+    """Transactions, bulks and queries delete no entity whose children must go first."""
+    folder = await fill(db)
+    with pytest.raises(ModelError, match="Folder is deleted by"):
+        async with db.transaction() as tx:
+            tx.delete(folder)
+    with pytest.raises(ModelError, match="Folder is deleted by"):
+        async with db.bulk() as bulk:
+            await bulk.delete(folder)
+    with pytest.raises(ModelError, match="Folder is deleted by"):
+        await db.select(Folder).where(Folder.disk == "d").delete()
+    assert len(await keys(db)) == 8
+
+
+async def test_a_parent_with_children_is_refused(db: Database) -> None:
+    """By every verb, as its count says; without a count the relation is refused when the model is first used."""
+    await db.insert(Kept(name="a"))
+    await db.insert(Item(name="a", id="1"))
+    kept = await db.get(Kept, name="a")
+    with pytest.raises(Conflict, match="its count is 1"):
+        await db.delete(kept)
+    with pytest.raises(TransactionFailed, match="its count is 1"):
+        async with db.transaction() as tx:
+            tx.delete(kept)
+    assert (await db.select(Kept).where(Kept.name == "a").delete()).failures == 1
+    await db.delete(Item, name="a", id="1", if_match="*")
+    await db.delete(Kept, name="a", if_match="*")
+    for use in (db.insert(Uncounted(name="a")), db.delete(Uncounted, name="a", if_match="*")):
+        with pytest.raises(ModelError, match=r"Uncounted\.items: on_delete='refuse' needs a count of all Item"):
+            await use
+
+
+async def test_children_elsewhere_are_refused(db: Database) -> None:
+    """Before anything is deleted."""
+    await db.insert(Far(name="d"))
+    await fill(db)
+    with pytest.raises(NotSupported, match="children in other partitions"):
+        await db.delete(Far, name="d", if_match="*")
+    assert len(await keys(db)) == 8
+
+
+EVERYTHING = RowQuery(Bounds(), Bounds())
+
+
+class Watched(StoreLayer):
+    """Looks for orphans after each request that writes."""
+
+    async def send(self, request: StoreRequest) -> Any:
+        await asyncio.sleep(0)
+        try:
+            return await super().send(request)
+        finally:
+            if request.operations:
+                store = self.below
+                page = await store.query("Files", EVERYTHING, 1000)
+                names = {row["RowKey"] for row in page.rows}
+                files = {name.split("_")[1] for name in names if name.startswith("file_")}
+                assert {f"folder_{name}" for name in files} <= names
+
+
+@seeds(2, 50)
+async def test_no_child_is_ever_without_its_parent(tmp_path: Path, seed: int) -> None:
+    """
+    Eight tasks of two programs insert files while their folder is deleted: the delete begins again, and in the end an
+    insert is refused.
+    """
+    url = f"local:{tmp_path}/files.tables"
+    async with connect(url) as db, connect(url) as other:
+        await db.create_tables(Folder, File, Share)
+        await fill(db)
+        for each in (db, other):
+            connection_of(each).wrap_store(Watched)
+        numbers, rolls = iter(range(100, 1000)), random.Random(seed)
+        refused = 0
+
+        async def insert(mine: Database) -> None:
+            nonlocal refused
+            pause = 20
+            while not refused:
+                pause *= 2
+                for _ in range(rolls.randrange(pause)):
+                    await asyncio.sleep(0)
+                try:
+                    await mine.insert(File(disk="d", folder="a", id=next(numbers)))
+                except ReferenceNotFound:
+                    refused += 1
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(8):
+                group.create_task(insert(other if number < 2 else db))
+            group.create_task(db.delete(Folder, disk="d", name="a", if_match="*"))
+        assert await keys(db) == ["share_a_x"]
+        assert refused

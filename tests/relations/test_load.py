@@ -1,0 +1,291 @@
+"""Loading relations: what it finds, with how many requests, and what happens while others write."""
+
+import pickle
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import (
+    Database,
+    ModelError,
+    MultipleEntitiesFound,
+    NotLoaded,
+    connect,
+    one,
+    to_dict,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.stores import Operation, Row, Verb
+from tableorm.stores.layers import StoreLayer, StoreRequest
+from tests.relations.models import Employee, Review, Team
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as database:
+        await database.create_tables(Team, Employee, Review)
+        yield database
+
+
+async def fill(db: Database, sizes: dict[str, int], company: str = "c") -> list[Team]:
+    """Insert teams of so many employees, and return them as they were read."""
+    async with db.bulk() as bulk:
+        for name, size in sizes.items():
+            await bulk.insert(Team(company=company, name=name))
+            for number in range(size):
+                await bulk.insert(Employee(company=company, team=name, id=number, age=number))
+    return await db.select(Team).where(Team.company == company).all()
+
+
+def ids(team: Team) -> list[int]:
+    return [each.id for each in team.employees]
+
+
+class Pages(StoreLayer):
+    """Answers queries with short pages, and does something after each."""
+
+    size = 1000
+    sent = 0
+
+    async def after(self) -> None:
+        """Do nothing."""
+
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method not in ("query", "get"):
+            return await super().send(request)
+        self.sent += 1
+        if request.method == "query":
+            query, limit, continuation = request.arguments
+            request = StoreRequest("query", request.table, (query, min(limit, self.size), continuation))
+        try:
+            return await super().send(request)
+        finally:
+            await self.after()
+
+
+async def test_children_are_loaded_for_their_parents(db: Database) -> None:
+    """One entity or several; a relation to one, and chains; equal keys once, and one object for each."""
+    teams = await fill(db, {"a": 2, "ab": 1, "b": 0, "c": 3})
+    await db.load(teams, Team.employees, Employee.own_team)
+    assert [ids(team) for team in teams] == [[0, 1], [0], [], [0, 1, 2]]
+    owners = [each.own_team for each in teams[3].employees]
+    assert owners[0] == teams[3]
+    assert owners[0] is owners[1] is owners[2]
+    await db.load(teams[0], Team.employees.where(Employee.age > 0))
+    assert ids(teams[0]) == [1]
+    await db.load(teams, Team.employees.limit(1).only(Employee.age))
+    assert [ids(team) for team in teams] == [[0], [0], [], [0]]
+    with pytest.raises(NotLoaded):
+        _ = teams[0].employees[0].boss
+    await db.load([], Team.employees)
+
+
+async def test_a_key_leads_to_one(db: Database) -> None:
+    """A field of a key; None where it is None, and where no such entity is."""
+    await fill(db, {"a": 3})
+    chief, other, lost = await db.select(Employee).where(Employee.company == "c").all()
+    other.boss, lost.boss = chief.key, Employee.key(company="c", team="a", id=99)
+    await db.load([chief, other, lost], Employee.manager)
+    assert (chief.manager, other.manager, lost.manager) == (None, chief, None)
+    other.boss = lost.key
+    with pytest.raises(NotLoaded, match=r"Employee\.manager was loaded for other values"):
+        _ = other.manager
+
+
+async def test_an_index_leads_to_children(db: Database) -> None:
+    """Where fields bound an index, and not the keys."""
+    teams = await fill(db, {"a": 1, "b": 1})
+    async with db.bulk() as bulk:
+        for number in range(5):
+            await bulk.insert(Employee(company="c", team="z", id=number, nick="ab"[number % 2]))
+    with db.observe() as seen:
+        await db.load(teams, Team.by_name)
+    assert sum(each.table == "Directory" for each in seen.requests) == 1
+    assert [[each.id for each in team.by_name] for team in teams] == [[0, 2, 4], [1, 3]]
+
+
+async def test_what_is_loaded_is_no_field(db: Database) -> None:
+    """It is not saved, compared, shown or set; copies have it; nothing is read by looking at it."""
+    (team,) = await fill(db, {"a": 2})
+    with pytest.raises(NotLoaded, match=r"await db\.load\(entity, Team\.employees\)"):
+        _ = team.employees
+    assert not hasattr(team, "employees")
+    bare = team.evolve()
+    await db.load(team, Team.employees)
+    assert team == bare
+    assert repr(team) == repr(bare)
+    assert to_dict(team) == to_dict(bare)
+    assert to_dict(team, "json", relations=True)["employees"][1]["id"] == 1
+    for copy in (team.evolve(), pickle.loads(pickle.dumps(team))):
+        assert copy.employees == team.employees
+    assert not db.explain_write("save", team).steps
+    with pytest.raises(ModelError, match=r"Team\.employees cannot be set.*db\.insert.*db\.move\(entity, company="):
+        team.employees = ()  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(ModelError, match=r"own_team cannot be set.*entity\.team"):
+        team.employees[0].own_team = team  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def test_a_query_loads_page_by_page(db: Database) -> None:
+    """By `all`, iteration, pages, streams and `first`; of several models each has its own."""
+    await fill(db, {"a": 1, "b": 2})
+    query = db.select(Team).where(Team.company == "c").load(Team.employees)
+    assert [ids(team) for team in await query.all()] == [[0], [0, 1]]
+    assert [ids(team) async for team in query] == [[0], [0, 1]]
+    assert [ids(team) async for page in query.pages(1) for team in page.items] == [[0], [0, 1]]
+    async with query.stream() as stream:
+        assert ids(await anext(aiter(stream))) == [0]
+        cursor = stream.cursor
+    async with query.stream(cursor) as stream:
+        assert [ids(team) async for team in stream] == [[0, 1]]
+    assert ids(await query.limit(1).one()) == [0]
+    both = db.select(Team, Employee).where(Team.company == "c").load(Team.employees).load(Employee.own_team)
+    found = await pickle.loads(pickle.dumps(both)).bind(db).all()
+    assert sum(len(each.employees) if isinstance(each, Team) else each.own_team is not None for each in found) == 6
+    with pytest.raises(ModelError, match="load relations of its results"):
+        db.union(query)
+
+
+async def test_a_cycle_is_loaded_as_deep_as_it_is_written(db: Database) -> None:
+    """Team, employees, their team, its employees, and no further."""
+    (team,) = await fill(db, {"a": 2})
+    await db.load(team, Team.employees, Employee.own_team, Team.employees)
+    again = team.employees[0].own_team
+    assert again is not None
+    assert ids(again) == [0, 1]
+    with pytest.raises(NotLoaded):
+        _ = again.employees[0].own_team
+
+
+async def test_equal_keys_are_read_once(db: Database) -> None:
+    """By `load` and `get_many`; keys that lie close together by a range."""
+    await fill(db, {"a": 40})
+    employees = await db.select(Employee).where(Employee.company == "c").all()
+    for each in employees:
+        if each.id >= 10:
+            each.boss = employees[each.id % 10].key
+    for explained in (db.explain_load(employees, Employee.own_team), db.explain_load(employees, Employee.manager)):
+        assert explained.max_requests in (1, 11)
+        assert len(explained.requests) == 1
+    with db.observe() as seen:
+        await db.load(employees, Employee.own_team)
+        await db.load(employees, Employee.manager)
+        assert (await db.get_many([employees[3].key] * 3))[2] == employees[3]
+    assert [each.operation for each in seen.requests] == ["get", "query", "get"]
+
+
+async def test_a_relation_to_one_refuses_several(db: Database) -> None:
+    """Which one is meant nobody knows."""
+
+    class Boss(Team, kind="Boss", row_key="boss_{name}"):
+        only = one(lambda: Employee, company="{company}", team="{name}")
+
+    await fill(db, {"a": 2, "b": 1, "d": 0})
+    bosses = [Boss(company="c", name=name) for name in "bd"]
+    await db.load(bosses, Boss.only)
+    assert [each.only and each.only.team for each in bosses] == ["b", None]
+    with pytest.raises(MultipleEntitiesFound, match=r"Boss\.only finds several"):
+        await db.load(Boss(company="c", name="a"), Boss.only)
+
+
+async def test_a_far_row_ends_a_range(db: Database) -> None:
+    """Where a page brings rows of others above all, the rest is read one by one, never with more requests than that."""
+    await fill(db, {"b": 2500, "a": 1, "c": 1, "d": 3})
+    teams = [Team(company="c", name=name) for name in "acd"]
+    explained = db.explain_load(teams, Team.employees)
+    with db.observe() as seen:
+        await db.load(teams, Team.employees)
+    assert [ids(team) for team in teams] == [[0], [0], [0, 1, 2]]
+    assert len(seen.requests) == explained.max_requests == 3
+
+
+async def test_a_scope_loads_its_own(db: Database) -> None:
+    """Also where a relation does not name the field of the scope."""
+    await fill(db, {"a": 1}, "x")
+    for company in ("x", "y"):
+        await fill(db, {"b": 2}, company)
+    mine = db.scope(company="y")
+    teams = await mine.select(Team).load(Team.employees, Employee.own_team).all()
+    assert [(team.company, ids(team)) for team in teams] == [("y", [0, 1])]
+    theirs = await db.get(Team, company="x", name="a")
+    with pytest.raises(Exception, match=r"company"):
+        await mine.load(theirs, Team.employees)
+
+
+SIZES = st.dictionaries(st.sampled_from(["a", "ab", "b", "é", "x_y", "z"]), st.integers(0, 9), min_size=1)
+
+
+@given(
+    sizes=st.lists(SIZES, min_size=1, max_size=3),
+    wanted=st.sets(st.sampled_from(["a", "ab", "b", "é", "x_y", "z"]), min_size=1),
+    limit=st.none() | st.integers(0, 4),
+    least=st.none() | st.integers(0, 8),
+    page=st.sampled_from([2, 7, 1000]),
+)
+async def test_a_load_equals_separate_reads(
+    sizes: list[dict[str, int]], wanted: set[str], limit: int | None, least: int | None, page: int
+) -> None:
+    """Of any graph, with any condition, limit and size of pages; and it sends no more than its explanation says."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Team, Review)
+        for number, each in enumerate(sizes):
+            await fill(db, each, f"c{number}")
+        layer = Pages(db.store)
+        layer.size = page
+        connection_of(db).wrap_store(lambda _: layer)
+        teams = [Team(company=f"c{number}", name=name) for number in range(len(sizes)) for name in sorted(wanted)]
+        relation = Team.employees
+        relation = relation if least is None else relation.where(Employee.age >= least)
+        relation = relation if limit is None else relation.limit(limit)
+        most = db.explain_load(teams, relation).max_requests
+        before = layer.sent
+        await db.load(teams, relation)
+        assert most is not None
+        assert page < 1000 or layer.sent - before <= most
+        for team in teams:
+            query = db.select(Employee).where(Employee.company == team.company, Employee.team == team.name)
+            query = query if least is None else query.where(Employee.age >= least)
+            assert [*team.employees] == await (query if limit is None else query.limit(limit)).all()
+
+
+CHANGES = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 6)), max_size=12)
+
+
+@given(there=st.sets(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 6))), changes=CHANGES)
+async def test_others_write_between_requests(there: set[tuple[str, int]], changes: list[tuple[str, int]]) -> None:
+    """
+    Each child that is loaded was there at some moment, under its parent; each that was there throughout is loaded.
+    """
+    async with connect("local::memory:") as db:
+        await db.create_tables(Team)
+        teams = await fill(db, dict.fromkeys("abc", 0))
+        now, ever, always = set(there), set(there), set(there)
+        for team, number in there:
+            await db.store.write("Directory", Operation(Verb.INSERT, row_of(team, number)))
+        left = iter(changes)
+
+        class Busy(Pages):
+            size = 2
+
+            async def after(self) -> None:
+                for change in left:
+                    verb = Verb.DELETE if change in now else Verb.INSERT
+                    await self.below.write(
+                        "Directory", Operation(verb, row_of(*change), "*" if verb is Verb.DELETE else None)
+                    )
+                    now.symmetric_difference_update({change})
+                    ever.add(change)
+                    always.intersection_update(now)
+                    break
+
+        connection_of(db).wrap_store(Busy)
+        await db.load(teams, Team.employees)
+        found = {(team.name, each.id) for team in teams for each in team.employees}
+        assert all(each.team == team.name for team in teams for each in team.employees)
+        assert always <= found <= ever
+
+
+def row_of(team: str, number: int) -> Row:
+    return {"PartitionKey": "c", "RowKey": f"emp_{team}_{number:06d}", "EntityType": "Employee", "age": 1}
