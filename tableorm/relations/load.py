@@ -144,7 +144,7 @@ async def _load(
         found |= dict(zip(keys, entities, strict=True))
     elif wanted:
         bound.check(reads, wanted[0])
-        results = await read_queries([bound.query(reads, source) for source in wanted])
+        results = await read_queries(bound.queries(reads, wanted))
         for source, some in zip(wanted, results, strict=True):
             if bound.to_one and len(some) > 1:
                 raise MultipleEntitiesFound(
@@ -171,7 +171,7 @@ def explain_load(db: Connection, reads: Reads, entities: object, path: Sequence[
     else:
         if wanted:
             first.check(reads, wanted[0])
-        requests, most = explain_queries(db, [first.query(reads, source) for source in wanted])
+        requests, most = explain_queries(db, first.queries(reads, wanted))
     return LoadExplanation(
         relation=str(first.relation),
         parents=len(parents),
