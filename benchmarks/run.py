@@ -25,6 +25,7 @@ from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.contention import bench_contention
+from benchmarks.encryption import bench_encryption
 from benchmarks.expiry import bench_expiry
 from benchmarks.feeds import bench_feeds
 from benchmarks.indexes import bench_indexes
@@ -290,6 +291,7 @@ BENCHES = {
     "expiry": bench_expiry,
     "relations": bench_relations,
     "series": bench_series,
+    "encryption": bench_encryption,
     "logs": bench_logs,
     "periods": bench_periods,
 }

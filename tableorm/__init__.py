@@ -94,6 +94,7 @@ from .shapes.encrypted import Encryption
 from .shapes.key_ring import KeyRing, KeyWrapper
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
+from .transfer.report import TransferReport
 from .types import Int32
 from .writes.archive_copy import BlobArchive, DatabaseArchive
 from .writes.bulk.bulk import Bulk
@@ -209,6 +210,7 @@ __all__ = [
     "Timestamp",
     "Transaction",
     "TransactionFailed",
+    "TransferReport",
     "Unavailable",
     "Union",
     "UniqueViolation",

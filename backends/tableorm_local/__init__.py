@@ -6,11 +6,12 @@ The embedded backend of tableorm: `connect("local:./hr.tables")` and `connect("l
 from typing import TYPE_CHECKING
 
 from .backend import LocalBackend
+from .backup import back_up
 
 if TYPE_CHECKING:
     from .server import Account, Limits, Server, serve
 
-__all__ = ["Account", "Limits", "LocalBackend", "Server", "serve"]
+__all__ = ["Account", "Limits", "LocalBackend", "Server", "back_up", "serve"]
 
 _SERVER_NAMES = frozenset({"Account", "Limits", "Server", "serve"})
 

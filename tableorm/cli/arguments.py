@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -29,20 +29,24 @@ __all__ = [
     "add_models",
     "add_name",
     "add_run",
+    "add_source_and_target",
+    "add_state",
     "add_tables",
     "find_targets",
     "open_existing",
+    "open_target",
     "parse_count",
     "parse_table",
     "run_options",
     "tell_left_out",
 ]
 
-_URL = "TABLEORM_URL"
+_ENVIRONMENT = "TABLEORM"
+_URL = f"{_ENVIRONMENT}_URL"
 _MODEL = re.compile(r"[\w.]+(:[\w.]+)?")
 _RETRY = RetryPolicy(attempts=8)  # some seconds, since somebody waits at the prompt
 _OWN_CREDENTIAL = re.compile(r"\?|(?:accountkey|sharedaccesssignature|usedevelopmentstorage)=", re.IGNORECASE)
-_CREDENTIALS = {"key": "TABLEORM_KEY", "sas": "TABLEORM_SAS"}
+_CREDENTIALS = ("key", "sas")
 
 
 def add_database(parser: argparse.ArgumentParser) -> None:
@@ -108,10 +112,33 @@ def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> No
     )
 
 
+def add_source_and_target(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say which two databases to open."""
+    parser.add_argument("url", metavar="FROM", type=_parse_url, help="what to read, as for tableorm.connect")
+    parser.add_argument("target", metavar="TO", type=_parse_url, help="what to write to; a missing file is created")
+    for name in ("queues", "blobs"):
+        parser.set_defaults(**{name: None})
+    parser.add_argument("--prefix", default="", help="what the names of all tables begin with in FROM")
+    parser.add_argument("--to-prefix", metavar="PREFIX", default="", help="what they begin with in TO")
+
+
+def open_target(args: argparse.Namespace) -> AbstractAsyncContextManager[Database]:
+    """Open the database that is written to, with the credential in the variables TABLEORM_TO_KEY or TABLEORM_TO_SAS."""
+    place = argparse.Namespace(url=args.target, queues=None, blobs=None, prefix=args.to_prefix)
+    return open_existing(place, f"{_ENVIRONMENT}_TO", create=True)
+
+
 @asynccontextmanager
-async def open_existing(args: argparse.Namespace) -> AsyncGenerator[Database]:
+async def open_existing(
+    args: argparse.Namespace, environment: str = _ENVIRONMENT, *, create: bool = False
+) -> AsyncGenerator[Database]:
     """
-    Open the database that the arguments name, which exists already, with the credential that the environment gives.
+    Open the database that the arguments name with the credential that the environment gives.
+
+    Args:
+        args: The arguments.
+        environment: What the names of the variables begin with.
+        create: Whether to create a file that does not exist.
 
     Raises:
         NotSupported: There are two credentials, nothing opens such a URL, or queues or blobs at another host would get
@@ -119,10 +146,11 @@ async def open_existing(args: argparse.Namespace) -> AsyncGenerator[Database]:
     """
     local = args.url.startswith("local:")
     # A mistyped path must not become an empty database.
-    options: dict[str, Any] = {"create": False} if local else {}
+    options: dict[str, Any] = {"create": create} if local else {}
+    variables = {name: f"{environment}_{name.upper()}" for name in _CREDENTIALS}
     # What stands beside the URL of the environment belongs to it: another host must not get that token.
-    if not local and args.url == (os.environ.get(_URL) or args.url):
-        options |= {name: os.environ[variable] for name, variable in _CREDENTIALS.items() if os.environ.get(variable)}
+    if not local and args.url == (os.environ.get(f"{environment}_URL") or args.url):
+        options |= {name: os.environ[variable] for name, variable in variables.items() if os.environ.get(variable)}
     async with AsyncExitStack() as opened:
         find_credential: Callable[[str], Any] = getattr(find_backend(args.url), "find_credential", _find_none)
         credential = None if options else find_credential(args.url)
@@ -142,7 +170,7 @@ async def open_existing(args: argparse.Namespace) -> AsyncGenerator[Database]:
         try:
             db = connect(args.url, prefix=args.prefix, retry=_RETRY, encryption=args.encryption, **options)
         except TypeError as error:
-            given = ", ".join(f"{name} is {variable}" for name, variable in _CREDENTIALS.items())
+            given = ", ".join(f"{name} is {variable}" for name, variable in variables.items())
             raise NotSupported(f"{error} ({given})") from error
         yield await opened.enter_async_context(db)
 
@@ -208,6 +236,13 @@ def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
 def add_name(parser: argparse.ArgumentParser) -> None:
     """Declare the name of a run."""
     parser.add_argument("--name", metavar="NAME", help="name of the run, which all processes give that share it")
+
+
+def add_state(parser: argparse.ArgumentParser, what: str) -> None:
+    """Declare the file that keeps how far something got."""
+    parser.add_argument(
+        "--state", metavar="FILE", type=Path, help=f"keeps how far the {what} got; another run goes on there"
+    )
 
 
 def run_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -4,7 +4,6 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 
 import argparse
 import asyncio
-from pathlib import Path
 
 import attrs
 import msgspec
@@ -12,7 +11,16 @@ import msgspec
 from ..audit.report import AuditReport
 from ..errors import counted
 from ..protocol.redaction import escape_unprintable
-from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options, tell_left_out
+from .arguments import (
+    add_database,
+    add_models,
+    add_name,
+    add_run,
+    add_state,
+    open_existing,
+    run_options,
+    tell_left_out,
+)
 from .progress import ProgressReporter
 
 __all__ = ["AUDIT", "Audit"]
@@ -36,9 +44,7 @@ class Audit:
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         add_name(parser)
         add_run(parser)
-        parser.add_argument(
-            "--state", metavar="FILE", type=Path, help="keeps how far the audit got; another run goes on there"
-        )
+        add_state(parser, "audit")
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the audit and print its report."""

@@ -4,18 +4,25 @@ The command `tableorm sweep`, which deletes entities that have expired, and trim
 
 import argparse
 import asyncio
-from pathlib import Path
 
 import attrs
 
 from ..errors import ModelError
 from ..models.entity import schema_of
 from ..models.schema import concrete
-from ..protocol.redaction import escape_unprintable
 from ..queries.sweep import is_swept
 from ..queries.sweep_report import SweepReport
-from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options, tell_left_out
-from .progress import ProgressReporter
+from .arguments import (
+    add_database,
+    add_models,
+    add_name,
+    add_run,
+    add_state,
+    open_existing,
+    run_options,
+    tell_left_out,
+)
+from .progress import ProgressReporter, print_report
 
 __all__ = ["SWEEP", "Sweep"]
 
@@ -37,20 +44,12 @@ class Sweep:
         add_models(parser, plain_tables=True)
         add_name(parser)
         add_run(parser)
-        parser.add_argument(
-            "--state", metavar="FILE", type=Path, help="keeps how far the sweep got; another run goes on there"
-        )
+        add_state(parser, "sweep")
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the sweep and print its report."""
         tell_left_out(args)
-        report = asyncio.run(self._run(args))
-        for failure in report.failures:
-            print(escape_unprintable(str(failure)))
-        if report.failed > len(report.failures):
-            print(f"and {report.failed - len(report.failures)} more")
-        print(report)
-        return 1 if report.failed else 0
+        return print_report(asyncio.run(self._run(args)))
 
     async def _run(self, args: argparse.Namespace) -> SweepReport:
         progress = ProgressReporter(args.state, SweepReport.__str__)

@@ -16,7 +16,7 @@ from ..models.property_types import FieldInfo
 from ..models.reserved import BLOB_FIELDS
 from ..models.schema import Schema
 from ..protocol.codes import Code, Fault
-from ..shapes.blob import Blob, BlobAddress, BlobParts, Sending, add_to_hash
+from ..shapes.blob import Blob, BlobAddress, BlobParts, Sending, add_to_hash, content_of
 from ..stores import BlobStore, BlobStream, RowAddress
 from .blobs import ask_blobs
 from .connection import Connection
@@ -72,10 +72,11 @@ async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str
     """
     metadata = {BLOB_PARTITION: urlsafe_b64encode(address.partition_key.encode()).decode()}
     data: bytes | Sending = b""
+    content = content_of(blob)
 
     async def put(store: BlobStore) -> object:
         nonlocal data
-        data = blob.open(label)
+        data = content.open(label)
         return await store.put(BLOB_FIELDS, address.name, data, if_none_match=True, metadata=metadata)
 
     async def make_container(store: BlobStore) -> None:
@@ -86,7 +87,7 @@ async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str
                 raise
 
     try:
-        if blob.once:
+        if content.once:
             await ask_for_blobs(db, "create-container", label, make_container)
         try:
             await ask_for_blobs(db, "put-blob", label, put)
@@ -189,8 +190,9 @@ class _Reader:
             )
         try:
             blob: Blob = self.info.read(row)
-            assert blob.stored_parts is not None
-            return blob.stored_parts
+            parts = content_of(blob).parts
+            assert parts is not None
+            return parts
         except ValueError as error:
             raise self._damaged(str(error)) from None
 
@@ -216,4 +218,4 @@ def bind_blobs(db: Connection, entities: Iterable[object]) -> None:
             for info in schema.uploads:
                 blob = entity.__dict__.get(info.name)
                 if isinstance(blob, Blob):
-                    blob.bind(reader_of(db, schema, info, entity.__dict__))
+                    content_of(blob).reader = reader_of(db, schema, info, entity.__dict__)

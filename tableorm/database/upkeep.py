@@ -24,13 +24,13 @@ from ..outbox.workflow import Workflow
 from ..queries.sweep import sweep
 from ..queries.sweep_report import SweepReport
 from ..writes.archive_copy import Archive
-from .periods import Periods
+from .transfers import Transfers
 from .workers import make_worker
 
 __all__ = ["Upkeep"]
 
 
-class Upkeep(Periods):
+class Upkeep(Transfers):
     """
     The part of a database that gives others access, audits, repairs, builds indexes, and makes workers.
     """

@@ -30,7 +30,7 @@ from ..writes.stages.change import save_change
 from .counts import MOST_FAILURES, JobCounts
 from .lease import BEATS, Lease, may_lose_race
 from .ranges import JobRange, read_cursor, write_cursor
-from .report import Progress, RunReport, report_run
+from .report import Progress, RunReport, report_run, share_of
 from .rows import Run, RunRange, counts_of, read_run, transaction
 from .scan import Steps
 
@@ -221,7 +221,7 @@ async def _work_alone(job: Job[C, R], options: RunOptions[R], cursor: str | None
     def report() -> R:
         counts.seconds = time.monotonic() - begun
         kept = partial(write_cursor, purpose, tuple(ranges), attrs.evolve(counts))
-        return job.report(Progress(counts=counts, cursor=kept))
+        return job.report(Progress(counts=counts, cursor=kept, share=share_of(ranges)))
 
     async def worker() -> None:
         for number in todo:
@@ -465,7 +465,8 @@ class _Process(Generic[C, R]):
 
     def _report(self, run: Run, counts: C, ranges: Collection[RunRange]) -> R:
         counts.seconds = run.seconds
-        return self._job.report(Progress(counts=counts, run=run, ranges=ranges))
+        share = share_of([each.part for each in ranges]) if run.state == "open" else 1.0
+        return self._job.report(Progress(counts=counts, run=run, ranges=ranges, share=share))
 
     async def _end(self, run: Run) -> None:
         """Store that the run has ended, and delete the rows of its ranges, unless another process does."""

@@ -157,8 +157,8 @@ def read_cursor(
         )
     if raw[1 : 1 + _HASH_BYTES] != purpose:
         raise CursorError(
-            f"{what}: {shown(cursor, 40)} belongs to an audit of other models or indexes, or of other declarations of "
-            "them; begin anew without a cursor"
+            f"{what}: {shown(cursor, 40)} belongs to a call for other models, indexes or tables, or for other "
+            "declarations of them; begin anew without a cursor"
         )
     try:
         body = decompressobj().decompress(raw[1 + _HASH_BYTES :], _MAX_BYTES)  # what is cut off there is no JSON

@@ -15,7 +15,7 @@ from .counts import JobCounts
 from .ranges import JobRange
 from .rows import Run, RunRange, RunRow, counts_of, read_runs, transaction
 
-__all__ = ["Progress", "RangeProgress", "RunReport", "drop_run", "list_runs", "report_run", "run_report"]
+__all__ = ["Progress", "RangeProgress", "RunReport", "drop_run", "list_runs", "report_run", "run_report", "share_of"]
 
 C = TypeVar("C", bound=JobCounts)
 
@@ -34,12 +34,14 @@ class Progress(Generic[C]):
         run: What the store says of it; None if it is done by one process, which keeps a cursor.
         ranges: Its ranges, as far as they are in the store.
         cursor: Returns where to go on.
+        share: Which part is done, if all ranges are alike: 0.0 to 1.0.
     """
 
     counts: C
     run: Run | None = None
     ranges: Collection[RunRange] = ()
     cursor: Callable[[], str | None] = _no_cursor
+    share: float = 1.0
 
 
 @attrs.frozen(kw_only=True)
@@ -198,6 +200,11 @@ def run_report(kind: type[K], progress: Progress[Any]) -> K:
 def report_run(progress: Progress[JobCounts]) -> RunReport:
     """Return the report of a run."""
     return run_report(RunReport, progress)
+
+
+def share_of(parts: Collection[JobRange]) -> float:
+    """Return which part of some ranges is done, if all are alike: 0.0 to 1.0."""
+    return sum(1.0 if each.done else _share_of(each) for each in parts) / len(parts) if parts else 1.0
 
 
 def _share_of(part: JobRange) -> float:

@@ -2,12 +2,14 @@
 Queries for entities of models, by conditions on their fields.
 """
 
+from collections.abc import AsyncIterator
 from typing import Any, Never, Self, TypeVar
 
 import attrs
 
 from ..errors import ModelError
 from ..expressions import Expression, Field
+from .arrow import arrow_batches
 from .misuse import refuse_keywords
 from .planning.index_following import unverified_kinds
 from .projection import Projection
@@ -60,6 +62,27 @@ class Select(Query[E_co]):
             raise ModelError("only() is refused where the query brings bags: a bag is all that a row has")
         Projection.of(self._kinds, fields)
         return attrs.evolve(self, only=(self._only or ()) + fields)
+
+    def arrow(self, size: int = 10_000) -> AsyncIterator[Any]:
+        """
+        Yield the entities as Arrow record batches, `pyarrow.RecordBatch`, for pandas, polars or DuckDB. Each field is a
+        column: a datetime a timestamp in UTC, an enum its value, a series a list, and other values their JSON text. If
+        nothing is found, one batch without rows tells the columns. It needs pyarrow, which `tableorm[arrow]` installs.
+
+            table = pyarrow.Table.from_batches([batch async for batch in db.select(Employee).arrow()])
+
+        Args:
+            size: How many entities a batch has at most.
+
+        Raises:
+            ModelError: The query brings bags, or models of which a field has several types.
+            NotSupported: pyarrow is not installed.
+            ScanRefused: The query would visit every partition, or a range of them.
+        """
+        if self._kinds.bags:
+            raise ModelError(f"{self}.arrow() is refused: the fields of bags are not known; query models")
+        only = None if self._only is None else {each.name for each in self._only}
+        return arrow_batches(self, self._kinds.schemas, only, size, f"{self}.arrow()")
 
     def verify(self, verified: bool) -> Self:  # noqa: FBT001 - as in verify(False)
         """

@@ -7,6 +7,7 @@ imported when the first key is needed: a program may declare such models without
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -106,6 +107,7 @@ class ContentKeys:
         return (await self.make()).key_id
 
 
+@cache
 def _format() -> Any:
     try:
         from . import encryption  # noqa: PLC0415

@@ -8,7 +8,9 @@ Each row has a content key of its own, which a `KeyWrapper` wraps. Pure function
 import hmac
 import os
 from base64 import b64decode, b64encode
+from binascii import a2b_base64
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -212,8 +214,17 @@ def _derive(secret: bytes, use: str) -> bytes:
 
 def _bound(address: RowAddress, name: str = "") -> bytes:
     """Return what values and metadata are bound to: each text after its length, so that none runs into the next."""
-    texts = (address.table.lower(), address.partition_key, address.row_key, name)  # tables have names of any case
-    return b"".join(len(each.encode()).to_bytes(4, "big") + each.encode() for each in texts)
+    return _bound_to_row(address.table, address.partition_key, address.row_key) + _sized(name)
+
+
+@lru_cache(64)
+def _bound_to_row(table: str, partition_key: str, row_key: str) -> bytes:
+    return _sized(table.lower()) + _sized(partition_key) + _sized(row_key)  # tables have names of any case
+
+
+def _sized(text: str) -> bytes:
+    data = text.encode()
+    return len(data).to_bytes(4, "big") + data
 
 
 def _written(row: Row, name: str) -> bytes:
@@ -242,7 +253,7 @@ def _opened(row: Row, name: str, tag: str, address: RowAddress, key: ContentKey)
 def _bytes(text: object, address: RowAddress, name: str | None = None) -> bytes:
     """Return what base64 stands for. Raises EncryptionError, also if other text stands for the same."""
     try:
-        data = b64decode(text, validate=True) if isinstance(text, str) else b""
+        data = a2b_base64(text) if isinstance(text, str) else b""
     except ValueError:
         data = b""
     if not data or b64encode(data).decode() != text:
@@ -252,15 +263,23 @@ def _bytes(text: object, address: RowAddress, name: str | None = None) -> bytes:
 
 def _parse(metadata: object, address: RowAddress) -> tuple[_Metadata, bytes, bytes]:
     """Return metadata, their code, and their text. What is of an unknown format is refused, and never tried."""
-    code, _, text = metadata.partition(" ") if isinstance(metadata, str) else ("", "", "")
     try:
-        found: Any = msgspec.json.decode(text)
-        kind = (found["format"], found["algorithm"])
-        if kind == (_FORMAT, _ALGORITHM):
-            return msgspec.convert(found, _Metadata), _bytes(code, address), text.encode()
+        found, kind, code, text = _read(metadata if isinstance(metadata, str) else "")
     except (ValueError, TypeError, LookupError, RecursionError):
         raise EncryptionError("has no metadata of a sealed row", address) from None
-    raise EncryptionError(f"is sealed in the format {shown(kind)}, which this version does not know", address)
+    if found is None:
+        raise EncryptionError(f"is sealed in the format {shown(kind)}, which this version does not know", address)
+    return found, _bytes(code, address), text
+
+
+@lru_cache(2000)  # a page is read in several steps
+def _read(metadata: str) -> tuple[_Metadata | None, tuple[object, object], str, bytes]:
+    """Return metadata, None if they are of an unknown format; their format, code and text. Raises what JSON raises."""
+    code, _, text = metadata.partition(" ")
+    found: Any = msgspec.json.decode(text)
+    kind = (found["format"], found["algorithm"])
+    known = msgspec.convert(found, _Metadata) if kind == (_FORMAT, _ALGORITHM) else None
+    return known, kind, code, text.encode()
 
 
 def _check_key(found: _Metadata, key: ContentKey, address: RowAddress) -> None:

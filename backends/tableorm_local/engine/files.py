@@ -23,7 +23,7 @@ from .faults import DAMAGE, open_error_from
 from .sqlite import Connection, connect
 from .writer_lock import WriterLock
 
-__all__ = ["Files", "after_fork", "open_file", "open_memory"]
+__all__ = ["Files", "after_fork", "connect_immutable", "open_file", "open_memory"]
 
 APPLICATION_ID = 0x5462_4F72  # "TbOr"
 FORMAT = 1
@@ -139,7 +139,7 @@ def _open(path: str, timeout: float, identity: tuple[int, int]) -> Files:
         # A log beside the file is needed even for reading, and cannot be made in a folder that is read-only.
         if os.access(Path(path).parent, os.W_OK):
             raise
-        connection, writable = _connect_immutable(path), False
+        connection, writable = connect_immutable(path), False
     try:
         if not writable:
             return Files(None, connection, None, identity)
@@ -246,7 +246,7 @@ def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     return connection, writable
 
 
-def _connect_immutable(path: str) -> Connection:
+def connect_immutable(path: str) -> Connection:
     """Return a connection that reads the file alone, neither its log nor a journal, and writes and locks nothing."""
     connection = connect(f"file:{quote(path)}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     try:

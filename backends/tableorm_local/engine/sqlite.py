@@ -79,6 +79,10 @@ class Connection(Protocol):
         """Set an option of the connection. See the constants SQLITE_DBCONFIG_ of SQLite."""
         ...
 
+    def limit(self, number: int, value: int, /) -> int:
+        """Set a limit of the connection. See the constants SQLITE_LIMIT_ of SQLite."""
+        ...
+
     def set_busy_timeout(self, milliseconds: int) -> None:
         """Set how long a statement waits for locks."""
         ...

@@ -24,7 +24,7 @@ from ...models.manifest import ManifestEntry, UploadEntry, manifest_of
 from ...models.marker_rows import BLOB_KIND
 from ...models.schema import DerivedSchema, Schema
 from ...outbox.uploads import blob_row, is_held, owner_of_blob, row_of_blob
-from ...shapes.blob import Blob, BlobAddress, BlobShape, sent_blob
+from ...shapes.blob import Blob, BlobAddress, BlobShape, content_of, sent_blob
 from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.maintainer import EntryRules, Source, entry_rules
 from ...writes.plan import Effect, PlannedWrite
@@ -50,6 +50,10 @@ class _BlobDerivation(Derivation):
         info, label = schema.fields[self.name], f"{schema.name}.{self.name}"
         if info.is_filled() or (info.default is not None and info.default() is not None):
             raise ModelError(f"{label}: a blob has no default but None, which would be sent with every entity")
+        if not schema.opaque.isdisjoint(member.property for member in info.members):
+            raise ModelError(
+                f"{label}: the bytes of a blob would not be encrypted; encrypt them before, as in Blob(sealed)"
+            )
         if schema.kind is None:
             raise ModelError(f"{label}: a model with blobs needs a kind, by which workers are told of uploads")
         return BlobMaintainer(self.name, schema)
@@ -116,7 +120,7 @@ class BlobMaintainer(AuditedMaintainer):
         """Return what the manifest says of the entity's blob."""
         del partition_key, row_key
         blob: Blob | None = values.get(self.name)
-        parts = None if blob is None else blob.stored_parts
+        parts = None if blob is None else content_of(blob).parts
         return None if parts is None else UploadEntry(*BlobAddress.of(parts.address))
 
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:

@@ -66,6 +66,7 @@ __all__ = [
     "execute",
     "is_light",
     "most_bytes",
+    "most_row_bytes",
     "plan_derived",
     "plan_sealed",
     "plan_writes",
@@ -249,10 +250,11 @@ def is_light(weight: int | None) -> bool:
 
 def most_bytes(write: PlannedWrite) -> int:
     """Bytes at most of a write in the body of a transaction: its rows, and around each headers and the URL."""
-    return sum([_most_bytes(operation.row, write.weight) for operation in sealed(write)])
+    return sum([most_row_bytes(operation.row, write.weight) for operation in sealed(write)])
 
 
-def _most_bytes(row: Row, weight: int | None) -> int:
+def most_row_bytes(row: Row, weight: int | None = None) -> int:
+    """Return the bytes at most of the write of a row in the body of a transaction, headers and URL included."""
     # A character of a key is at most four bytes, each three characters of the URL.
     around = _HEADERS + 12 * (len(row["PartitionKey"]) + len(row["RowKey"]))
     if weight is not None and weight <= _SHORT:

@@ -1,0 +1,33 @@
+"""
+The command `tableorm backup`, which copies a database file.
+"""
+
+import argparse
+import asyncio
+
+import attrs
+
+from .backup import back_up
+
+__all__ = ["BACKUP", "Backup"]
+
+@attrs.frozen
+class Backup:
+    """`tableorm backup FILE TO` copies a database file as it is at one moment, and checks the copy."""
+
+    help: str = "copy a database file while programs use it"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("file", metavar="FILE", help="the database file")
+        parser.add_argument("copy", metavar="TO", help="name of the copy")
+        parser.add_argument("--overwrite", action="store_true", help="replace a file of that name")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Copy the file, and print its name."""
+        asyncio.run(back_up(args.file, args.copy, overwrite=args.overwrite))
+        print(f"{args.copy} is a copy of {args.file}, and in order")  # noqa: T201 - what the program says
+        return 0
+
+
+BACKUP = Backup()

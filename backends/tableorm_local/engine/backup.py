@@ -1,0 +1,66 @@
+"""
+Backups: a copy of a file as it is at one moment, while programs write.
+"""
+
+import errno
+import os
+from pathlib import Path
+from tempfile import mkstemp
+
+import apsw
+
+from tableorm.errors import Unavailable
+
+from .damage import find_damage
+from .faults import open_error_from
+from .files import connect_immutable, open_file
+
+__all__ = ["back_up_file"]
+
+
+def back_up_file(path: str, copy: str, timeout: float, *, overwrite: bool) -> None:
+    """
+    Copy a database file, check the copy, and give it its name. Blocks.
+
+    Args:
+        path: The file.
+        copy: The name of the copy.
+        timeout: Seconds to wait for other processes at most.
+        overwrite: Whether a file of that name is replaced.
+
+    Raises:
+        TableOrmError: The file cannot be opened, or the copy is damaged.
+        OSError: The copy cannot be written, or exists already.
+    """
+    target = Path(copy)
+    if target.exists() and not overwrite:
+        raise FileExistsError(errno.EEXIST, "there is such a file; overwrite=True or --overwrite replaces it", copy)
+    files = open_file(os.path.realpath(path), timeout, create=False)
+    try:
+        number, draft = mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            # SQLite attaches the copy for this statement alone.
+            files.reader.limit(apsw.SQLITE_LIMIT_ATTACHED, 1)
+            files.reader.execute("VACUUM INTO ?", (draft,))
+            _check(draft, path)
+            os.fsync(number)
+            Path(draft).replace(target)
+        except BaseException:
+            Path(draft).unlink()
+            raise
+        finally:
+            os.close(number)
+    except apsw.Error as error:
+        raise open_error_from(error, repr(path)) from error
+    finally:
+        files.close()
+
+
+def _check(draft: str, path: str) -> None:
+    connection = connect_immutable(draft)
+    try:
+        problem = find_damage(connection)
+    finally:
+        connection.close()
+    if problem is not None:
+        raise Unavailable(f"the copy of {path!r} is damaged, and was deleted: {problem}; run `tableorm check {path}`")

@@ -1,0 +1,218 @@
+"""
+The commands `tableorm copy`, `export` and `import`, which take rows as they are stored along.
+"""
+
+import argparse
+import asyncio
+import sys
+from contextlib import suppress
+from typing import Any, TextIO, get_args
+
+import attrs
+import msgspec
+
+from ..database.database import Database
+from ..errors import TableOrmError
+from ..models.reserved import BLOB_LISTS
+from ..protocol.redaction import escape_unprintable
+from ..transfer.files import Format
+from ..transfer.report import TransferReport
+from ..transfer.writing import IfExists
+from .arguments import (
+    add_database,
+    add_name,
+    add_run,
+    add_source_and_target,
+    add_state,
+    add_tables,
+    open_existing,
+    open_target,
+    parse_count,
+    parse_table,
+    run_options,
+)
+from .progress import ProgressReporter, draw_bar, print_report
+
+__all__ = ["COPY", "EXPORT", "IMPORT", "Copy", "Export", "Import"]
+
+_PATIENCE = 5.0  # seconds of waiting for the blobs of a database, whose tables are what the command is about
+
+
+@attrs.frozen
+class Copy:
+    """
+    `tableorm copy FROM TO [TABLE ...]` copies rows as they are stored, from one database to another. With `--verify` it
+    then compares the two.
+
+    The exit status is 0 if all rows were copied, and are equal; 1 if some could not be, or differ; 2 after wrong usage.
+    """
+
+    help: str = "copy rows to another database, and compare both"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_source_and_target(parser)
+        add_tables(parser, optional=True)
+        _add_where(parser)
+        _add_if_exists(parser)
+        parser.add_argument("--verify", action="store_true", help="compare all rows of both sides afterwards")
+        add_name(parser)
+        add_run(parser)
+        add_state(parser, "copy")
+        _add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Copy, and print the report."""
+        try:
+            return asyncio.run(self._run(args))
+        except KeyboardInterrupt:
+            print("tableorm: the same command goes on: what is there already is not written again", file=sys.stderr)
+            raise
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        progress = _progress(args)
+        options: dict[str, Any] = run_options(args) | {"where": args.where, "on_progress": progress.note}
+        async with open_existing(args) as db, open_target(args) as target:
+            try:
+                report = await db.copy_rows(
+                    target, *args.tables, if_exists=args.if_exists, cursor=progress.read_cursor(), **options
+                )
+            finally:
+                progress.save()  # also when it was interrupted
+            await _tell_what_is_left(db)
+            status = _print(report, args)
+            if args.verify:
+                options["name"] = args.name and f"{args.name} verify"
+                status |= _print(await db.compare_rows(target, *args.tables, **options), args)
+        return status
+
+
+@attrs.frozen
+class Export:
+    """
+    `tableorm export URL TABLE FILE` writes the rows of a table to a file: JSON Lines, CSV or Parquet, as its name ends;
+    `-` is stdout.
+    """
+
+    help: str = "write the rows of a table to a file"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        _add_file(parser, "write to; - for stdout")
+        _add_where(parser)
+        parser.add_argument("--system", action="store_true", help="write Timestamps and ETags too")
+        parser.add_argument("--overwrite", action="store_true", help="replace a file of that name")
+        parser.add_argument("--rate", metavar="N", type=parse_count, help="read N rows in a second at most")
+        _add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Export, and print the report: on stderr if the rows are on stdout."""
+        return asyncio.run(self._run(args))
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        async with open_existing(args) as db:
+            report = await db.export_rows(
+                args.table,
+                args.file,
+                format=args.format,
+                where=args.where,
+                system=args.system,
+                overwrite=args.overwrite,
+                rate=args.rate,
+                on_progress=_progress(args).note,
+            )
+        return _print(report, args, sys.stderr if args.file == "-" else sys.stdout)
+
+
+@attrs.frozen
+class Import:
+    """
+    `tableorm import URL TABLE FILE` writes the rows of a file to a table, after all of them were checked; `-` is stdin.
+
+    The exit status is 0 if all rows are in the table, and 1 if some could not be written.
+    """
+
+    help: str = "write the rows of a file to a table"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        _add_file(parser, "read; - for stdin")
+        _add_if_exists(parser)
+        parser.add_argument(
+            "--parallel", metavar="N", type=parse_count, default=8, help="transactions at the same time; 8 if not given"
+        )
+        parser.add_argument("--rate", metavar="N", type=parse_count, help="write N rows in a second at most")
+        _add_json(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Import, and print the report."""
+        return asyncio.run(self._run(args))
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        async with open_existing(args, create=True) as db:
+            report = await db.import_rows(
+                args.file,
+                args.table,
+                format=args.format,
+                if_exists=args.if_exists,
+                parallel=args.parallel,
+                rate=args.rate,
+                on_progress=_progress(args).note,
+            )
+        return _print(report, args)
+
+
+def _add_file(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
+    parser.add_argument("file", metavar="FILE", help=f"what to {what}")
+    parser.add_argument(
+        "--format", choices=get_args(Format), help="how the file has rows, if its name does not tell; jsonl for -"
+    )
+
+
+async def _tell_what_is_left(db: Database) -> None:
+    """Print that index lists in blobs are not copied, if there are any."""
+    with suppress(TableOrmError, TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
+            if (await db.blobs.list_blobs(BLOB_LISTS, limit=1)).blobs:
+                print(
+                    "tableorm: index lists in blobs are not copied; `tableorm migrate build-index` makes them in TO",
+                    file=sys.stderr,
+                )
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--where", metavar="FILTER", help='only rows that satisfy this OData filter: "Age ge 30"')
+
+
+def _add_if_exists(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--if-exists",
+        choices=get_args(IfExists),
+        default="fail",
+        help="what becomes of a row that is there with other content: it is reported and stays, which is the default; "
+        "it stays; or it is replaced",
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def _progress(args: argparse.Namespace) -> ProgressReporter[TransferReport]:
+    return ProgressReporter(getattr(args, "state", None), lambda report: f"{draw_bar(report.share)} {report}")
+
+
+def _print(report: TransferReport, args: argparse.Namespace, file: TextIO | None = None) -> int:
+    """Print a report; return the exit status."""
+    if not args.json:
+        return print_report(report, file)
+    print(escape_unprintable(msgspec.json.encode(report.to_dict()).decode()), file=file)
+    return 1 if report.failed else 0
+
+
+COPY = Copy()
+EXPORT = Export()
+IMPORT = Import()

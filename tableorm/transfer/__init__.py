@@ -1,0 +1,13 @@
+"""
+Rows as they are stored, on their way from one database to another, to files, and from files.
+
+    report     what a transfer has done so far
+    content    whether two rows have the same content
+    writing    rows to a table that may have some of them already
+    copying    from one database to another, and the comparison of two
+    files      files that are written in full or not at all, and files that are read twice
+    formats    JSON Lines and CSV
+    parquet    Parquet, with pyarrow
+    exporting  from a table to a file
+    importing  from a file to a table
+"""

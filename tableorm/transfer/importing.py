@@ -1,0 +1,119 @@
+"""
+Importing rows from a file. All of it is read and checked before anything is sent; then it is read again, and written.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from os import SEEK_END
+from typing import BinaryIO
+
+from ..connection.connection import Connection
+from ..connection.tasks import work_together
+from ..jobs.counts import JobCounts
+from ..jobs.process import RunOptions
+from ..jobs.report import Progress
+from ..protocol.codes import Fault
+from ..protocol.limits import check_row
+from ..stores import Row
+from .content import plain_row
+from .files import File, Format, format_of, name_of, reading
+from .formats import Source, bad_row, csv_rows, json_lines
+from .parquet import parquet_rows
+from .report import TransferReport, make_report
+from .writing import IfExists, RowWriter, check_if_exists, create_table
+
+__all__ = ["import_rows"]
+
+_SOURCES: dict[Format, Callable[[BinaryIO, str], Source]] = {
+    "jsonl": json_lines,
+    "csv": csv_rows,
+    "parquet": parquet_rows,
+}
+_CHUNK_ROWS, _CHUNK_BYTES = 1_000, 1 << 22
+
+
+async def import_rows(
+    db: Connection,
+    file: File,
+    table: str,
+    options: RunOptions[TransferReport],
+    *,
+    format: Format | None,  # noqa: A002
+    if_exists: IfExists,
+) -> TransferReport:
+    """Write the rows of a file to a table; see `Database.import_rows`."""
+    db.require_open()
+    db.boundary.check_whole_table("import_rows()")
+    check_if_exists("import_rows", if_exists)
+    options.check("import_rows")
+    read, name = _SOURCES[format_of("import_rows", file, format)], name_of(file)
+    with reading(file) as opened:
+        begun, size = time.monotonic(), opened.seek(0, SEEK_END)
+        counts, checked = JobCounts(), 0
+
+        def report() -> TransferReport:
+            counts.seconds = time.monotonic() - begun
+            share = (checked + (opened.tell() if counts.entities else 0)) / (2 * size) if size else 1.0
+            return make_report(Progress(counts=counts, share=share))
+
+        def tell() -> None:
+            if options.on_progress is not None:
+                options.on_progress(report())
+
+        opened.seek(0)
+        chunks = _chunks(read(opened, name), name, check=True)
+        while await asyncio.to_thread(next, chunks, None):
+            checked = opened.tell()
+            tell()
+        checked = size
+        await create_table(db, table)
+        turns = asyncio.Semaphore(options.parallel)
+        writer = RowWriter(db, table, if_exists, f"import of rows to table {table}", turns)
+        opened.seek(0)
+        chunks, turn, pace = _chunks(read(opened, name), name), asyncio.Lock(), options.pace
+        most = _CHUNK_ROWS if pace is None else pace.chunk
+
+        async def work() -> None:
+            while True:
+                async with turn:
+                    rows = await asyncio.to_thread(next, chunks, None)
+                if rows is None:
+                    return
+                for start in range(0, len(rows), most):
+                    some = rows[start : start + most]
+                    if pace is not None:
+                        await pace.wait(len(some))
+                    counts.entities += len(some)
+                    await writer.write(some, counts)
+                    tell()
+
+        with closing(chunks):
+            await work_together(work, options.parallel)
+        opened.seek(0, SEEK_END)
+        return report()
+
+
+def _chunks(source: Source, name: str, *, check: bool = False) -> Generator[list[Row], None, None]:
+    """Yield rows, some at a time; checked ones if asked to. Raises InvalidInput for one that the service refuses."""
+    rows: list[Row] = []
+    size = 0
+    with closing(source):
+        for number, read, more in source:
+            row = plain_row(read)
+            try:
+                if check:
+                    check_row(row)
+            except Fault as fault:
+                field, problem = fault.property or "", fault.message.rstrip(".")
+                for said in (f"{field}: ", f"{field} ", f"{row.get(field)!r} "):  # the error names these itself
+                    problem = problem.removeprefix(said)
+                raise bad_row(name, number, problem, row, field, row.get(field)) from fault
+            rows.append(row)
+            size += more
+            if len(rows) == _CHUNK_ROWS or size >= _CHUNK_BYTES:
+                yield rows
+                rows, size = [], 0
+    if rows:
+        yield rows

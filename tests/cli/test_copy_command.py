@@ -1,0 +1,140 @@
+"""
+The command `tableorm copy`: what it prints, its status, and that it goes on after an interrupt and after `kill -9`.
+"""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tableorm import connect
+from tableorm.stores import Operation, RowQuery, Verb
+from tests.children import environment
+from tests.commandline import run_command
+from tests.transfer.rows import content_of, fill, make_rows
+
+COUNT = 600
+
+
+@pytest.fixture
+def urls(tmp_path: Path) -> tuple[str, str]:
+    """A file with a table, and one that is not there yet."""
+    source, target = f"local:{tmp_path / 'from.tables'}", f"local:{tmp_path / 'to.tables'}"
+
+    async def make() -> None:
+        async with connect(source) as db:
+            await fill(db.store, make_rows(COUNT))
+
+    asyncio.run(make())
+    return source, target
+
+
+async def are_equal(source: str, target: str) -> bool:
+    async with connect(source) as db, connect(target) as other:
+        return await content_of(db) == await content_of(other)
+
+
+def test_copy_and_verify(urls: tuple[str, str]) -> None:
+    """Both reports are printed; a difference is printed, and is the status."""
+    done = run_command("copy", *urls, "--verify")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(", in ")[0] for line in done.stdout.splitlines()] == [
+        "600 rows read, 600 written",
+        "600 rows read, 600 equal",
+    ]
+    assert asyncio.run(are_equal(*urls))
+
+    async def change() -> None:
+        row = {"PartitionKey": "p1", "RowKey": "000001", "n": 5}
+        async with connect(urls[1]) as db:
+            await db.store.write("Transferred", Operation(Verb.REPLACE, row, "*"))
+
+    asyncio.run(change())
+    done = run_command("copy", *urls, "Transferred", "--if-exists", "skip", "--verify", "--json", "--where", "n lt 9")
+    copied, compared = map(json.loads, done.stdout.splitlines())
+    assert (done.returncode, copied["equal"], copied["skipped"], copied["complete"]) == (1, 8, 1, True)
+    assert (compared["equal"], compared["failed"], compared["share"]) == (8, 1, 1.0)
+    assert "'000001'" in compared["failures"][0]
+
+
+def test_what_is_no_copy(urls: tuple[str, str], tmp_path: Path) -> None:
+    """A source that is not there, and a word that is no choice, are refused; nothing is made."""
+    missing = run_command("copy", f"local:{tmp_path / 'no.tables'}", urls[1])
+    wrong = run_command("copy", *urls, "--if-exists", "merge")
+
+    assert (missing.returncode, wrong.returncode) == (1, 2)
+    assert "no.tables" in missing.stderr
+    assert not (tmp_path / "to.tables").exists()
+
+
+def test_lists_in_blobs_are_told_of(urls: tuple[str, str]) -> None:
+    """Index lists that lie in blobs stay behind, and the command says what makes them."""
+
+    async def put() -> None:
+        async with connect(urls[0]) as db:
+            await db.blobs.create_container("tableorm-lists")
+            await db.blobs.put("tableorm-lists", "Order.by_tag/x", b"x")
+
+    asyncio.run(put())
+
+    assert "build-index" in run_command("copy", *urls).stderr
+
+
+def test_the_credential_of_the_target(urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each side has variables of its own: the key of the one is never given to the other."""
+    monkeypatch.setenv("TABLEORM_KEY", "bm90IGEga2V5")
+    refused = run_command("copy", urls[0], "http://127.0.0.1:1/contoso")
+    assert refused.returncode == 1
+    assert "TABLEORM_KEY" not in refused.stderr
+
+    monkeypatch.setenv("TABLEORM_TO_URL", "http://127.0.0.1:2/contoso")
+    monkeypatch.setenv("TABLEORM_TO_KEY", "bm90IGEga2V5")
+    assert run_command("copy", urls[0], "http://127.0.0.1:1/contoso").stderr == refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        (signal.SIGKILL, []),
+        (signal.SIGKILL, ["--state"]),
+        (signal.SIGKILL, ["--name", "nightly", "--lease", "1"]),
+        (signal.SIGINT, []),
+    ],
+)
+def test_a_copy_that_is_stopped(urls: tuple[str, str], tmp_path: Path, how: int, options: list[str]) -> None:
+    """The same command goes on, and in the end both sides are equal."""
+    more = [*options, *([str(tmp_path / "state")] if options == ["--state"] else [])]
+    command = [sys.executable, "-m", "tableorm.cli", "copy", *urls, *more]
+    process = subprocess.Popen([*command, "--rate", "150"], stderr=subprocess.PIPE, text=True, env=environment())
+
+    async def count() -> int:
+        async with connect(urls[1]) as db:
+            return len((await db.store.query("Transferred", RowQuery())).rows)
+
+    written = 0
+    while written < 100:
+        time.sleep(0.05)
+        written = asyncio.run(count()) if Path(urls[1].removeprefix("local:")).exists() and _has_table(urls[1]) else 0
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=60)
+
+    assert 100 <= asyncio.run(count()) < COUNT
+    if how == signal.SIGINT:
+        assert (process.returncode, "the same command goes on" in errors) == (130, True)
+    done = run_command("copy", *urls, *more)
+    assert (done.returncode, done.stdout.split(" read")[0]) == (0, "600 rows")
+    assert asyncio.run(are_equal(*urls))
+    assert not (tmp_path / "state").exists()
+
+
+def _has_table(url: str) -> bool:
+    async def names() -> list[str]:
+        async with connect(url) as db:
+            return await db.tables()
+
+    return "Transferred" in asyncio.run(names())

@@ -1,0 +1,318 @@
+"""
+`copy_rows` and `compare_rows`: rows come as they are stored, nothing is overwritten, and every difference is seen.
+"""
+
+import datetime as dt
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tableorm import (
+    AccessDenied,
+    Database,
+    Entity,
+    Index,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    TableNotFound,
+    TableOrmError,
+    TransferReport,
+    connect,
+)
+from tableorm.jobs import scan
+from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb
+from tableorm.testing import MemoryStore
+from tableorm_local import Account, serve
+from tests.azurite import KEY, Azurite
+from tests.database.between import Between, Shuffled
+from tests.faults import Fate, FaultyStore
+from tests.outbox.network import FATES, Death, connected, failing_at
+from tests.torture import Rounds, every
+from tests.transfer.rows import TABLE, content_of, fill, make_rows, row_lists
+
+THEN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+class Part(Entity, table="TransferParts", partition_key="{shop}", row_key="part_{id:04d}"):
+    shop: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+    by_name = Index(row_key="name_{name}", unique=True)
+
+
+@asynccontextmanager
+async def two(rows: list[Row]) -> AsyncGenerator[tuple[Database, Database]]:
+    """Two databases in memory, of which the first has these rows."""
+    async with connect("local::memory:") as db, connect("local::memory:") as target:
+        await fill(db.store, rows)
+        yield db, target
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[str]:
+    """The connection string of a server."""
+    accounts = [Account(name="contoso", keys=(KEY,))]
+    async with serve(tmp_path / "served.tables", port=0, accounts=accounts) as server:
+        yield f"AccountName=contoso;AccountKey={KEY};TableEndpoint={server.url}"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(row_lists)
+async def test_there_and_back(served: str, rows: list[Row]) -> None:
+    """From a file to a server and from there to a file, every row is the same, byte for byte."""
+    async with connect(served) as server, two(rows) as (db, back):
+        await server.drop_table(TABLE, missing_ok=True)
+        assert (await db.copy_rows(server)).complete
+        assert (await server.copy_rows(back)).complete
+
+        assert await content_of(back, ordered=False) == await content_of(db, ordered=False)
+        assert (await db.compare_rows(back)).equal == len(rows)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(row_lists)
+async def test_through_azurite(azurite: Azurite, rows: list[Row]) -> None:
+    """The same through Azurite, which writes -0.0 as 0.0: that is found by a comparison."""
+    async with connect(azurite.connection_string) as emulator, two(rows) as (db, back):
+        await emulator.drop_table(TABLE, missing_ok=True)
+        await db.copy_rows(emulator)
+        await emulator.copy_rows(back)
+
+        lost = sum("-0.0" in each for each in await content_of(db))
+        assert (await emulator.compare_rows(back)).complete
+        assert (await db.compare_rows(back)).failed == lost
+        changed = {each.replace("-0.0", "0.0") for each in await content_of(db, ordered=False)}
+        assert {*await content_of(back, ordered=False)} == changed
+        await emulator.drop_table(TABLE)
+
+
+async def test_a_whole_database() -> None:
+    """Entities, index entries, unique values and states of indexes: a program goes on with the copy."""
+    async with connect("local::memory:") as db, connect("local::memory:") as target:
+        await db.create_tables(Part)
+        for number in range(20):
+            await db.insert(Part(shop=f"s{number % 3}", id=number, name=f"n{number}"))
+        await db.copy_rows(target, name="nightly")
+        assert {*await db.tables()} == {*await target.tables()}
+        # A run of the source is none of the target.
+        await target.copy_rows(db, name="back")
+        assert [run.name for run in await target.runs()] == ["nightly"]
+
+        found = await target.select(Part.by_name).where(Part.shop == "s1", Part.name == "n7").all()
+        assert [each.id for each in found] == [7]
+        assert (await target.audit(Part)).clean
+        await target.save(found[0].evolve(name="other"))
+        assert (await target.audit(Part)).clean
+
+
+async def test_what_is_there_stays() -> None:
+    """Equal rows are not written again; rows that differ are failures, are skipped, or are replaced."""
+    async with two(make_rows(2_500)) as (db, target):
+        await db.copy_rows(target, TABLE)
+        changed = await target.select_raw(TABLE).where("n lt 3").allow_scan().all()
+        for bag in changed:
+            await target.save(_with(bag, n=-1))
+        await target.delete(PropertyBag.key(TABLE, "p3", "000003"), if_match="*")
+        before = await content_of(target)
+
+        failing = await db.copy_rows(target, TABLE)
+        assert (failing.entities, failing.written, failing.equal, failing.failed) == (2_500, 1, 2_496, 3)
+        assert "('p0', '000000'): is in table Transferred already, with other content: n" in failing.failures
+        assert len(await content_of(target)) == len(before) + 1
+        skipping = await db.copy_rows(target, TABLE, if_exists="skip")
+        assert (skipping.skipped, skipping.complete) == (3, True)
+        assert {*before} < {*await content_of(target)}
+        replacing = await db.copy_rows(target, TABLE, if_exists="replace")
+        assert (replacing.written, replacing.replaced, replacing.equal) == (3, 3, 2_497)
+        assert await content_of(target) == await content_of(db)
+
+
+def _with(bag: PropertyBag, **values: object) -> PropertyBag:
+    bag.update(values)
+    return bag
+
+
+async def test_a_comparison_sees_every_difference() -> None:
+    """A changed row, a missing one, one more, and a value of another type are found, each by its keys."""
+    async with two(make_rows(1_500)) as (db, target):
+        await db.copy_rows(target)
+        assert (await db.compare_rows(target)).complete
+        key = PropertyBag.key(TABLE, "p1", "000001")
+        await target.delete(key, if_match="*")
+        await target.insert(PropertyBag(TABLE, "p9", "more"))
+        typed = await target.get(PropertyBag.key(TABLE, "p2", "000002"))
+        typed["n"] = 2.0
+        await target.save(typed)
+        extra = await target.get(PropertyBag.key(TABLE, "p3", "000003"))
+        extra["m"] = 1
+        await target.save(extra)
+
+        report = await db.compare_rows(target)
+
+        assert (report.entities, report.equal, report.failed) == (1_500, 1_497, 4)
+        assert sorted(report.failures) == [
+            "('p1', '000001'): is missing in table Transferred of the target",
+            "('p2', '000002'): differs in table Transferred of the target: n",
+            "('p3', '000003'): differs in table Transferred of the target: m",
+            "('p9', 'more'): is in table Transferred of the target alone",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ("n ge 90", 10),
+        ("PartitionKey eq 'p3'", 14),
+        ("PartitionKey gt 'p3' and n lt 50 and PartitionKey le 'p5'", 14),
+        ("PartitionKey gt 'p5' and PartitionKey lt 'p2'", 0),
+        ("PartitionKey eq 'p3' or PartitionKey eq 'p4'", 28),
+    ],
+)
+async def test_a_filter(where: str, count: int) -> None:
+    """Only the rows that satisfy it are copied and compared, and partitions that it excludes are not read."""
+    async with two(make_rows(100)) as (db, target):
+        with db.observe() as seen:
+            report = await db.copy_rows(target, where=where)
+
+        assert (report.entities, report.written, len(await content_of(target))) == (count, count, count)
+        assert (await db.compare_rows(target, where=where)).equal == count
+        if "eq" in where and "or" not in where:
+            assert seen.rows == count
+
+
+async def test_other_names() -> None:
+    """Prefixes are those of either side; a scope copies nothing, and a mistake is told before anything is made."""
+    memory = "local::memory:"
+    async with connect(memory, prefix="dev") as db, connect(memory, prefix="prod") as target:
+        await db.create_tables(Part)
+        await db.insert(Part(shop="s", id=1, name="n"))
+        await db.copy_rows(target, "TransferParts")
+        assert await target.tables() == ["TransferParts"]
+        assert (await target.store.list_tables(), len(await target.select(Part).allow_scan().all())) == (
+            ["TransferParts"],
+            1,
+        )
+        with pytest.raises(AccessDenied, match="copy_rows"):
+            await db.scope(Part, shop="s").copy_rows(target)
+        with pytest.raises(ModelError, match="both sides are one database"):
+            await db.copy_rows(db)
+        with pytest.raises(ModelError, match="where"):
+            await db.copy_rows(target, where="n eq")
+        with pytest.raises(ModelError, match="if_exists='merge'"):
+            await db.copy_rows(target, if_exists="merge")  # type: ignore[arg-type]
+        with pytest.raises(TableNotFound, match="Nothing"):
+            await db.copy_rows(target, "Nothing")
+        assert await target.tables() == ["TransferParts"]
+
+
+async def test_a_row_that_the_target_refuses(azurite: Azurite) -> None:
+    """It is a failure that names the property, also amid a transaction; the others are copied."""
+    rows = make_rows(30, partitions=1)
+    rows[7]["half"] = "a\ud800"
+    async with connect(azurite.connection_string) as db, connect("local::memory:") as target:
+        await fill(db.store, rows)
+        report = await db.copy_rows(target)
+        await db.drop_table(TABLE)
+
+        assert (report.written, report.failed) == (29, 1)
+        assert report.failures[0].startswith("('p0', '000007'): half: 'a\\ud800' is not a value")
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "MAX_PAGE", 6)
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.one_of(4)
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    every(3, product([None, "shared"], [*FATES, *Death])),
+    ids=lambda value: getattr(value, "name", value),
+)
+async def test_each_write_that_meets_a_fault(name: str | None, fault: Fate | Death, rounds: Rounds) -> None:
+    """The copy goes on by itself, or another call does if its process has died: nothing is lost, or written twice."""
+    async with connect("local::memory:") as db:
+        await fill(db.store, make_rows(60))
+        network = FaultyStore(MemoryStore())
+        async with connected(network) as target:
+            await db.copy_rows(target, name=name, parallel=3)
+        numbers = range(len(network.sent))
+        for at in numbers[:: rounds(3, 1)]:
+            store = MemoryStore()
+            network = failing_at(store, at, fault)
+            async with connected(network) as target:
+                with suppress(TableOrmError):
+                    await db.copy_rows(target, name=name, parallel=3, lease=0.05)
+            await network.deliver()
+            async with connected(store) as target:
+                report = await db.copy_rows(target, name=name, parallel=3, lease=0.05)
+                assert (at, report.entities, report.failed) == (at, 60, 0)
+                assert (at, await content_of(target)) == (at, await content_of(db))
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_a_cursor_goes_on() -> None:
+    """Who works alone goes on from the cursor of a report, and counts each row once."""
+    async with two(make_rows(60, partitions=1)) as (db, target):
+        cursors: list[str] = []
+
+        def stop(report: TransferReport) -> None:
+            cursors.append(str(report.cursor))
+            if len(cursors) == 3:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            await db.copy_rows(target, on_progress=stop)
+        with db.observe() as seen:
+            report = await db.copy_rows(target, cursor=cursors[-1])
+
+        assert (report.entities, report.written, seen.rows) == (60, 60, 42)
+        assert await content_of(target) == await content_of(db)
+
+
+class Raced(Between):
+    """Somebody writes a row after it was read for the first time."""
+
+    raced = False
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        page = await super().query(table, query, limit, continuation)
+        if any(row["RowKey"] == "000000" for row in page.rows) and not self.raced:
+            self.raced = True
+            row = {"PartitionKey": "p0", "RowKey": "000000", "n": 77}
+            await self.write(table, Operation(Verb.REPLACE, row, "*"))
+        return page
+
+
+async def test_a_row_that_is_written_meanwhile() -> None:
+    """Who replaces rows does so under the ETag that it has read, and looks again if somebody was faster."""
+    async with connect("local::memory:") as db, Database(Raced()) as target:
+        await fill(db.store, make_rows(30, partitions=1))
+        await fill(target.store, make_rows(30, partitions=1, other=1))
+        with target.observe() as seen:
+            report = await db.copy_rows(target, if_exists="replace")
+
+        assert (report.written, report.replaced, report.failed) == (30, 30, 0)
+        assert [each.outcome for each in seen.requests if each.operation == "transaction"] == [
+            "EntityAlreadyExists",
+            "UpdateConditionNotSatisfied",
+            "ok",
+        ]
+        assert await content_of(target) == await content_of(db)
+
+
+async def test_stores_without_order() -> None:
+    """Rows that come in no order are copied and compared all the same."""
+    async with Database(Shuffled()) as db, Database(Shuffled()) as target:
+        await fill(db.store, make_rows(200))
+        assert (await db.copy_rows(target)).written == 200
+        assert (await db.copy_rows(target)).equal == 200
+        assert (await db.compare_rows(target)).equal == 200
+        await target.insert(PropertyBag(TABLE, "p9", "more"))
+        assert (await db.compare_rows(target)).failed == 1
