@@ -129,7 +129,9 @@ async def read_queries(queries: Sequence[Query[E]]) -> list[list[E]]:
     each = max(1, CONCURRENCY // max(1, len(alone)))
 
     async def read_alone(number: int) -> None:
-        found[number] = await queries[number].concurrency(each).all()
+        plan, query = plans[number], queries[number]
+        plain = plan is not None and len(plan.requests) == 1 and not plan.target.fetches_primaries
+        found[number] = await (query if plain else query.concurrency(each)).all()
 
     await map_together(read_alone, alone)
     return found
