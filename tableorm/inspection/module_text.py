@@ -11,7 +11,7 @@ import attrs
 
 __all__ = ["FieldText", "ModelText", "quote", "write_module"]
 
-_IMPORTED = ("Entity", "Int32", "Mapped", "PropertyBag", "Series", "field", "series")
+_IMPORTED = ("Entity", "Int32", "Mapped", "PropertyBag", "field")
 _WIDTH = 118
 
 

@@ -4,7 +4,7 @@
 
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..writes.patch import Known
 from ..writes.plan import Mode
 from ..writes.stages.patching import Shown, entity_patch
 from .fields import class_name, name_fields
-from .groups import Group, Told, find_type_values, group_rows
+from .groups import Group, find_type_values, group_rows
 from .module_text import ModelText, quote, write_module
 from .properties import find_properties, read_values
 from .templates import Place, find_places, template_text
@@ -179,7 +179,7 @@ def _draft(table: str, group: Group, taken: Collection[str]) -> _Draft:
         keywords["discriminator"] = quote(told) if told in ("row_key", "partition_key") else "tell_model"
     if verbatim:
         keywords["keys"] = quote("verbatim")
-    stored = [each for each in fields if each.property is not None and each.series is None]
+    stored = [each for each in fields if each.property is not None]
     if 2 * sum(pascal_case(each.name) == each.property for each in stored) > len(stored):
         keywords["naming"] = quote("pascal")
     remarks = [
@@ -187,18 +187,14 @@ def _draft(table: str, group: Group, taken: Collection[str]) -> _Draft:
     ]
     words = [group.label or _singular(table)]
     name = class_name([table, "With", *words] if told == "names" else words, taken)
-    doc = f"A row of the table {table}{_TOLD.get(told, '')}."
-    text = ModelText(name, doc, keywords, [each.write(pascal="naming" in keywords) for each in fields], remarks)
+    text = ModelText(
+        name,
+        f"A row of the table {table}.",
+        keywords,
+        [each.write(pascal="naming" in keywords) for each in fields],
+        remarks,
+    )
     return _Draft(text, group)
-
-
-_TOLD: Mapping[Told | None, str] = {
-    "kind": f", told by the property {ENTITY_TYPE}",
-    "row_key": ", told by the beginning of its RowKey",
-    "partition_key": ", told by the beginning of its PartitionKey",
-    "value": ", told by the value of a property",
-    "names": ", told by the properties that it has",
-}
 
 
 def _singular(table: str) -> str:
@@ -212,17 +208,10 @@ def _find_keys(group: Group, values: Any) -> tuple[list[Place], list[Place], boo
         found: list[list[Place]] = []
         for told, member in (("partition_key", "PartitionKey"), ("row_key", "RowKey")):
             keys = [row[member] for row in group.rows]
-            head = _head(keys, group.label) if group.told == told else ""
+            head = group.label if group.told == told else ""
             places = find_places(keys, values, verbatim=verbatim, head=head)
             if places is not None:
                 found.append(places)
         if len(found) == 2:
             return found[0], found[1], verbatim
     raise AssertionError("texts as they are hold every key")
-
-
-def _head(keys: Sequence[str], word: str) -> str:
-    """Return a word that all keys begin with, and the separators that follow it in all."""
-    found = [re.match(r"[\W_]*", key[len(word) :]) for key in keys]
-    ends = {match[0] for match in found if match}
-    return word + (ends.pop() if len(ends) == 1 else "")
