@@ -3,13 +3,14 @@ Fields of a model: names for the places of its keys and for its properties, as a
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import attrs
 
 from ..models.class_body import pascal_case
+from .groups import Group
 from .guesses import Guess, holds_all
-from .module_text import FieldText, quote
+from .module_text import quote
 from .properties import Property, field_name, find_words
 from .templates import Place
 
@@ -30,7 +31,7 @@ class Field:
         property: The property that has it; None if only a key has it.
         optional: Whether some rows lack the property.
         repeats: Whether a key holds it in full too.
-        default: Its default as a module writes it; "" for none.
+        default: Its default; "" for none.
     """
 
     name: str
@@ -40,18 +41,18 @@ class Field:
     repeats: bool = False
     default: str = ""
 
-    def write(self, *, pascal: bool) -> FieldText:
+    def write(self, *, pascal: bool) -> str:
         """Return the declaration, of a model that names properties by `naming="pascal"` or as fields are named."""
-        options = ["default=None"] if self.optional else [f"default={self.default}"] if self.default else []
+        options = ["default=None"] if self.optional else [f"default={quote(self.default)}"] if self.default else []
         options += ["stored=True"] if self.repeats else []
-        named = pascal_case(self.name) if pascal else self.name
-        options += [f"name={quote(self.property)}"] if self.property not in (None, named) and self.property else []
+        if self.property not in (None, pascal_case(self.name) if pascal else self.name):
+            options.append(f"name={quote(str(self.property))}")
         optional = " | None" if self.optional else ""
-        return FieldText(self.name, f"Mapped[{self.type}{optional}]", f"field({', '.join(options)})" if options else "")
+        return f"{self.name}: Mapped[{self.type}{optional}]" + (f" = field({', '.join(options)})" if options else "")
 
 
 def name_fields(
-    properties: Sequence[Property], places: Sequence[Place], defaults: Mapping[str, str]
+    properties: Sequence[Property], places: Sequence[Place], group: Group
 ) -> tuple[list[Field], dict[tuple[Guess, tuple[str, ...]], str]]:
     """
     Return the fields of a model, those of its keys first, and which of them is at each place of the keys.
@@ -59,7 +60,7 @@ def name_fields(
     Args:
         properties: The properties of its rows.
         places: The parts of both templates.
-        defaults: The values that properties have in all rows because they tell the kind.
+        group: The rows, and what tells their kind.
     """
     linked = {p.guess.property: p.guess for p in places if p.guess is not None and p.guess.property is not None}
     by_property: dict[str, Field] = {}
@@ -72,7 +73,7 @@ def name_fields(
             each.name,
             optional=each.optional,
             repeats=each.name in linked and holds_all(linked[each.name]),
-            default=quote(defaults[each.name]) if each.name in defaults else "",
+            default=group.label if each.name == group.property else "",
         )
     in_keys: list[Field] = []
     names: dict[tuple[Guess, tuple[str, ...]], str] = {}

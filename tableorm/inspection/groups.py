@@ -12,7 +12,7 @@ from ..models.reserved import ENTITY_TYPE
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ..stores import Row
 
-__all__ = ["Group", "Told", "find_type_values", "group_rows", "property_names"]
+__all__ = ["Group", "Told", "group_rows", "property_names"]
 
 Told = Literal["kind", "row_key", "partition_key", "value", "names"]
 """
@@ -52,13 +52,6 @@ class Group:
 def property_names(row: Row) -> list[str]:
     """Return the names of the properties of a row."""
     return [name for name in row if name not in SYSTEM_MEMBERS and ANNOTATION not in name]
-
-
-def find_type_values(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the properties that name the type of rows and are the same text in all of them, each with the text."""
-    named = [name for name in property_names(rows[0]) if _NAMES_OF_TYPES.fullmatch(name)]
-    values = {name: {row.get(name) if name + ANNOTATION not in row else None for row in rows} for name in named}
-    return {name: str(rows[0][name]) for name, found in values.items() if len(found) == 1 and None not in found}
 
 
 def group_rows(rows: Sequence[Row]) -> list[Group]:

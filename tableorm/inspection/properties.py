@@ -12,6 +12,7 @@ import attrs
 
 from ..models.reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_property
 from ..protocol.edm import ANNOTATION, Edm, decode, type_of
+from ..protocol.limits import bad_in_property_name
 from ..stores import Row
 from .groups import property_names
 from .guesses import TYPE_NAMES
@@ -69,8 +70,8 @@ def _type_of(row: Row, name: str) -> Edm | None:
 
 def _join(name: str, counts: Counter[Edm | None], rows: int, *, fits: bool) -> Property:
     """Return a property by the types that it has in rows: an Int32 is also read as an int or a float."""
-    if is_reserved_property(name):
-        return Property(name, None, problem="has a reserved name")
+    if is_reserved_property(name) or bad_in_property_name(name) is not None:
+        return Property(name, None, problem="has a name that no field can have")
     if not fits:
         return Property(name, None, problem="is one too many for a row")
     wider = set(counts) - {Edm.INT32} or {Edm.INT32}
