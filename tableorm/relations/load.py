@@ -25,7 +25,7 @@ from ..stores import RowAddress
 from .binding import BoundRelation, Reads, bind
 from .relation import Relation
 
-__all__ = ["LoadExplanation", "explain_load", "load_relations", "parents_of"]
+__all__ = ["LoadExplanation", "explain_load", "load_relations"]
 
 Source = tuple[Any, ...]
 

@@ -92,8 +92,8 @@ async def test_what_cannot_become_another_is_refused(db: Database) -> None:
     ):
         with pytest.raises(ModelError, match=problem):
             clerk.become(model)
-    with pytest.raises(ModelError, match="has no field 'leve'"):
-        clerk.become(Boss, leve=1)
+    with pytest.raises(ModelError, match="has no field 'rank'"):
+        clerk.become(Boss, rank=1)
     part = await db.select(Clerk).where(Clerk.team == "t").only(Clerk.desk).one()
     with pytest.raises(NotLoaded, match="not read in full"):
         part.become(Boss, level=1)
