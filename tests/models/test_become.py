@@ -56,7 +56,7 @@ async def db() -> AsyncIterator[Database]:
 
 
 async def test_it_keeps_its_key_and_etag(db: Database) -> None:
-    """A save replaces the row: fields of the other class alone go, unknown properties stay, entries and counts follow."""
+    """A save replaces the row: fields of the old class go, unknown properties stay, entries and counts follow."""
     clerk = Clerk(team="t", id="1", name="Ann", desk=7)
     clerk.extra["Newer"] = 5
     await db.insert(clerk)
