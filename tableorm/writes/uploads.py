@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import attrs
 from msgspec import structs
 
-from ..connection.blob_fields import delete_blob, reader_of, require_blobs, send_blob
+from ..connection.blob_fields import delete_blob, reader_of, send_blob
+from ..connection.blobs import require_blobs
 from ..connection.connection import Connection
 from ..connection.logger import make_logger
 from ..connection.tasks import map_together
@@ -35,8 +36,10 @@ _LOG = make_logger("tableorm.outbox")
 def uploads_of(write: PlannedWrite) -> list[tuple[FieldInfo, Blob]]:
     """Return the blobs that have to be sent before a write, with their fields."""
     schema = write.change.schema
+    if schema is None or not schema.uploads:
+        return []
     found: list[tuple[FieldInfo, Blob]] = []
-    for info in () if schema is None else schema.uploads:
+    for info in schema.uploads:
         blob = sent_blob(write.operation.row.get(info.members[0].property))
         if blob is not None:
             found.append((info, blob))
@@ -123,7 +126,7 @@ class _Sending:
         """Tell workers, then send the blob. Raises TableOrmError."""
         content_of(self.blob).check_unsent(self.label)
         await check_reach(self.db, f"{self.write.origin}: workers have to be told of the upload of {self.label}")
-        await require_blobs(self.db, self.label)
+        await require_blobs(self.db, f"{self.label} is a blob")
         self.message = await ring(self.db, _message(self.write, self.address), delay_seconds=shared_bell.HIDDEN_SECONDS)
         self.keeping = asyncio.create_task(self._keep())
         parts = await send_blob(self.db, self.blob, self.address, self.label)

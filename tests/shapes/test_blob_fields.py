@@ -49,7 +49,7 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.stores import CLOCK, Backend
+from tableorm.stores import CLOCK, Backend, Operation, Verb
 from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
@@ -220,7 +220,7 @@ async def test_parts_in_conditions_and_projections(db: Database) -> None:
 # Every verb
 
 
-Verb = tuple[str, str, int, bytes | None]
+Step = tuple[str, str, int, bytes | None]
 VERBS = ["insert", "save", "merge", "replace", "upsert", "modify", "delete", "transaction", "bulk", "move", "leave"]
 
 
@@ -232,12 +232,12 @@ VERBS = ["insert", "save", "merge", "replace", "upsert", "modify", "delete", "tr
         max_size=8,
     )
 )
-def test_no_verb_loses_a_blob(steps: list[Verb]) -> None:
+def test_no_verb_loses_a_blob(steps: list[Step]) -> None:
     """Whatever is done to people, each has the photo that it was given last, and no other blob is left."""
     asyncio.run(_do_all(steps))
 
 
-async def _do_all(steps: list[Verb]) -> None:
+async def _do_all(steps: list[Step]) -> None:
     people: dict[tuple[str, int], bytes | None] = {}
     async with connect("local::memory:") as db:
         await prepare(db)
@@ -569,6 +569,19 @@ async def test_an_upgrade_keeps_blobs() -> None:
         await db.save(new)
         assert await (await db.get(New, id=1)).photo.read() == b"second"  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
         assert len((await db.blobs.list_blobs(BLOB_FIELDS)).blobs) == 1
+
+
+async def test_a_forged_address_deletes_no_blob_of_others(db: Database) -> None:
+    """Who may write a row can name any blob in it; when that entity is deleted, the blob stays with whoever has it."""
+    await db.insert(Person(id=1, photo=Blob(b"first")))
+    await db.insert(Person(id=2))
+    theirs = await db.store.get("Photos", "a", "person_001")
+    forged = await db.store.get("Photos", "a", "person_002")
+    forged |= {name: value for name, value in theirs.items() if name.startswith("photo")}
+    forged["_ix"] = theirs["_ix"].replace("name__001", "name__002")
+    await db.store.write("Photos", Operation(Verb.REPLACE, forged, "*"))
+    await db.delete(await db.get(Person, team="a", id=2))
+    await check_rest(db, {("a", 1): b"first"})
 
 
 # The audit

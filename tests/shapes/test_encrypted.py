@@ -592,6 +592,7 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         id: Mapped[int]
         salary: Mapped[int] = field(default=0)
         note: Mapped[str | None] = field(default=None, name="Note")
+        by_id = Index(row_key="i_{id:04d}", include=["salary"])
 
     class Between(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         city: Mapped[str] = field(default="Oslo")
@@ -600,6 +601,7 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         salary: Mapped[int] = encrypted(default=0, accept_plain=True)
         note: Mapped[str | None] = encrypted(default=None, name="Note", accept_plain=True)
         scan: Mapped[bytes] = encrypted(default=b"", accept_plain=True)
+        by_id = Index(row_key="i_{id:04d}", include=["salary"])
 
     async with connect("local::memory:", encryption=Encryption(RING)) as old:
         await old.create_tables(Before)
@@ -617,6 +619,8 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         query = db2.select(Between).where(Between.city == "Oslo")
         assert [each.salary for each in await query.all()] == [SECRET] * 6
         assert [each.salary for each in await query.only(Between.salary).all()] == [SECRET] * 6
+        entries = db2.select(Between.by_id).where(Between.city == "Oslo")
+        assert [each.salary for each in await entries.all()] == [SECRET] * 6
         one, two = await db2.get(Between, city="Oslo", id=1), await db2.get(Between, city="Oslo", id=2)
         one.name = "Bea"
         await db2.save(one)
@@ -627,6 +631,8 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         assert (report.written, len(report.failures)) == (4, 0)  # the others were encrypted when they were saved
         rows = await rows_of(db2, "SealedPeople")
         assert str(SECRET) not in str(rows)
+        assert len(rows) == 12
+        assert [each.salary for each in await entries.all()] == [SECRET] * 6
         assert (await rewrite(db2, Between)).written == 0
         for row in rows.values():
             await put(db, "SealedPeople", row)
@@ -726,7 +732,7 @@ def test_the_command_wraps_keys_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "their_keys.py").write_text(
         "from tests.shapes.test_encrypted import *\ndef encryption(): return Encryption(RING)\nnothing = 5\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     async def fill() -> None:
         async with connect(url, encryption=Encryption(KeyRing(KEYS, wrap_with="old"))) as db:

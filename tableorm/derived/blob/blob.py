@@ -13,7 +13,8 @@ import msgspec
 
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
-from ...connection.blob_fields import delete_blob, require_blobs
+from ...connection.blob_fields import delete_blob
+from ...connection.blobs import require_blobs
 from ...connection.connection import Connection
 from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rows import delete_as_read, read_row, write_as_read
@@ -156,7 +157,7 @@ class BlobMaintainer(AuditedMaintainer):
     async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
         """Refuse to drop a blob where blobs are out of reach."""
         del entry
-        await require_blobs(db, self.label)
+        await require_blobs(db, f"{self.label} is a blob")
 
     async def reconcile(
         self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None

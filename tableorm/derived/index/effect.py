@@ -13,7 +13,7 @@ from msgspec import structs
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...connection.rows import delete_as_read
-from ...errors import DecodeError, EntityExists, TableOrmError, TemplateError, UniqueViolation, shown
+from ...errors import DecodeError, EncryptionError, EntityExists, TableOrmError, TemplateError, UniqueViolation, shown
 from ...keys.template import Template
 from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.marker_rows import TENTATIVE, tentative_kind
@@ -181,8 +181,8 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         found: dict[str, Any] = {}
         remedy = "choose another value, or change that entity first"
         if stored is not None and stored.get(COPY_OF) and not index.keys_only:
-            with suppress(DecodeError):
-                held = index.decode(dict(stored))
+            with suppress(DecodeError, EncryptionError):
+                held = index.decode_stored(dict(stored))
                 found = held.__dict__
                 if not is_live(held, utc_now()):
                     remedy = "it has expired, and keeps the value until db.sweep() deletes it: sweep, or choose another"
