@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,6 +38,7 @@ from tableorm import (
     Sum,
     TableOrmError,
     TransactionFailed,
+    UniqueViolation,
     connect,
     encrypted,
     field,
@@ -804,3 +805,52 @@ except EncryptionError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install 'tableorm[encryption]'" in done.stdout
+
+
+class Lease(Entity, table="SealedTotals", partition_key="{city}", row_key="lease_{id:03d}"):
+    city: Mapped[str] = field(default="Oslo")
+    id: Mapped[int]
+    mail: Mapped[str] = field(default="m")
+    rent: Mapped[int] = field(default=2)
+    secret: Mapped[str] = encrypted(default="s")
+    until: Mapped[datetime | None] = field(default=None, expiry=True)
+
+    total = Sum("rent", lambda: Total.total, create=True, city="{city}")
+    by_mail = Index(row_key="mail_{mail}", unique=True, include=["secret"])
+    of_all = Index(partition_key="all", row_key="a_{city}_{id:03d}", include="keys", consistency="eventual")
+
+
+class Visit(Entity, table="SealedVisits{at:%Y%m}", partition_key="{city}", row_key="at_{at:ticks}"):
+    city: Mapped[str]
+    at: Mapped[datetime]
+    secret: Mapped[str] = encrypted()
+
+
+async def test_what_else_a_model_declares(db: Database) -> None:
+    """Expiry and sweeps, sums in other entities, unique and eventual indexes, scopes, and tables of periods."""
+    past = datetime(2020, 1, 1, tzinfo=UTC)
+    await db.create_tables(Lease, Total, Visit)
+    async with db.worker(Lease) as worker:
+        for number in range(4):
+            await db.insert(Lease(id=number, mail=f"m{number}", secret=f"secret {number}"))
+        with pytest.raises(UniqueViolation, match=r"has mail='m1' already"):
+            await db.insert(Lease(id=9, mail="m1"))
+        lease = await db.get(Lease.by_mail, city="Oslo", mail="m1")
+        lease.mail, lease.rent, lease.secret = "other", 5, "secret 5"
+        await db.save(lease)
+        await worker.drain()
+        found = await db.select(Lease.of_all).where(Lease.city == "Oslo").all()
+        assert [each.secret for each in found] == ["secret 0", "secret 5", "secret 2", "secret 3"]
+        scope = db.scope(city="Oslo")
+        await scope.modify(Lease, lambda each: each.evolve(until=past, secret="late"), id=2)
+        assert (await db.sweep(Lease)).deleted == 1
+        await scope.modify(Lease, lambda each: each.evolve(until=past), id=3)
+        await db.insert(Lease(id=3, mail="m3", secret="again"))
+        assert (await scope.get(Lease, id=3)).secret == "again"
+        await worker.drain()
+    assert (await db.audit(Lease)).found == 0
+    visit = Visit(city="Oslo", at=past, secret="v")
+    await db.insert(visit)
+    visit.secret = "w"
+    await db.save(visit)
+    assert await db.get(Visit, city="Oslo", at=past) == visit
