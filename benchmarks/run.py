@@ -38,6 +38,7 @@ from benchmarks.outbox import bench_outbox
 from benchmarks.periods import bench_periods
 from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
 from benchmarks.rekey import bench_rekey, bench_rekey_memory
+from benchmarks.relations import bench_relations
 from benchmarks.series import bench_series
 from benchmarks.transfers import bench_copy
 from benchmarks.upkeep import bench_audit, bench_build_index, sizes
@@ -290,6 +291,7 @@ BENCHES = {
     "rekey_memory": bench_rekey_memory,
     "expiry": bench_expiry,
     "copy": bench_copy,
+    "relations": bench_relations,
     "series": bench_series,
     "encryption": bench_encryption,
     "logs": bench_logs,

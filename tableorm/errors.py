@@ -13,7 +13,7 @@ Every error that tableorm raises, in one tree; `BulkFailed` is defined beside th
         ReferenceNotFound   an entity that another one refers to, or is counted in, does not exist
       TableNotFound         no such table
       WrongKind             the row is of another kind
-      NotLoaded             the field was not loaded
+      NotLoaded             the field, or what a relation leads to, was not loaded
       NotRead               the write needs an ETag, and the entity was neither read nor written
       NotSupported          this backend or version cannot do it
       Conflict
@@ -325,7 +325,7 @@ class WrongKind(TableOrmError, LookupError):
 
 
 class NotLoaded(TableOrmError, AttributeError):
-    """A field of this entity was not loaded, so it has no value."""
+    """A field of this entity, or what a relation of it leads to, was not loaded, so it has no value."""
 
 
 class NotRead(TableOrmError, ValueError):

@@ -192,7 +192,9 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
 def _describe(schema: Schema) -> ModelLayout:
     partition, row = schema.templates()
     derived = {
-        name: dict(each.describe()) for name, each in schema.derived.items() if isinstance(each, AuditedMaintainer)
+        name: dict(each.describe())
+        for name, each in schema.derived.items()
+        if isinstance(each, AuditedMaintainer) and name not in schema.fields  # what a field brings along is the field
     }
     return ModelLayout(
         name=schema.name,

@@ -32,7 +32,7 @@ class Damage(StrEnum):
     STALE = "stale"
     """An index entry differs from its entity; or a count, sum or embedded copy is wrong."""
     ORPHAN = "orphan"
-    """A derived row belongs to no entity: the entity was deleted, or has its derived row elsewhere."""
+    """A derived row, or a blob, belongs to no entity: the entity was deleted, or has its derived row elsewhere."""
     MANIFEST = "manifest"
     """The manifest of the entity does not agree with the rows that there are."""
     UNDECLARED = "undeclared"
@@ -50,7 +50,7 @@ class Damage(StrEnum):
     """A write was committed long ago, and its decision row says that rows in other partitions have still to follow; or
     a row of a move has been left for long."""
     DANGLING = "dangling"
-    """An entity refers to another one, or is counted in it, that does not exist."""
+    """An entity refers to another one, or is counted in it, that does not exist; or has a blob that is not there."""
     GAP = "gap"
     """A change feed lacks a change, or its counter does not count the changes that are there."""
 

@@ -11,12 +11,13 @@ from typing import Generic, TextIO, TypeVar
 
 import attrs
 
+from ..errors import counted
 from ..jobs.ranges import RangeReport
 from ..protocol.redaction import escape_unprintable
 from ..queries.sweep_report import SweepReport
 from ..transfer.report import TransferReport
 
-__all__ = ["ProgressReporter", "draw_bar", "print_report"]
+__all__ = ["ProgressReporter", "TableProgress", "draw_bar", "print_report"]
 
 R = TypeVar("R", bound=RangeReport)
 
@@ -28,6 +29,19 @@ def draw_bar(share: float) -> str:
     """Return a bar that shows a share from 0 to 1."""
     done = int(share * _WIDTH)
     return f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:>4.0%}"
+
+
+class TableProgress:
+    """Prints how far the reading of a table is, once a second, on stderr."""
+
+    def __init__(self, table: str) -> None:
+        self._table, self._printed = table, time.monotonic()
+
+    def __call__(self, rows: int, share: float) -> None:
+        """Print it: how many rows were read, and the share of the table that is done."""
+        if time.monotonic() - self._printed >= _SECONDS:
+            self._printed = time.monotonic()
+            print(escape_unprintable(f"{draw_bar(share)} {self._table}: {counted(rows, 'row')}"), file=sys.stderr)
 
 
 def print_report(report: SweepReport | TransferReport, file: TextIO | None = None) -> int:

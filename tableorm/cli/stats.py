@@ -5,21 +5,16 @@ The command `tableorm stats`, which prints how many rows tables have, how large 
 import argparse
 import asyncio
 import math
-import sys
-import time
 
 import attrs
 import msgspec
 
 from ..advice import TableStatistics, measure_table
-from ..errors import counted
 from ..protocol.redaction import escape_unprintable
 from .arguments import add_database, add_tables, open_existing, parse_count
-from .progress import draw_bar
+from .progress import TableProgress
 
 __all__ = ["STATS", "StatsCommand"]
-
-_SECONDS = 1.0  # between two lines of progress
 
 
 @attrs.frozen
@@ -72,22 +67,10 @@ class StatsCommand:
                     table,
                     sample=args.sample,
                     parallel=args.parallel,
-                    on_progress=_Progress(table),
+                    on_progress=TableProgress(table),
                 )
                 print(_to_json(measured, args) if args.json else _to_text(measured, args))
         return 0
-
-
-class _Progress:
-    """Prints how far the reading of a table is, once a second."""
-
-    def __init__(self, table: str) -> None:
-        self._table, self._printed = table, time.monotonic()
-
-    def __call__(self, rows: int, share: float) -> None:
-        if time.monotonic() - self._printed >= _SECONDS:
-            self._printed = time.monotonic()
-            print(escape_unprintable(f"{draw_bar(share)} {self._table}: {counted(rows, 'row')}"), file=sys.stderr)
 
 
 def _to_text(measured: TableStatistics, args: argparse.Namespace) -> str:

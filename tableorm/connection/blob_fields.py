@@ -10,20 +10,20 @@ from typing import Any, TypeVar
 
 import attrs
 
-from ..errors import AccessDenied, DecodeError, EntityNotFound, NotSupported, TableOrmError
+from ..errors import DecodeError, EntityNotFound, TableOrmError
 from ..models.entity import Entity
 from ..models.property_types import FieldInfo
 from ..models.reserved import BLOB_FIELDS
 from ..models.schema import Schema
 from ..protocol.codes import Code, Fault
-from ..shapes.blob import Blob, BlobAddress, BlobParts, Sending, add_to_hash
+from ..shapes.blob import Blob, BlobAddress, BlobParts, Sending, add_to_hash, content_of
 from ..stores import BlobStore, BlobStream, RowAddress
-from .blobs import ask_blobs
+from .blobs import ask_blobs, make_container, require_blobs
 from .connection import Connection
 from .rows import read_row
 from .translate import translate
 
-__all__ = ["BLOB_PARTITION", "ask_for_blobs", "bind_blobs", "delete_blob", "reader_of", "require_blobs", "send_blob"]
+__all__ = ["BLOB_PARTITION", "ask_for_blobs", "bind_blobs", "delete_blob", "reader_of", "send_blob"]
 
 T = TypeVar("T")
 
@@ -33,32 +33,9 @@ BLOB_PARTITION = "partition"
 _ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 
 
-async def require_blobs(db: Connection, label: str) -> None:
-    """
-    Refuse what touches blobs where they are out of reach.
-
-    Args:
-        db: The database.
-        label: The field, for messages.
-
-    Raises:
-        AccessDenied: The database was opened with a token for a table.
-        NotSupported: It has no blobs.
-    """
-    if db.guarded is not None and db.has_own_blobs and await db.guarded.token_table() is not None:
-        raise AccessDenied(
-            f"{label} is a blob, and the token of this database is for a table alone; use a token of the account, or "
-            "say where the blobs are: connect(url, blobs=...)"
-        )
-    try:
-        _ = db.blobs
-    except NotSupported as error:
-        raise NotSupported(f"{label} is a blob: {error}") from error
-
-
 async def ask_for_blobs(db: Connection, operation: str, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
     """Send a request about blobs of fields, again after a transient fault. Raises Fault, and as `require_blobs`."""
-    await require_blobs(db, label)
+    await require_blobs(db, f"{label} is a blob")
     return await ask_blobs(db, operation, label, BLOB_FIELDS, request)
 
 
@@ -72,28 +49,22 @@ async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str
     """
     metadata = {BLOB_PARTITION: urlsafe_b64encode(address.partition_key.encode()).decode()}
     data: bytes | Sending = b""
+    content = content_of(blob)
 
     async def put(store: BlobStore) -> object:
         nonlocal data
-        data = blob.open(label)
+        data = content.open(label)
         return await store.put(BLOB_FIELDS, address.name, data, if_none_match=True, metadata=metadata)
 
-    async def make_container(store: BlobStore) -> None:
-        try:
-            await store.create_container(BLOB_FIELDS)
-        except Fault as fault:
-            if fault.code != Code.CONTAINER_EXISTS:
-                raise
-
     try:
-        if blob.once:
-            await ask_for_blobs(db, "create-container", label, make_container)
+        if content.once:
+            await make_container(db, label, BLOB_FIELDS)
         try:
             await ask_for_blobs(db, "put-blob", label, put)
         except Fault as fault:
             if fault.code != Code.CONTAINER_NOT_FOUND:
                 raise
-            await ask_for_blobs(db, "create-container", label, make_container)
+            await make_container(db, label, BLOB_FIELDS)
             await ask_for_blobs(db, "put-blob", label, put)
     except Fault as fault:
         if fault.code != Code.BLOB_EXISTS:  # otherwise an earlier attempt has come: the name is new
@@ -189,8 +160,9 @@ class _Reader:
             )
         try:
             blob: Blob = self.info.read(row)
-            assert blob.stored_parts is not None
-            return blob.stored_parts
+            parts = content_of(blob).parts
+            assert parts is not None
+            return parts
         except ValueError as error:
             raise self._damaged(str(error)) from None
 
@@ -216,4 +188,4 @@ def bind_blobs(db: Connection, entities: Iterable[object]) -> None:
             for info in schema.uploads:
                 blob = entity.__dict__.get(info.name)
                 if isinstance(blob, Blob):
-                    blob.bind(reader_of(db, schema, info, entity.__dict__))
+                    content_of(blob).reader = reader_of(db, schema, info, entity.__dict__)

@@ -5,11 +5,12 @@ Requests for blobs that verbs and workers send: counted, observed, and repeated 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..protocol.codes import Fault
+from ..errors import AccessDenied, NotSupported
+from ..protocol.codes import Code, Fault
 from ..stores import BlobStore, RetryBudget
 from .connection import Connection
 
-__all__ = ["ask_blobs"]
+__all__ = ["ask_blobs", "make_container", "require_blobs"]
 
 T = TypeVar("T")
 
@@ -42,3 +43,35 @@ async def ask_blobs(
             db.count_fault(fault)
             if not fault.transient or budget is None or not await budget.another(fault):
                 raise
+
+
+async def make_container(db: Connection, model: str, container: str) -> None:
+    """Create a container, if there is none of the name. Raises what `ask_blobs` raises."""
+    try:
+        await ask_blobs(db, "create-container", model, container, lambda store: store.create_container(container))
+    except Fault as fault:
+        if fault.code != Code.CONTAINER_EXISTS:
+            raise
+
+
+async def require_blobs(db: Connection, what: str) -> None:
+    """
+    Refuse what needs blobs where they are out of reach.
+
+    Args:
+        db: The database.
+        what: What is in blobs, for messages: "Employee.photo is a blob".
+
+    Raises:
+        AccessDenied: The database was opened with a token for a table.
+        NotSupported: It has no blobs.
+    """
+    if db.guarded is not None and db.has_own_blobs and await db.guarded.token_table() is not None:
+        raise AccessDenied(
+            f"{what}, and the token of this database is for a table alone; use a token of the account, or say where "
+            "the blobs are: connect(url, blobs=...)"
+        )
+    try:
+        _ = db.blobs
+    except NotSupported as error:
+        raise NotSupported(f"{what}: {error}") from error

@@ -48,13 +48,14 @@ def _ticks_of(value: Any) -> int:
     return ticks
 
 
-def _moment_of(ticks: int, text: str) -> dt.datetime:
+def _moment_of(ticks: int, text: str, form: str) -> dt.datetime:
     if ticks % TICKS_PER_MICROSECOND or not MIN_TICKS <= ticks <= MAX_TICKS:
         between = f"{text!r} is a moment between two microseconds, which no datetime is"
         outside = f"{text!r} is no moment from 1601-01-01 to 9999-12-31, the range of Edm.DateTime"
+        other = f"an int in the format {form}" if form in ("ticks", "ticks_desc") else "a str"
         raise ValueError(
             f"{between if MIN_TICKS <= ticks <= MAX_TICKS else outside}, so that no get() finds the row; declare the "
-            "field as an int, whose formats ticks and ticks_desc hold them, or read the row as a PropertyBag"
+            f"field as {other}, or read the row as a PropertyBag"
         )
     return EPOCH + dt.timedelta(0, 0, ticks // TICKS_PER_MICROSECOND)
 
@@ -101,7 +102,7 @@ def _counting_format(
         return write(count)
 
     def from_text(text: str) -> dt.datetime:
-        return _moment_of(read(text) * scale + origin, text)
+        return _moment_of(read(text) * scale + origin, text, form.text)
 
     last = min(origin + top * scale, (MAX_TICKS - origin) // scale * scale + origin)
     low, high = (EPOCH + dt.timedelta(microseconds=t // 10) for t in (max(MIN_TICKS, origin), last))

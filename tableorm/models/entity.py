@@ -34,7 +34,7 @@ from .property_types import ENCRYPTED
 from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances, union_of
 from .reserved import is_reserved_property
 from .schema import Schema
-from .state import STATE, set_state, state_of
+from .state import STATE, EntityState, set_state, state_of
 
 __all__ = ["Entity", "KeyMaker", "copy_unknown", "schema_of"]
 
@@ -216,6 +216,41 @@ class Entity(Storable, metaclass=_ModelClass):
                 )
             setattr(copy, name, value)
         return copy
+
+    def become(self, model: type[E], /, **fields: Any) -> E:
+        """
+        Return this entity as one of another class of its family, with the same key, ETag and unknown properties:
+        `manager = employee.become(Manager, level=1)`. `save` then replaces the row, if it has not changed since.
+
+        Args:
+            model: The class, which has a base in common with this one.
+            fields: The fields that only that class has, and others that change. Fields that only this class has go.
+
+        Raises:
+            ModelError: The class is not of the family, its entities have other keys, or a field is missing.
+            NotLoaded: The entity was not read in full.
+        """
+        mine, theirs, state = self.__schema__, schema_of(model), state_of(self)
+        call = f"{mine.name}.become({theirs.name})"
+        family = [base for base in type(self).__mro__ if "__schema__" in base.__dict__ and issubclass(model, base)]
+        if not family or theirs.abstract or theirs.table != mine.table or mine.stages or theirs.stages:
+            why = "is abstract" if theirs.abstract else "is not of the same family, table and form"
+            raise ModelError(f"{call} is refused: {theirs.name} {why}; make a new entity, and delete this one")
+        if state.partial or state.loaded is not None or state.copied is not None:
+            raise NotLoaded(f"{call}: the entity was not read in full; refresh() it first")
+        values = {name: value for name, value in self.__dict__.items() if name in theirs.fields}
+        made = model(**(values | fields))
+        keys = state.keys or mine.make_keys(self.__dict__)
+        if theirs.make_keys(made.__dict__) != keys:
+            raise ModelError(f"{call} is refused: its key would be another; insert it, and delete this one")
+        if state.row is not None:
+            gone = mine.known - theirs.known
+            row = {name: value for name, value in state.row.items() if name in mine.known and name not in gone}
+            for name in mine.kind_properties:
+                row.pop(name, None)
+            row |= state.unknown(mine.known) | theirs.kind_properties
+            set_state(made, EntityState(stored=row, upgraded=True))
+        return made
 
     def __copy__(self) -> Self:
         return self.evolve()

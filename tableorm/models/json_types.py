@@ -96,8 +96,8 @@ def write_pydantic(value: Any) -> Any:
     """
     kind = type(cast("object", value))
     if not is_pydantic_model(kind):
-        if hasattr(value, "json_summary"):
-            return value.json_summary
+        if hasattr(value, "_json_summary"):
+            return getattr(value, "_json_summary")  # noqa: B009 - it is not for programs
         raise TypeError(f"JSON has no values of type {kind.__name__}")
     return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings="error")
 

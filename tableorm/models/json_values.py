@@ -24,7 +24,7 @@ from ..keys.template import Template
 from ..protocol.limits import MAX_VALUE_BYTES, excess_of
 from .json_types import find_pydantic_faults, is_pydantic_model, read_pydantic, write_pydantic
 from .key import Key
-from .property_types import REFUSALS, FieldInfo, annotation_name, split_optional
+from .property_types import ENCRYPTED, REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
 __all__ = ["Form", "make_entity", "members_of", "new_entity", "read_fields", "set_fields", "settable_fields", "to_json"]
@@ -118,7 +118,7 @@ def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
         probe.__dict__.update({name: info.default() for name, info in schema.fields.items() if info.default})
         known = {name: value for name, value in values.items() if name in schema.fields}
         if faults := _set_all(probe, known, complete=False) or _ask_validators(probe):
-            raise InvalidInput(schema.name, faults) from None
+            raise _invalid(schema, faults) from None
         raise
 
 
@@ -176,8 +176,20 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE, *, trusted: 
         fitting = {name: value for name, value in values.items() if name not in wrong}
         faults += _set_all(object.__new__(schema.model), fitting, complete=False)
     if faults:
-        raise InvalidInput(schema.name, faults[:MAX_FAULTS])
+        raise _invalid(schema, faults[:MAX_FAULTS])
     return values
+
+
+def _invalid(schema: Schema, faults: Sequence[InputFault]) -> InvalidInput:
+    """Return the error of some faults, which shows no value of an encrypted field."""
+    hidden = {name for name, info in schema.fields.items() if info.encrypted}
+    told = [
+        each._replace(problem="does not fit, or is refused", value=ENCRYPTED)
+        if each.value is not None and not hidden.isdisjoint(each.path[:1])
+        else each
+        for each in faults
+    ]
+    return InvalidInput(schema.name, told)
 
 
 def _why_missing(info: FieldInfo, *, trusted: bool) -> str:
@@ -217,7 +229,7 @@ def set_fields(entity: Any, schema: Schema, values: Mapping[str, Any]) -> None:
     probe = object.__new__(schema.model)
     probe.__dict__.update(entity.__dict__)
     if faults := [*faults, *_set_all(probe, values, complete=True)] or _ask_validators(probe):
-        raise InvalidInput(schema.name, faults)
+        raise _invalid(schema, faults)
     entity.__dict__.update({name: probe.__dict__[name] for name in values})
 
 

@@ -268,7 +268,7 @@ class Schema(InTables):
                 for member in (p, p + ANNOTATION)
             }
         )
-        stored_here = len(self.by_property) + len(self.kind_properties) + write_token
+        stored_here = len(self.by_property) + len(self.kind_properties) + write_token + (self.keyed is not None)
         if self.split is None and stored_here > MAX_CUSTOM_PROPERTIES:
             several = ", ".join(f"{info.name} in {len(info.members)}" for info in self.shaped)
             problem = (

@@ -588,16 +588,20 @@ def limit_of(query: Query[Any]) -> int | None:
     return query._limit  # pyright: ignore[reportPrivateUsage]
 
 
-def plan_query(query: Query[Any]) -> QueryPlan | None:
+def plan_query(query: Query[Any], *, assumed: bool) -> QueryPlan | None:
     """
     Return the plan of a query, without sending anything; None if it has none of its own, as one of several tables.
+
+    Args:
+        query: The query.
+        assumed: Whether indexes count as complete as long as the store was not asked.
 
     Raises:
         ScanRefused: It would visit every partition.
     """
     if query._kinds.periods is not None or query._kinds.home is not None:  # pyright: ignore[reportPrivateUsage]
         return None
-    settled = query._without_unreadable(assumed=True)  # pyright: ignore[reportPrivateUsage]
+    settled = query._without_unreadable(assumed=assumed)  # pyright: ignore[reportPrivateUsage]
     return settled._plan(settled._select)  # pyright: ignore[reportPrivateUsage]
 
 

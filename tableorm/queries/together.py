@@ -7,6 +7,7 @@ than one by one, though more rows, those in between. Where a page has brought to
 by one, several at the same time.
 """
 
+import asyncio
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import attrs
 import msgspec
 
 from ..connection.connection import Connection
-from ..connection.tasks import map_together
+from ..connection.tasks import map_together, stop_tasks
 from ..keys.intervals import high_of, hull, low_of
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Filter
@@ -113,23 +114,24 @@ async def read_queries(queries: Sequence[Query[E]]) -> list[list[E]]:
         DecodeError: A row does not fit its model.
     """
     found: list[list[E]] = [[] for _ in queries]
-    runs: dict[int, QueryExecution] = {}
-    for number, query in enumerate(queries):
-        parts = await start_query(query) if plan_query(query) is not None else []
-        if len(parts) == 1 and not parts[0].sorted_here:
-            runs[number] = parts[0]
-    plans = [runs[number].plan if number in runs else None for number in range(len(queries))]
-    limits = [runs[number].limit if number in runs else None for number in range(len(queries))]
-    groups, alone = _divide(plans, limits)
+    plans: list[QueryPlan | None] = [None] * len(queries)
+    if plan_query(queries[0], assumed=True) is not None:
+        (first,) = await start_query(queries[0])  # afterwards it is known which indexes can be read
+        if not first.sorted_here:
+            plans = [plan_query(query, assumed=False) for query in queries]
+    groups, alone = _divide(plans, [limit_of(query) for query in queries])
 
     async def read_group(parts: list[_Part]) -> None:
-        alone.extend(await _read_ranges(runs[parts[0].number], parts, found))
+        (run,) = await start_query(queries[parts[0].number])
+        alone.extend(await _read_ranges(run, parts, found))
 
     await map_together(read_group, groups)
     each = max(1, CONCURRENCY // max(1, len(alone)))
 
     async def read_alone(number: int) -> None:
-        found[number] = await queries[number].concurrency(each).all()
+        plan, query = plans[number], queries[number]
+        plain = plan is not None and len(plan.requests) == 1 and not plan.target.fetches_primaries
+        found[number] = await (query if plain else query.concurrency(each)).all()
 
     await map_together(read_alone, alone)
     return found
@@ -149,43 +151,62 @@ async def _read_ranges(first: QueryExecution, parts: list[_Part], found: list[li
     """
     left, now, trusted = [*parts], [*parts], True
     continuation: str | None = None
-    while left:
-        wanted = MAX_PAGE if any(part.left is None for part in now) else 2 * sum(part.left or 0 for part in now)
-        request = _joined(now)
-        plan = msgspec.structs.replace(first.plan, requests=(request,))
-        run = attrs.evolve(first, plan=plan, limit=None, allowance=Allowance(min(wanted, MAX_PAGE)))
-        page = await fetch_request(run, request, continuation)
-        run.wanted = None
-        taken = await _take(run, page.rows, now, found)
-        continuation, before = None, len(left)
-        if page.continuation is None:
-            left = left[len(now) :]
-        elif page.rows:  # the next page begins behind the last row, or where the next result can be
-            left = _behind(left, page.rows[-1]["RowKey"])
-        else:  # only the store knows where it goes on
-            continuation = page.continuation
-            continue
-        trusted = trusted and (before - len(left) >= _ENOUGH or 2 * taken >= len(page.rows))
-        if not trusted and left and not left[0].begun:
-            return [part.number for part in left]
-        now = left if trusted else left[:1]
+    loading: asyncio.Task[None] | None = None  # of the page before, while the next one is fetched
+    try:
+        while left:
+            limited = any(part.left is not None for part in now)
+            wanted = 2 * sum(part.left or 0 for part in now) if limited else MAX_PAGE
+            request = _joined(now)
+            plan = msgspec.structs.replace(first.plan, requests=(request,))
+            run = attrs.evolve(first, plan=plan, limit=None, allowance=Allowance(min(wanted, MAX_PAGE)))
+            page = await fetch_request(run, request, continuation)
+            run.wanted = None
+            if loading is not None:
+                await loading
+            by_part = _assign(page.rows, now)
+            loading = asyncio.create_task(_load_parts(run, by_part, found))
+            if limited or page.continuation is None:
+                await loading
+            continuation, before = None, len(left)
+            if page.continuation is None:
+                left = left[len(now) :]
+            elif page.rows:  # the next page begins behind the last row, or where the next result can be
+                left = _behind(left, page.rows[-1]["RowKey"])
+            else:  # only the store knows where it goes on
+                continuation = page.continuation
+                continue
+            useful = sum(len(rows) for _, rows in by_part)
+            trusted = trusted and (before - len(left) >= _ENOUGH or 2 * useful >= len(page.rows))
+            if not trusted and left and not left[0].begun:
+                await loading
+                return [part.number for part in left]
+            now = left if trusted else left[:1]
+        if loading is not None:
+            await loading
+    finally:
+        await stop_tasks([loading])
     return []
 
 
-async def _take(run: QueryExecution, rows: Sequence[Row], parts: Sequence[_Part], found: list[list[Any]]) -> int:
-    """Give each query its results of a page, and return how many rows were of one."""
+def _assign(rows: Sequence[Row], parts: Sequence[_Part]) -> list[tuple[_Part, list[Row]]]:
+    """Return the rows of each query, of those of a page."""
     begins = [low_of(part.bounds) for part in parts]
-    by_part: defaultdict[int, list[Row]] = defaultdict(list)
+    ends = [high_of(part.bounds) for part in parts]
+    found: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
         key = utf16_key(row["RowKey"])
         at = bisect_right(begins, (key, False)) - 1
-        if at >= 0 and high_of(parts[at].bounds) >= (0, key, True):
-            by_part[at].append(row)
+        if at >= 0 and ends[at] >= (0, key, True):
+            found[at].append(row)
+    return [(parts[at], some) for at, some in found.items()]
+
+
+async def _load_parts(run: QueryExecution, by_part: Sequence[tuple[_Part, list[Row]]], found: list[list[Any]]) -> None:
+    """Give each query the entities of its rows."""
     pacer = LoadPacer()
-    for at, some in by_part.items():
-        part = parts[at]
-        page, start = FetchedPage(run, part.request, 0, some, None), 0
-        while start < len(some) and part.left != 0:
+    for part, rows in by_part:
+        page, start = FetchedPage(run, part.request, 0, rows, None), 0
+        while start < len(rows) and part.left != 0:
             read, entities = await pacer.load(page, start)
             start += len(read)
             misfit = take_last_misfit(entities)
@@ -194,7 +215,6 @@ async def _take(run: QueryExecution, rows: Sequence[Row], parts: Sequence[_Part]
             part.left = None if part.left is None else part.left - len(entities)
             if misfit is not None and part.left != 0:
                 raise misfit.error
-    return sum(map(len, by_part.values()))
 
 
 def _behind(parts: Sequence[_Part], last: str) -> list[_Part]:
@@ -217,7 +237,7 @@ def explain_queries(db: Connection, queries: Sequence[Query[Any]]) -> tuple[list
     None if that depends on what is found. A request is sent once more for each further thousand rows.
     """
     ordered = db.store.capabilities.ordered
-    plans = [plan_query(query) if ordered else None for query in queries]
+    plans = [plan_query(query, assumed=True) if ordered else None for query in queries]
     explained = [query.explain() for query in queries]
     groups, alone = _divide(plans, [limit_of(query) for query in queries])
     requests: list[ExplainedRequest] = []

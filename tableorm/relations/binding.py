@@ -2,13 +2,12 @@
 A relation, checked against the models that it connects: found out once, when it is first used.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
 
 from ..errors import ModelError, ScanRefused, near
-from ..expressions import Expression
 from ..models.key import Key
 from ..models.property_types import FieldInfo
 from ..models.schema import Schema
@@ -56,16 +55,22 @@ class BoundRelation:
 
     def query(self, reads: Reads, source: tuple[Any, ...]) -> Select[Any]:
         """Return the query for what belongs to an entity with these values of its fields."""
-        declared = self.relation.declared
-        values: dict[str, Any] = dict(zip(declared.sources, source, strict=True))
-        given = {theirs: values[mine] for theirs, mine in declared.fields.items()} | declared.texts
-        where: list[Expression] = [getattr(self.target, name) == value for name, value in given.items()]
-        query = reads.select(self.target).where(*where)
-        if isinstance(self.relation, ManyOf):
-            query = query.where(*self.relation.conditions)
-            query = query if self.relation.count is None else query.limit(self.relation.count)
-            return query if self.relation.fields is None else query.only(*self.relation.fields)
-        return query.limit(2)
+        return self.queries(reads, [source])[0]
+
+    def queries(self, reads: Reads, sources: Iterable[tuple[Any, ...]]) -> list[Select[Any]]:
+        """Return the queries for what belongs to entities with these values of their fields."""
+        relation, query = self.relation, reads.select(self.target)
+        if isinstance(relation, ManyOf):
+            query = query.where(*relation.conditions)
+            query = query if relation.count is None else query.limit(relation.count)
+            query = query if relation.fields is None else query.only(*relation.fields)
+        else:
+            query = query.limit(2)
+        declared: RelationDeclaration = relation.declared
+        at = {name: number for number, name in enumerate(declared.sources)}
+        fields = [(getattr(self.target, theirs), at[mine]) for theirs, mine in declared.fields.items()]
+        texts = [getattr(self.target, theirs) == text for theirs, text in declared.texts.items()]
+        return [query.where(*[field == source[number] for field, number in fields], *texts) for source in sources]
 
     def check(self, reads: Reads, source: tuple[Any, ...]) -> None:
         """
@@ -77,7 +82,7 @@ class BoundRelation:
         relation = self.relation
         plain = attrs.evolve(self, relation=relation.declared.of(relation.model))
         try:
-            plan_query(plain.query(reads, source))
+            plan_query(plain.query(reads, source), assumed=True)
         except ScanRefused as error:
             names = [*relation.declared.fields, *relation.declared.texts]
             raise ModelError(

@@ -165,7 +165,7 @@ async def _delete_children(reads: Reads, db: Connection, entity: Any) -> bool:
 
 def _refuse_elsewhere(query: Select[Any], entity: Any, relation: str) -> None:
     """Refuse children in other partitions, which no transaction can delete with regard to their parent."""
-    plan, key = plan_query(query), entity.key
+    plan, key = plan_query(query, assumed=True), entity.key
     if plan is not None and plan.target.table == key.table:
         requests = plan.requests
         partitions = [

@@ -25,7 +25,7 @@ from ..stores import RowAddress
 from .binding import BoundRelation, Reads, bind
 from .relation import Relation
 
-__all__ = ["LoadExplanation", "explain_load", "load_relations"]
+__all__ = ["LoadExplanation", "explain_load", "load_relations", "parents_of"]
 
 Source = tuple[Any, ...]
 
@@ -70,7 +70,7 @@ class LoadExplanation:
 _SHOWN = 10
 
 
-def parents_of(given: object, path: Sequence[object]) -> list[Any]:
+def _parents_of(given: object, path: Sequence[object]) -> list[Any]:
     """Return the entities that something is loaded for. Raises ModelError if these are none, or not of the relation."""
     call = f"load({shown(given)[:60]}, ...)"
     if not path:
@@ -115,7 +115,7 @@ async def load_relations(
         path: The relations.
         caches: Caches in place of reads by key, by model.
     """
-    parents = parents_of(entities, path)
+    parents = _parents_of(entities, path)
     for bound in _check_path(path):
         parents = [each for each in parents if isinstance(each, bound.relation.model)]
         parents = await _load(reads, parents, bound, caches)
@@ -144,7 +144,7 @@ async def _load(
         found |= dict(zip(keys, entities, strict=True))
     elif wanted:
         bound.check(reads, wanted[0])
-        results = await read_queries([bound.query(reads, source) for source in wanted])
+        results = await read_queries(bound.queries(reads, wanted))
         for source, some in zip(wanted, results, strict=True):
             if bound.to_one and len(some) > 1:
                 raise MultipleEntitiesFound(
@@ -162,7 +162,7 @@ async def _load(
 
 def explain_load(db: Connection, reads: Reads, entities: object, path: Sequence[Relation[Any, Any]]) -> LoadExplanation:
     """Return what loading relations of entities would send first."""
-    parents = parents_of(entities, path)
+    parents = _parents_of(entities, path)
     first, *rest = _check_path(path)
     groups = _by_source(first, parents)
     wanted = [source for source in groups if None not in source]
@@ -171,7 +171,7 @@ def explain_load(db: Connection, reads: Reads, entities: object, path: Sequence[
     else:
         if wanted:
             first.check(reads, wanted[0])
-        requests, most = explain_queries(db, [first.query(reads, source) for source in wanted])
+        requests, most = explain_queries(db, first.queries(reads, wanted))
     return LoadExplanation(
         relation=str(first.relation),
         parents=len(parents),

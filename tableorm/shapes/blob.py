@@ -25,6 +25,7 @@ from ..models.write_tokens import new_token
 __all__ = [
     "Blob",
     "BlobAddress",
+    "BlobContent",
     "BlobField",
     "BlobParts",
     "BlobReader",
@@ -32,6 +33,9 @@ __all__ = [
     "BlobSummary",
     "Sending",
     "add_to_hash",
+    "content_of",
+    "hold",
+    "release",
     "sent_blob",
 ]
 
@@ -100,6 +104,80 @@ def sent_blob(address: object) -> "Blob | None":
     return _sent.get(address) if isinstance(address, str) else None
 
 
+class BlobContent:
+    """
+    What a blob is, which writes and readers know of it: where its bytes come from, or what is stored of them.
+
+    Args:
+        source: Bytes, an asynchronous iterable of these, or a binary file; None if they are stored.
+        content_type: What the bytes are.
+        parts: What is stored of it, or will be when the write that sends it commits; None before that.
+
+    Attributes:
+        reader: What reads its bytes, if they are stored; None if it does not know its database.
+        waiting: What rows have in place of its address until it is sent.
+    """
+
+    __slots__ = ("_spent", "_start", "content_type", "parts", "reader", "source", "waiting")
+
+    def __init__(self, source: Any, content_type: str | None, parts: BlobParts | None = None) -> None:
+        self.source, self.content_type, self.parts = source, content_type, parts
+        self.reader: BlobReader | None = None
+        self.waiting = f"/{new_token()}/" if parts is None else ""
+        self._spent, self._start = False, 0
+
+    @property
+    def length(self) -> int | None:
+        """How many bytes it has; None if that is not known before it is sent."""
+        if self.parts is not None:
+            return self.parts.length
+        return len(self.source) if isinstance(self.source, bytes) else None
+
+    @property
+    def members(self) -> tuple[Any, ...]:
+        """The values of its members."""
+        return self.parts or (self.waiting, 0, "", self.content_type or "")
+
+    @property
+    def once(self) -> bool:
+        """Whether its bytes can be sent only once."""
+        if self.source is None or isinstance(self.source, bytes):
+            return False
+        return isinstance(self.source, AsyncIterable) or not self.source.seekable()
+
+    def check_unsent(self, label: str) -> None:
+        """Refuse to send it if its bytes are gone, or on their way. Raises what `open` raises."""
+        if self.parts is not None:
+            raise NotSupported(f"{label}: the Blob is being sent by another write; make one for each")
+        if self._spent and self.once:
+            model, _, field = label.partition(".")
+            problem = "comes from a stream, which was sent before and is gone; give a Blob of bytes or of a file"
+            raise EncodeError(problem, model, field, None, misuse=True)
+
+    def open(self, label: str) -> "bytes | Sending":
+        """
+        Return its bytes as they are sent: at once, or as an iterable that knows their hash in the end.
+
+        Raises:
+            EncodeError: They were sent before, and are gone.
+            NotSupported: It is being sent already.
+        """
+        self.check_unsent(label)
+        if isinstance(self.source, bytes):
+            return self.source
+        source: Any = self.source
+        if not self._spent and not hasattr(source, "__aiter__") and source.seekable():
+            self._start = source.tell()
+        again, self._spent = self._spent, True
+        return Sending(source if hasattr(source, "__aiter__") else self._read_file(source, again=again))
+
+    async def _read_file(self, file: BinaryIO, *, again: bool) -> AsyncGenerator[bytes]:
+        if again:
+            await asyncio.to_thread(file.seek, self._start)
+        while piece := await asyncio.to_thread(file.read, _PIECE):
+            yield piece
+
+
 class Blob:
     """
     A value of any length, such as a photo, as the field of an entity: `Employee(..., photo=Blob(data, "image/jpeg"))`.
@@ -114,7 +192,7 @@ class Blob:
     """
 
     _shape_of_values: ClassVar[type[Shape[Any]]]
-    __slots__ = ("__weakref__", "_content_type", "_parts", "_reader", "_source", "_spent", "_start", "_waiting")
+    __slots__ = ("__weakref__", "_content")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, data: bytes | AsyncIterable[bytes] | BinaryIO, content_type: str | None = None) -> None:
@@ -128,46 +206,39 @@ class Blob:
             raise TypeError('Blob(file) is refused: it is a text file; open it by open(path, "rb")')
         if iscoroutinefunction(getattr(data, "read", None)):
             raise TypeError("Blob(file) is refused: its read() is asynchronous; of an UploadFile give upload.file")
-        self._source: Any = data
-        self._content_type, self._spent = content_type, False
-        self._start: int | None = None
-        self._reader: BlobReader | None = None
-        self._parts: BlobParts | None = None
-        self._waiting = f"/{new_token()}/"
-        _sent[self._waiting] = self
+        self._content = BlobContent(data, content_type)
+        _sent[self._content.waiting] = self
 
     # What is known of it
 
     @property
     def length(self) -> int | None:
         """How many bytes it has; None if that is not known before it is sent."""
-        if self._parts is not None:
-            return self._parts.length
-        return len(self._source) if isinstance(self._source, bytes) else None
+        return self._content.length
 
     @property
     def sha256(self) -> str | None:
         """The SHA-256 hash of its bytes, in hexadecimal digits; None before it is sent."""
-        return None if self._parts is None else self._parts.sha256
+        return None if self._content.parts is None else self._content.parts.sha256
 
     @property
     def content_type(self) -> str | None:
         """What its bytes are; None if nobody has said."""
-        return self._content_type
+        return self._content.content_type
+
+    @property
+    def _json_summary(self) -> "BlobSummary":
+        return BlobSummary(self.length, self.sha256, self.content_type)
 
     def __repr__(self) -> str:
         length = "bytes that are still to be sent" if self.length is None else f"{self.length:,} bytes"
-        return f"<Blob of {length}{'' if self._content_type is None else f', {self._content_type}'}>"
+        return f"<Blob of {length}{'' if self.content_type is None else f', {self.content_type}'}>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Blob):
             return NotImplemented
-        return self is other or (self._parts is not None and self._parts == other._parts)
-
-    @property
-    def json_summary(self) -> "BlobSummary":
-        """What clients are shown of it."""
-        return BlobSummary(self.length, self.sha256, self._content_type)
+        parts = self._content.parts
+        return self is other or (parts is not None and parts == other._content.parts)
 
     def __copy__(self) -> "Blob":
         return self
@@ -176,11 +247,12 @@ class Blob:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._source is None:
-            return _stored, (self._parts,)
-        if not isinstance(self._source, bytes):
+        content = self._content
+        if content.source is None:
+            return _stored, (content.parts,)
+        if not isinstance(content.source, bytes):
             raise TypeError("a blob whose bytes come from a stream or a file is not pickled before it is sent")
-        return Blob, (self._source, self._content_type)
+        return Blob, (content.source, content.content_type)
 
     # Its bytes
 
@@ -205,95 +277,48 @@ class Blob:
         for name, value in ("start", start), ("length", length):
             if value is not None and (type(value) is not int or value < 0):
                 raise NotSupported(f"{name}={shown(value)} is refused: give a number of bytes, from 0")
-        if isinstance(self._source, bytes):
-            return _pieces(self._source[start : None if length is None else start + length])
-        if self._parts is None:
+        content = self._content
+        if isinstance(content.source, bytes):
+            return _pieces(content.source[start : None if length is None else start + length])
+        if content.parts is None:
             raise NotSupported(f"{self!r} cannot be read before it is sent: its bytes come from a stream or a file")
-        if self._reader is None:
+        if content.reader is None:
             raise NotSupported(
                 f"{self!r} does not know its database: it was unpickled, or made of a row by itself; read the entity "
                 "again, await db.refresh(entity)"
             )
-        return self._reader.stream(self._parts, start, length)
+        return content.reader.stream(content.parts, start, length)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self.stream()
 
-    # For writes
 
-    @property
-    def stored_parts(self) -> BlobParts | None:
-        """What is stored of it, or will be when the write that sends it commits; None before that."""
-        return self._parts
+def content_of(blob: Blob) -> BlobContent:
+    """Return what a blob is."""
+    return blob._content  # pyright: ignore[reportPrivateUsage]
 
-    @property
-    def once(self) -> bool:
-        """Whether its bytes can be sent only once."""
-        if self._source is None or isinstance(self._source, bytes):
-            return False
-        return isinstance(self._source, AsyncIterable) or not self._source.seekable()
 
-    def bind(self, reader: BlobReader) -> None:
-        """Note what reads its bytes."""
-        self._reader = reader
+def hold(blob: Blob, parts: BlobParts) -> None:
+    """Note what the row of a blob gets, if the write that sends it commits."""
+    content_of(blob).parts = parts
+    _sent[parts.address] = blob
 
-    def check_unsent(self, label: str) -> None:
-        """Refuse to send it if its bytes are gone, or on their way. Raises what `open` raises."""
-        if self._parts is not None:
-            raise NotSupported(f"{label}: {self!r} is being sent by another write; make a Blob for each")
-        if self._spent and self.once:
-            model, _, field = label.partition(".")
-            problem = "comes from a stream, which was sent before and is gone; give a Blob of bytes or of a file"
-            raise EncodeError(problem, model, field, None, misuse=True)
 
-    def open(self, label: str) -> "bytes | Sending":
-        """
-        Return its bytes as they are sent: at once, or as an iterable that knows their hash in the end.
-
-        Raises:
-            EncodeError: They were sent before, and are gone.
-            NotSupported: It is being sent already.
-        """
-        self.check_unsent(label)
-        if isinstance(self._source, bytes):
-            return self._source
-        self._spent = True
-        source: Any = self._source
-        return Sending(source if isinstance(source, AsyncIterable) else self._read_file(source))
-
-    async def _read_file(self, file: BinaryIO) -> AsyncGenerator[bytes]:
-        if self._start is None:
-            self._start = file.tell() if file.seekable() else 0
-        elif file.seekable():
-            await asyncio.to_thread(file.seek, self._start)
-        while piece := await asyncio.to_thread(file.read, _PIECE):
-            yield piece
-
-    def hold(self, parts: BlobParts) -> None:
-        """Note what its row gets, if the write that sends it commits."""
-        self._parts = parts
-        _sent[parts.address] = self
-
-    def release(self, *, stored: bool) -> None:
-        """End the write that has sent it: it is stored, or as it was before."""
-        if self._parts is not None:
-            _sent.pop(self._parts.address, None)
-        if stored:
-            self._source = None
-        else:
-            self._parts = None
-
-    def members(self) -> tuple[Any, ...]:
-        """Return the values of its members."""
-        return self._parts or (self._waiting, 0, "", self._content_type or "")
+def release(blob: Blob, *, stored: bool) -> None:
+    """End the write that has sent a blob: it is stored, or as it was before."""
+    content = content_of(blob)
+    if content.parts is not None:
+        _sent.pop(content.parts.address, None)
+    if stored:
+        content.source = None
+    else:
+        content.parts = None
 
 
 def _stored(parts: BlobParts) -> Blob:
     """Return a blob that is stored, and does not know its database."""
     blob = Blob.__new__(Blob)
-    blob._source = blob._reader = blob._start = None  # pyright: ignore[reportPrivateUsage]
-    blob._parts = BlobParts(*parts)  # pyright: ignore[reportPrivateUsage]
-    blob._content_type, blob._spent, blob._waiting = parts[3] or None, False, ""  # pyright: ignore[reportPrivateUsage]
+    blob._content = BlobContent(None, parts[3] or None, BlobParts(*parts))  # pyright: ignore[reportPrivateUsage]
     return blob
 
 
@@ -407,7 +432,7 @@ class BlobShape(Shape[Blob]):
 
     def write(self, value: Blob) -> Sequence[Any]:
         """See `Shape`."""
-        return value.members()
+        return content_of(value).members
 
     def read(self, values: Sequence[Any]) -> Blob:
         """See `Shape`. Raises ValueError."""

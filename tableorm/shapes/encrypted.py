@@ -31,7 +31,7 @@ Resolver = Callable[[str, str, str], bool]
 """Says whether a further property of a row is encrypted: PartitionKey, RowKey, name of the property."""
 
 _KEPT = 1000  # content keys
-_TOGETHER = 64  # of a page that are unwrapped at the same time: then other tasks get a turn
+_TOGETHER = 32  # of a page that are unwrapped at the same time: then other tasks get a turn
 
 _NO_KEYS = "is encrypted, and the database was opened without keys; use connect(url, encryption=Encryption(keys))"
 
@@ -143,8 +143,8 @@ class EncryptedStage(KeyedStage):
     Args:
         opaque: The properties of encrypted fields.
         plain: Those that may also be stored as they are.
-        seen: The properties that no resolver is asked about.
         declared: The properties of all fields.
+        seen: The properties that no resolver is asked about; of entries those of their model, which come in later.
     """
 
     def __init__(
@@ -152,15 +152,16 @@ class EncryptedStage(KeyedStage):
         opaque: frozenset[str] = frozenset(),
         plain: frozenset[str] = frozenset(),
         declared: frozenset[str] = frozenset(),
+        seen: set[str] | None = None,
     ) -> None:
         self.opaque, self._strict, self._declared = opaque, opaque - plain, declared
-        self._seen: frozenset[str] = frozenset()
+        self._seen = set[str]() if seen is None else seen
 
     def bind(self, fields: Mapping[str, FieldInfo]) -> "EncryptedStage":
         """See `RowStage`."""
         encrypted = [info for info in fields.values() if info.encrypted]
         plain = [info for info in encrypted if info.accept_plain]
-        return EncryptedStage(_properties(encrypted), _properties(plain), _properties(fields.values()))
+        return EncryptedStage(_properties(encrypted), _properties(plain), _properties(fields.values()), self._seen)
 
     def check(self, schema: Schema) -> None:
         """See `RowStage`."""
@@ -183,7 +184,7 @@ class EncryptedStage(KeyedStage):
             elif rows is not None and rows.keyed is None:
                 seen.update(rows.fields)
         infos = (info for name, info in schema.fields.items() if name in seen)
-        self._seen = frozenset(member.property for info in infos for member in info.members) - self.opaque
+        self._seen.update(each.property for info in infos if not info.encrypted for each in info.members)
 
     def hides(self, name: str, db: Any = None) -> bool:
         """See `KeyedStage`."""
@@ -210,7 +211,7 @@ class EncryptedStage(KeyedStage):
         if operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
             if names.isdisjoint(row) and sealed.isdisjoint(row):
                 return operation
-            if metadata is None:
+            if metadata is None or operation.if_match in (None, "*"):
                 raise EncryptionError(
                     "was not read, so that it cannot be merged into; get() it first, or replace it", address
                 )

@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import attrs
 from msgspec import structs
 
-from ..connection.blob_fields import delete_blob, reader_of, require_blobs, send_blob
+from ..connection.blob_fields import delete_blob, reader_of, send_blob
+from ..connection.blobs import require_blobs
 from ..connection.connection import Connection
 from ..connection.logger import make_logger
 from ..connection.tasks import map_together
@@ -23,7 +24,7 @@ from ..outbox import shared_bell
 from ..outbox.bell import OUTBOX, check_reach, outbox_queues, ring, silence
 from ..outbox.uploads import Upload
 from ..protocol.codes import Fault
-from ..shapes.blob import Blob, BlobAddress, BlobParts, sent_blob
+from ..shapes.blob import Blob, BlobAddress, BlobParts, content_of, hold, release, sent_blob
 from ..stores import Message
 from .plan import PlannedWrite, refuse_before_sending
 
@@ -35,8 +36,10 @@ _LOG = make_logger("tableorm.outbox")
 def uploads_of(write: PlannedWrite) -> list[tuple[FieldInfo, Blob]]:
     """Return the blobs that have to be sent before a write, with their fields."""
     schema = write.change.schema
+    if schema is None or not schema.uploads:
+        return []
     found: list[tuple[FieldInfo, Blob]] = []
-    for info in () if schema is None else schema.uploads:
+    for info in schema.uploads:
         blob = sent_blob(write.operation.row.get(info.members[0].property))
         if blob is not None:
             found.append((info, blob))
@@ -81,14 +84,14 @@ def explained_uploads(writes: Sequence[PlannedWrite], token: str) -> Generator[l
             own = token if not held else f"{token[:-1]}{len(held)}"
             address = BlobAddress(write.change.table, own, write.change.partition_key)
             found.append((address, _message(write, address).to_message()))
-            blob.hold(BlobParts(address.to_text(), blob.length or 0, "-" * 64, blob.content_type or ""))
+            hold(blob, BlobParts(address.to_text(), blob.length or 0, "-" * 64, blob.content_type or ""))
             held.append((write, info, blob))
             _address_rows(write, info, blob)
     try:
         yield found
     finally:
         for write, info, blob in held:
-            blob.release(stored=False)
+            release(blob, stored=False)
             _address_rows(write, info, blob)
 
 
@@ -121,13 +124,13 @@ class _Sending:
 
     async def begin(self) -> None:
         """Tell workers, then send the blob. Raises TableOrmError."""
-        self.blob.check_unsent(self.label)
+        content_of(self.blob).check_unsent(self.label)
         await check_reach(self.db, f"{self.write.origin}: workers have to be told of the upload of {self.label}")
-        await require_blobs(self.db, self.label)
+        await require_blobs(self.db, f"{self.label} is a blob")
         self.message = await ring(self.db, _message(self.write, self.address), delay_seconds=shared_bell.HIDDEN_SECONDS)
         self.keeping = asyncio.create_task(self._keep())
         parts = await send_blob(self.db, self.blob, self.address, self.label)
-        self.blob.hold(parts)
+        hold(self.blob, parts)
         self.sent = True
 
     async def _keep(self) -> None:
@@ -143,13 +146,13 @@ class _Sending:
             self.keeping.cancel()
             await asyncio.wait([self.keeping])
         if self.sent:
-            self.blob.release(stored=error is None)
+            release(self.blob, stored=error is None)
         if error is not None:
             _address_rows(self.write, self.info, self.blob)  # what is sent again begins anew
         if error is None:
             schema = self.write.change.schema
             assert schema is not None
-            self.blob.bind(reader_of(self.db, schema, self.info, {**self.write.change.values}))
+            content_of(self.blob).reader = reader_of(self.db, schema, self.info, {**self.write.change.values})
         elif not self.sent or not _is_refusal(error):
             return  # what may have come, or may come yet, is left to workers
         else:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -26,11 +26,13 @@ from tableorm import (
     Database,
     DecodeError,
     EncodeError,
+    Encryption,
     Entity,
     EntityExists,
     EntityNotFound,
     Index,
     InvalidInput,
+    KeyRing,
     Mapped,
     ModelError,
     NotSupported,
@@ -38,6 +40,7 @@ from tableorm import (
     PropertyBag,
     TransactionFailed,
     connect,
+    encrypted,
     field,
     from_dict,
     to_dict,
@@ -46,10 +49,12 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.stores import CLOCK
+from tableorm.stores import CLOCK, Backend, Operation, Verb
 from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
+from tableorm_migrations import run_rekey
+from tableorm_migrations.snapshot import describe_models
 from tests.azurite import Azurite
 from tests.children import environment
 
@@ -215,7 +220,7 @@ async def test_parts_in_conditions_and_projections(db: Database) -> None:
 # Every verb
 
 
-Verb = tuple[str, str, int, bytes | None]
+Step = tuple[str, str, int, bytes | None]
 VERBS = ["insert", "save", "merge", "replace", "upsert", "modify", "delete", "transaction", "bulk", "move", "leave"]
 
 
@@ -227,12 +232,12 @@ VERBS = ["insert", "save", "merge", "replace", "upsert", "modify", "delete", "tr
         max_size=8,
     )
 )
-def test_no_verb_loses_a_blob(steps: list[Verb]) -> None:
+def test_no_verb_loses_a_blob(steps: list[Step]) -> None:
     """Whatever is done to people, each has the photo that it was given last, and no other blob is left."""
     asyncio.run(_do_all(steps))
 
 
-async def _do_all(steps: list[Verb]) -> None:
+async def _do_all(steps: list[Step]) -> None:
     people: dict[tuple[str, int], bytes | None] = {}
     async with connect("local::memory:") as db:
         await prepare(db)
@@ -289,6 +294,35 @@ async def _do(
         people[other] = people.pop((team, number))
     else:
         people[team, number] = before
+
+
+async def test_changes_that_are_joined(db: Database) -> None:
+    """Of the blobs that calls of `modify`, or a transaction, give to one row the last is sent, and no other is left."""
+    await db.insert(Person(id=1, photo=Blob(b"first")))
+
+    async def change(number: int) -> None:
+        def set_one(person: Person) -> None:
+            if number % 2:
+                person.name = f"{number}"
+            else:
+                person.photo = Blob(b"%d" % number)
+
+        await db.modify(Person, set_one, team="a", id=1)
+
+    await asyncio.gather(*map(change, range(6)))
+    person = await db.get(Person, team="a", id=1)
+    assert person.name == "5"
+    await check_rest(db, {("a", 1): b"4"})
+    async with db.transaction() as tx:
+        other = Person(id=2, photo=Blob(b"never"))
+        tx.insert(other)
+        other.photo, other.voice = Blob(b"other"), Blob(b"voice")
+        tx.save(other)
+        other.voice = None
+        tx.save(other)
+        other.name = "Bo"
+        tx.save(other)
+    await check_rest(db, {("a", 1): b"4", ("a", 2): b"other"})
 
 
 async def test_a_loser_leaves_nothing(db: Database) -> None:
@@ -408,34 +442,68 @@ def test_declarations_that_are_refused() -> None:
     """A blob has no default, is no part of keys, and does not leave the database."""
     with pytest.raises(ModelError, match="has no default but None"):
 
-        class Filled(Entity, table="Photos", partition_key="p", row_key="{id}"):
+        class Filled(Entity, table="Photos", partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
             id: Mapped[int]
             photo: Mapped[Blob] = field(factory=lambda: Blob(b""))
 
     with pytest.raises(ModelError, match="needs a kind"):
 
-        class Kindless(Entity, table="Kindless", kind=None, partition_key="p", row_key="{id}"):
+        class Kindless(Entity, table="Kindless", kind=None, partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
             id: Mapped[int]
             photo: Mapped[Blob | None]
 
     with pytest.raises(ModelError, match="wide=2 is refused"):
 
-        class Wide(Entity, table="Wides", partition_key="p", row_key="{id:03d}", wide=2):
+        class Wide(Entity, table="Wides", partition_key="p", row_key="{id:03d}", wide=2):  # pyright: ignore[reportUnusedClass]
             id: Mapped[int]
             photo: Mapped[Blob | None]
+
+    with pytest.raises(ModelError, match="bytes of a blob would not be encrypted"):
+
+        class Sealed(Entity, table="Sealed", partition_key="p", row_key="{id:03d}"):  # pyright: ignore[reportUnusedClass]
+            id: Mapped[int]
+            photo: Mapped[Blob | None] = encrypted(default=None)
+            encryption = Encryption(KeyRing({"k": b"k" * 32}, wrap_with="k"))
 
     with pytest.raises(ModelError, match="has blobs, photo, voice, which do not leave the database"):
         BlobArchive("old-people", Person)
 
 
+class Blobless:
+    """A backend without blobs, which has otherwise what another one has."""
+
+    blobs = None
+
+    def __init__(self, backend: object) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+async def test_a_rekey_takes_no_blobs_along(db: Database) -> None:
+    """A re-key while nobody writes is refused, since it deletes what belongs to the older rows; a field is no index."""
+
+    class New(Entity, table="NewPhotos", kind="Person", partition_key="{team}", row_key="p_{id:03d}"):
+        team: Mapped[str]
+        id: Mapped[int]
+        name: Mapped[str]
+        photo: Mapped[Blob | None]
+        voice: Mapped[Blob | None] = field(name="Sound")
+
+    with pytest.raises(NotSupported, match=r"Person.photo is a blob, which would be deleted .* by db.move\(\)"):
+        await run_rekey(db, Person, New, writers_stopped=True)
+    (layout,) = describe_models([New]).models
+    assert layout.derived == {}
+    assert "photo.sha256" in layout.fields
+
+
 async def test_a_database_without_blobs(db: Database) -> None:
     """Only what touches a blob is refused; other fields are read and saved."""
     await db.insert(Person(id=1, name="Ann", photo=Blob(b"first")))
-    connection = connection_of(db)
-    backend: Any = connection.backend
-    without = type("Without", (), {"blobs": None, "__getattr__": lambda _, name: getattr(backend, name)})()
-    bare = Database(without)
-    bare._connection._opened = connection._opened  # pyright: ignore[reportPrivateUsage]
+    backend = Blobless(connection_of(db).backend)
+    bare = Database(cast("Backend", backend))
+    bare._connection._opened = connection_of(db)._opened  # pyright: ignore[reportPrivateUsage]
     ann = await bare.get(Person, team="a", id=1)
     assert ann.photo is not None
     ann.name = "Anna"
@@ -501,6 +569,19 @@ async def test_an_upgrade_keeps_blobs() -> None:
         await db.save(new)
         assert await (await db.get(New, id=1)).photo.read() == b"second"  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
         assert len((await db.blobs.list_blobs(BLOB_FIELDS)).blobs) == 1
+
+
+async def test_a_forged_address_deletes_no_blob_of_others(db: Database) -> None:
+    """Who may write a row can name any blob in it; when that entity is deleted, the blob stays with whoever has it."""
+    await db.insert(Person(id=1, photo=Blob(b"first")))
+    await db.insert(Person(id=2))
+    theirs = await db.store.get("Photos", "a", "person_001")
+    forged = await db.store.get("Photos", "a", "person_002")
+    forged |= {name: value for name, value in theirs.items() if name.startswith("photo")}
+    forged["_ix"] = theirs["_ix"].replace("name__001", "name__002")
+    await db.store.write("Photos", Operation(Verb.REPLACE, forged, "*"))
+    await db.delete(await db.get(Person, team="a", id=2))
+    await check_rest(db, {("a", 1): b"first"})
 
 
 # The audit

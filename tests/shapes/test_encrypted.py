@@ -6,6 +6,8 @@ import asyncio
 import copy
 import logging
 import pickle
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -26,6 +28,7 @@ from tableorm import (
     Feed,
     Index,
     IndexList,
+    InvalidInput,
     KeyRing,
     Mapped,
     ModelError,
@@ -38,6 +41,7 @@ from tableorm import (
     connect,
     encrypted,
     field,
+    from_dict,
     series,
     upgrade,
 )
@@ -561,6 +565,11 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
             setattr(wrong, name, [SECRET])
         shown += [str(caught.value), repr(caught.value.value)]
 
+    for data in ({"note": [SECRET]}, {"salary": str(SECRET)}):
+        with pytest.raises(InvalidInput, match=r"Person\.(note|salary): <encrypted> does not fit") as refused:
+            from_dict(Person, {"id": 1, **data})
+        shown.append(f"{refused.value} {refused.value.faults}")
+
     class Other(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         city: Mapped[str]
         id: Mapped[int]
@@ -569,9 +578,9 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
     async with connect("local::memory:", encryption=Encryption(RING), echo=True, show_values=True) as other:
         await other.create_tables("SealedPeople")
         await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
-        with pytest.raises(TableOrmError, match=r"Person|Other") as refused:
+        with pytest.raises(TableOrmError, match=r"Person|Other") as unread:
             await other.get(Other, city="Oslo", id=1)
-        shown.append(str(refused.value))
+        shown.append(str(unread.value))
     assert str(SECRET) not in "".join([*shown, caplog.text])
 
 
@@ -583,6 +592,7 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         id: Mapped[int]
         salary: Mapped[int] = field(default=0)
         note: Mapped[str | None] = field(default=None, name="Note")
+        by_id = Index(row_key="i_{id:04d}", include=["salary"])
 
     class Between(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         city: Mapped[str] = field(default="Oslo")
@@ -591,6 +601,7 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         salary: Mapped[int] = encrypted(default=0, accept_plain=True)
         note: Mapped[str | None] = encrypted(default=None, name="Note", accept_plain=True)
         scan: Mapped[bytes] = encrypted(default=b"", accept_plain=True)
+        by_id = Index(row_key="i_{id:04d}", include=["salary"])
 
     async with connect("local::memory:", encryption=Encryption(RING)) as old:
         await old.create_tables(Before)
@@ -608,6 +619,8 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         query = db2.select(Between).where(Between.city == "Oslo")
         assert [each.salary for each in await query.all()] == [SECRET] * 6
         assert [each.salary for each in await query.only(Between.salary).all()] == [SECRET] * 6
+        entries = db2.select(Between.by_id).where(Between.city == "Oslo")
+        assert [each.salary for each in await entries.all()] == [SECRET] * 6
         one, two = await db2.get(Between, city="Oslo", id=1), await db2.get(Between, city="Oslo", id=2)
         one.name = "Bea"
         await db2.save(one)
@@ -618,6 +631,8 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         assert (report.written, len(report.failures)) == (4, 0)  # the others were encrypted when they were saved
         rows = await rows_of(db2, "SealedPeople")
         assert str(SECRET) not in str(rows)
+        assert len(rows) == 12
+        assert [each.salary for each in await entries.all()] == [SECRET] * 6
         assert (await rewrite(db2, Between)).written == 0
         for row in rows.values():
             await put(db, "SealedPeople", row)
@@ -717,7 +732,7 @@ def test_the_command_wraps_keys_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "their_keys.py").write_text(
         "from tests.shapes.test_encrypted import *\ndef encryption(): return Encryption(RING)\nnothing = 5\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     async def fill() -> None:
         async with connect(url, encryption=Encryption(KeyRing(KEYS, wrap_with="old"))) as db:
@@ -734,3 +749,22 @@ def test_the_command_wraps_keys_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(SystemExit):
         main(["rewrap", url, "their_keys:Person", "--encryption", "their_keys:nothing"])
     assert "'their_keys:nothing' is not an Encryption" in capsys.readouterr().err
+
+
+def test_models_are_declared_without_the_package() -> None:
+    """It is imported when there are keys, and then the error names the extra."""
+    program = """
+import sys
+from tableorm import Encryption, EncryptionError, Entity, KeyRing, Mapped, encrypted
+assert not [name for name in sys.modules if name.startswith("cryptography")]
+sys.modules["cryptography"] = None
+class Person(Entity, table="People", partition_key="p", row_key="{id}"):
+    id: Mapped[int]
+    name: Mapped[str] = encrypted()
+try:
+    Encryption(KeyRing({"k": bytes(32)}, wrap_with="k"))
+except EncryptionError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "pip install 'tableorm[encryption]'" in done.stdout

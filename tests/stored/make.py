@@ -23,7 +23,7 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Blob, Database, OutcomeUnknown, RunReport, TableOrmError, connect
+from tableorm import Blob, Database, Encryption, KeyRing, OutcomeUnknown, RunReport, TableOrmError, connect
 from tableorm.connection.connection import connection_of
 from tableorm.jobs import scan
 from tableorm.logs import LogStream
@@ -38,6 +38,7 @@ from tests import rekeys
 from tests.faults import QUICK, Fate, FaultyStore
 from tests.stored.shop import (
     CARRIER,
+    KEYS,
     MODELS,
     NORTH,
     OLD_PARCELS,
@@ -58,6 +59,7 @@ from tests.stored.shop import (
     Pin,
     PinV1,
     Poster,
+    Secret,
     Session,
     Setting,
     Ship,
@@ -326,6 +328,22 @@ async def make_blobs(db: Database, url: str) -> None:
     CLOCK.advance(DAY)
 
 
+async def make_encrypted(url: str) -> None:
+    """Rows with encrypted fields: of two keys, one changed since, and what the model does not know."""
+    older = KeyRing({"2025": bytes(range(32))}, wrap_with="2025")
+    for number, keys in enumerate([older, KEYS, KEYS], 1):
+        async with connect(url, retry=QUICK, encryption=Encryption(keys, lambda _, __, name: name == "other")) as db:
+            await db.create_tables(Secret)
+            secret = Secret(user="ann", id=number, text=f"text {number}", scan=b"\0\xff")
+            secret.extra["other"] = "o"
+            await db.insert(secret)
+            if number == 2:
+                secret.text, secret.level, secret.long = "newer text", 2, "\u20ac" * 22_000
+                await db.save(secret)
+    async with connect(url) as db:
+        await db.queues.create_queue(OUTBOX)
+
+
 async def _upload_and_die(url: str, poster: Poster) -> None:
     async with connect(url, retry=QUICK) as dying:
         fail_between(dying).plan(*DEAD)
@@ -349,7 +367,9 @@ async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> No
 
 
 async def make(folder: Path, number: str) -> None:
-    """Make the files: 1 has what the first version stored, 2 fields of several properties, 3 wide entities, 4 blobs."""
+    """Make the files: 1 has what the first version stored, 2 fields of several properties, 3 wide entities, 4 blobs,
+    5 encrypted fields.
+    """
     CLOCK.freeze(NOON)
     cursors: Facts = {}
     with tempfile.TemporaryDirectory() as place:
@@ -362,6 +382,8 @@ async def make(folder: Path, number: str) -> None:
                 await make_fields(db)
             elif number == "3":
                 await make_wide(db)
+            elif number == "5":
+                await make_encrypted(url)
             else:
                 await make_blobs(db, url)
             facts = {"cursors": cursors, **await export(db)}

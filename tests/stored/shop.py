@@ -22,6 +22,7 @@ from tableorm import (
     Index,
     IndexList,
     Int32,
+    KeyRing,
     Mapped,
     MovedFrom,
     PropertyBag,
@@ -29,6 +30,7 @@ from tableorm import (
     Sum,
     Workflow,
     connect,
+    encrypted,
     field,
     series,
     upgrade,
@@ -298,6 +300,20 @@ class Poster(Entity, table="StoredPosters", partition_key="{wall}", row_key="pos
     wall: Mapped[str]
     id: Mapped[int]
     picture: Mapped[Blob | None] = field(default=None)
+
+
+KEYS = KeyRing({"2025": bytes(range(32)), "2026": bytes(range(32, 64))}, wrap_with="2026")
+
+
+class Secret(Entity, table="StoredSecrets", partition_key="{user}", row_key="secret_{id}"):
+    user: Mapped[str]
+    id: Mapped[int]
+    level: Mapped[int] = field(default=1)
+    text: Mapped[str] = encrypted()
+    scan: Mapped[bytes | None] = encrypted(default=None)
+    long: Mapped[str] = encrypted(default="", chunked=True)
+
+    by_level = Index(row_key="level_{level}_{id}", include=["text"])
 
 
 class Login(Entity, table="StoredLogins{at:%Y%m}", partition_key="{user}", row_key="at_{at:ticks}"):

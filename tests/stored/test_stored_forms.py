@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Database, Entity, EntityNotFound, PropertyBag, connect
+from tableorm import Database, Encryption, Entity, EntityNotFound, PropertyBag, connect
 from tableorm.connection.connection import connection_of
 from tableorm.logs import read_log
 from tableorm.models.manifest import IndexEntry, ManifestEntry, UnknownEntry, UploadEntry, manifest_of
@@ -38,6 +38,7 @@ from tableorm_migrations import (
 )
 from tests.stored.make import export
 from tests.stored.shop import (
+    KEYS,
     OLD_PARCELS,
     Customer,
     Day,
@@ -55,6 +56,7 @@ from tests.stored.shop import (
     Person,
     Pin,
     Poster,
+    Secret,
     Session,
     Setting,
     Ship,
@@ -203,6 +205,25 @@ async def test_fields_of_several_properties(tmp_path: Path) -> None:
     assert [*long.sent] == [0] * 9 + [5] + [0] * 13 + [1]
     assert (long.text, short.text) == ("\U0001f600" * 16_385, "short")
     assert long.lines == short.lines == ["one", "two"]
+
+
+async def test_encrypted_fields(tmp_path: Path) -> None:
+    """They are opened with either key, also in an index entry, and changed; what the model does not know stays so."""
+    stored = {k: v for k, v in json.loads((FILES / "5.json").read_text()).items() if k != "cursors"}
+    assert "text 1" not in str(stored["tables"]["StoredSecrets"])
+    async with connect(copy_of("5", tmp_path), encryption=Encryption(KEYS)) as db:
+        assert await export(db) == stored
+        secrets = await db.select(Secret).where(Secret.user == "ann").all()
+        assert [(each.text, each.scan, each.extra["other"]) for each in secrets] == [
+            (text, b"\0\xff", "o") for text in ("text 1", "newer text", "text 3")
+        ]
+        assert [each.long for each in secrets] == ["", "\u20ac" * 22_000, ""]
+        entries = await db.select(Secret.by_level).where(Secret.user == "ann").only(Secret.text).all()
+        assert [each.text for each in entries] == ["text 1", "text 3", "newer text"]
+        secrets[0].text = "text 4"
+        await db.save(secrets[0])
+        assert (await db.audit(Secret)).clean
+        assert (await db.rewrap(Secret)).written == 1  # of the entry, which was written as a whole, there is a new key
 
 
 async def test_rows_of_other_kinds(db: Database) -> None:

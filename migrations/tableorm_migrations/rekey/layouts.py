@@ -251,6 +251,11 @@ def _refuse_layout(label: str, schema: Schema) -> None:
         raise ModelError(f"{label} is refused: {schema.name} is abstract; name a model that has entities")
     if schema.periods is not None:
         raise NotSupported(f"{label} is refused: {schema.name} has a table for each period; re-key a plain table")
+    if schema.uploads:
+        raise NotSupported(
+            f"{label} is refused: {schema.name}.{schema.uploads[0].name} is a blob, which would be deleted with the "
+            "older row; give entities their new keys one by one, by db.move()"
+        )
     if schema.maintained:
         raise NotSupported(
             f"{label} is refused: other entities keep {schema.name}.{schema.maintained[0].name}, which nobody would "

@@ -13,7 +13,8 @@ import msgspec
 
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
-from ...connection.blob_fields import delete_blob, require_blobs
+from ...connection.blob_fields import delete_blob
+from ...connection.blobs import require_blobs
 from ...connection.connection import Connection
 from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rows import delete_as_read, read_row, write_as_read
@@ -24,7 +25,7 @@ from ...models.manifest import ManifestEntry, UploadEntry, manifest_of
 from ...models.marker_rows import BLOB_KIND
 from ...models.schema import DerivedSchema, Schema
 from ...outbox.uploads import blob_row, is_held, owner_of_blob, row_of_blob
-from ...shapes.blob import Blob, BlobAddress, BlobShape, sent_blob
+from ...shapes.blob import Blob, BlobAddress, BlobShape, content_of, sent_blob
 from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.maintainer import EntryRules, Source, entry_rules
 from ...writes.plan import Effect, PlannedWrite
@@ -50,6 +51,10 @@ class _BlobDerivation(Derivation):
         info, label = schema.fields[self.name], f"{schema.name}.{self.name}"
         if info.is_filled() or (info.default is not None and info.default() is not None):
             raise ModelError(f"{label}: a blob has no default but None, which would be sent with every entity")
+        if not schema.opaque.isdisjoint(member.property for member in info.members):
+            raise ModelError(
+                f"{label}: the bytes of a blob would not be encrypted; encrypt them before, as in Blob(sealed)"
+            )
         if schema.kind is None:
             raise ModelError(f"{label}: a model with blobs needs a kind, by which workers are told of uploads")
         return BlobMaintainer(self.name, schema)
@@ -116,7 +121,7 @@ class BlobMaintainer(AuditedMaintainer):
         """Return what the manifest says of the entity's blob."""
         del partition_key, row_key
         blob: Blob | None = values.get(self.name)
-        parts = None if blob is None else blob.stored_parts
+        parts = None if blob is None else content_of(blob).parts
         return None if parts is None else UploadEntry(*BlobAddress.of(parts.address))
 
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
@@ -152,7 +157,7 @@ class BlobMaintainer(AuditedMaintainer):
     async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
         """Refuse to drop a blob where blobs are out of reach."""
         del entry
-        await require_blobs(db, self.label)
+        await require_blobs(db, f"{self.label} is a blob")
 
     async def reconcile(
         self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None

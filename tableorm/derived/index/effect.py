@@ -13,7 +13,7 @@ from msgspec import structs
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...connection.rows import delete_as_read
-from ...errors import DecodeError, EntityExists, TableOrmError, TemplateError, UniqueViolation, shown
+from ...errors import DecodeError, EncryptionError, EntityExists, TableOrmError, TemplateError, UniqueViolation, shown
 from ...keys.template import Template
 from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.marker_rows import TENTATIVE, tentative_kind
@@ -150,7 +150,8 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         kind = _kind_of(stored)
         if stored.get(COPY_OF) not in (self.origin.operation.row["RowKey"], *self.givers):
             return False
-        return kind == self.index.kind if self.index is not None else "#" in kind
+        # What an entity was before it became one of another class had the same index by its name.
+        return kind.endswith(f"#{self.index.entry_name}") if self.index is not None else "#" in kind
 
     def _exists(self, problem: str) -> EntityExists:
         change, index = self.origin.origin, "" if self.index is None else self.index.name
@@ -180,8 +181,8 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         found: dict[str, Any] = {}
         remedy = "choose another value, or change that entity first"
         if stored is not None and stored.get(COPY_OF) and not index.keys_only:
-            with suppress(DecodeError):
-                held = index.decode(dict(stored))
+            with suppress(DecodeError, EncryptionError):
+                held = index.decode_stored(dict(stored))
                 found = held.__dict__
                 if not is_live(held, utc_now()):
                     remedy = "it has expired, and keeps the value until db.sweep() deletes it: sweep, or choose another"

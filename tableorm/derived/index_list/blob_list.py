@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 
 from ...audit.context import AuditContext, Problem
 from ...audit.report import Damage
+from ...connection.blobs import require_blobs
 from ...connection.connection import TURN, Connection
 from ...connection.tasks import map_together
 from ...errors import DecodeError, TemplateError
@@ -18,7 +19,7 @@ from ...protocol.limits import MAX_BLOB_NAME
 from ...stores import RowAddress
 from ...writes.maintainer import entry_rules
 from ..placed_check import ReadRow
-from .blobs import BlobList, blobs_of, check_room, lists_of, members_of
+from .blobs import BlobList, check_room, lists_of, members_of
 from .eventual import EventualListMaintainer, PlacedListRules
 from .eventual_audit import EventualListCheck
 from .following import FollowingList
@@ -60,7 +61,7 @@ class BlobListMaintainer(EventualListMaintainer):
     async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
         """Refuse a write that would put an entity into a list that is full, or if there are no blobs."""
         if entry is None:
-            await blobs_of(db, self.label)
+            await require_blobs(db, f"{self.label} keeps its lists in blobs")
         else:
             await check_room(db, cast("BlobListEntry", entry), self.label)
 

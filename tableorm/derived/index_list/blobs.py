@@ -14,11 +14,11 @@ from urllib.parse import unquote
 
 import attrs
 
-from ...connection.blobs import ask_blobs
+from ...connection.blobs import ask_blobs, make_container, require_blobs
 from ...connection.connection import Connection
 from ...connection.races import ATTEMPTS, Attempts
 from ...connection.translate import translate
-from ...errors import AccessDenied, DecodeError, LimitExceeded, LostRace, NotSupported
+from ...errors import DecodeError, LimitExceeded, LostRace, NotSupported
 from ...models.manifest import BlobListEntry
 from ...models.reserved import BLOB_LISTS
 from ...protocol.codes import Code, Fault
@@ -26,7 +26,7 @@ from ...protocol.limits import MAX_BLOB_NAME
 from ...stores import BlobPage, BlobStore, Row, RowAddress
 from .following import FollowingList
 
-__all__ = ["MOST_BYTES", "BlobList", "blobs_of", "check_room", "lists_of", "members_of"]
+__all__ = ["MOST_BYTES", "BlobList", "check_room", "lists_of", "members_of"]
 
 T = TypeVar("T")
 
@@ -62,28 +62,9 @@ class _Blob:
 # Requests
 
 
-async def blobs_of(db: Connection, label: str) -> BlobStore:
-    """
-    Return the blobs of a database, for lists.
-
-    Raises:
-        AccessDenied: The database was opened with a token for a table.
-        NotSupported: It has no blobs.
-    """
-    if db.guarded is not None and db.has_own_blobs and await db.guarded.token_table() is not None:
-        raise AccessDenied(
-            f"{label} keeps its lists in blobs, and the token of this database is for a table alone; use a token of "
-            "the account, or say where the blobs are: connect(url, blobs=...)"
-        )
-    try:
-        return db.blobs
-    except NotSupported as error:
-        raise NotSupported(f"{label} keeps its lists in blobs: {error}") from error
-
-
 async def _ask(db: Connection, operation: str, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
-    """Send a request about lists, again after a transient fault. Raises Fault, and what `blobs_of` raises."""
-    await blobs_of(db, label)
+    """Send a request about lists, again after a transient fault. Raises Fault, and what `require_blobs` raises."""
+    await require_blobs(db, f"{label} keeps its lists in blobs")
     return await ask_blobs(db, operation, label, BLOB_LISTS, request)
 
 
@@ -126,7 +107,7 @@ async def _write(db: Connection, place: BlobListEntry, blob: _Blob, data: bytes)
         except Fault as fault:
             if fault.code != Code.CONTAINER_NOT_FOUND:
                 raise
-            await _create_container(db, place.kind)
+            await make_container(db, place.kind, BLOB_LISTS)
             await _ask(db, "put-blob", place.kind, put)
     except Fault as fault:
         if fault.code in _LOST_RACE or fault.transient:
@@ -135,21 +116,13 @@ async def _write(db: Connection, place: BlobListEntry, blob: _Blob, data: bytes)
     return True
 
 
-async def _create_container(db: Connection, label: str) -> None:
-    try:
-        await _ask(db, "create-container", label, lambda store: store.create_container(BLOB_LISTS))
-    except Fault as fault:
-        if fault.code != Code.CONTAINER_EXISTS:
-            raise
-
-
 async def check_room(db: Connection, place: BlobListEntry, label: str) -> None:
     """
     Refuse to let an entity come into a list that is full.
 
     Raises:
         LimitExceeded: It is full.
-        TableOrmError: What `blobs_of` raises, or the store did not answer.
+        TableOrmError: What `require_blobs` raises, or the store did not answer.
     """
     try:
         info = await _ask(db, "blob-info", label, lambda store: store.info(BLOB_LISTS, place.blob_name))
@@ -224,7 +197,7 @@ async def members_of(db: Connection, place: BlobListEntry) -> AsyncGenerator[lis
 
     Raises:
         DecodeError: The list is damaged, or of a newer program.
-        TableOrmError: What `blobs_of` raises, or the store did not answer.
+        TableOrmError: What `require_blobs` raises, or the store did not answer.
     """
     data = (await _read(db, place)).data
     begin, left = len(_HEAD), MOST_BYTES // _SHORTEST

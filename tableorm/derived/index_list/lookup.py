@@ -9,6 +9,7 @@ from contextlib import aclosing
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
+from ...connection.blobs import require_blobs
 from ...connection.connection import TURN, Connection
 from ...connection.index_states import find_unreadable, not_readable
 from ...connection.nearby import NearbyRows
@@ -24,7 +25,6 @@ from ...protocol.edm import utf16_key
 from ...protocol.limits import MAX_PAGE
 from ...stores import Bounds, Row, RowAddress
 from .blob_list import BlobListMaintainer
-from .blobs import blobs_of
 from .index_list import ListOf
 from .rows import SEPARATOR, split_address
 from .schema import ListSchema
@@ -75,7 +75,9 @@ async def look_up(
         raise TemplateError(f"needs {wanted}; given are {', '.join(fields)}", schema.label, "row_key", schema.row.text)
     partition_key, list_key = schema.list_partition.format(fields), schema.row.format(fields)
     if isinstance(schema, BlobListMaintainer):
-        await blobs_of(db, schema.label)  # a token opens none, whatever the store says of the list
+        await require_blobs(
+            db, f"{schema.label} keeps its lists in blobs"
+        )  # a token opens none, whatever the store says of the list
     refuse_building(index, schemas)
     declaration = schema.declaration if schema.building is None else None
     if declaration is not None and await find_unreadable(db, (declaration,)):

@@ -1,0 +1,84 @@
+"""
+`inspect_table`: models for a table that other programs have written.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+from ..connection.connection import Connected, connection_of
+from ..connection.tasks import work_together
+from ..errors import ModelError, shown
+from ..inspection import Proposal, propose
+from ..jobs.plan import MOST_RANGES, plan_ranges
+from ..protocol.limits import MAX_PAGE
+from ..stores import Row, RowQuery
+
+__all__ = ["inspect_table"]
+
+_ROWS_PER_RANGE = 50  # at least: rows of one partition have more in common than those of two
+
+
+async def inspect_table(
+    db: Connected,
+    table: str,
+    *,
+    rows: int | None = None,
+    parallel: int = 8,
+    on_progress: Callable[[int, float], None] | None = None,
+) -> Proposal:
+    """
+    Read rows of a table that other programs have written, and return the text of a module of models for them. Nothing
+    is written.
+
+    All rows are read, and are in memory at the same time. With `rows` these are the first rows of evenly spread ranges
+    of PartitionKeys.
+
+    Args:
+        db: The open database.
+        table: The name of the table.
+        rows: About how many rows to read; None for all.
+        parallel: How many ranges of keys are read at the same time.
+        on_progress: Called after each page with how many rows were read, and the share of the ranges that are done.
+
+    Raises:
+        ModelError: An argument is refused, or the table has a name that no model can have.
+        AccessDenied: The database is a scope.
+        TableNotFound: There is no such table.
+        TableOrmError: The store refused a request, or did not answer.
+    """
+    for name, number in (("rows", 1 if rows is None else rows), ("parallel", parallel)):
+        if type(number) is not int or number < 1:
+            raise ModelError(f"inspect_table({table!r}, {name}={shown(number)}) is refused: give 1 or more")
+    connection = connection_of(db)
+    connection.require_open()
+    connection.boundary.check_whole_table(f"inspect_table({table!r})")
+    most = parallel if rows is None else max(1, min(MOST_RANGES, rows // _ROWS_PER_RANGE))
+    ranges = await plan_ranges(connection, "inspect_table", [(table, ())], most=most)
+    share = math.inf if rows is None else math.ceil(rows / len(ranges))
+    found: list[list[Row]] = [[] for _ in ranges]
+    left = iter(range(len(ranges)))
+    done, whole = 0, True
+
+    async def work() -> None:
+        nonlocal done, whole
+        store, counts = connection.sending("query", "")
+        for number in left:
+            own, continuation = found[number], None
+            while True:
+                size = int(min(MAX_PAGE, share - len(own)))
+                request = store.query(table, RowQuery(ranges[number].partitions), size, continuation)
+                page = await connection.call(f"inspect {table}", table, request)
+                counts.rows += len(page.rows)
+                own += page.rows
+                continuation = page.continuation
+                done += continuation is None or len(own) >= share
+                if on_progress is not None:
+                    on_progress(sum(map(len, found)), done / len(ranges))
+                if continuation is None or len(own) >= share:
+                    break
+            whole = whole and continuation is None
+
+    await work_together(work, min(parallel, len(ranges)))
+    # Minutes for a million rows: other tasks go on meanwhile.
+    return await asyncio.to_thread(propose, table, [row for some in found for row in some], whole=whole)

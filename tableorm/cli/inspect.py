@@ -1,0 +1,63 @@
+"""
+The command `tableorm inspect`, which proposes models for a table that other programs have written.
+"""
+
+import argparse
+import asyncio
+import sys
+
+import attrs
+
+from ..advice import inspect_table
+from .arguments import add_database, open_existing, parse_count, parse_table
+from .progress import TableProgress
+
+__all__ = ["INSPECT", "Inspect"]
+
+
+@attrs.frozen
+class Inspect:
+    """
+    `tableorm inspect URL TABLE > models.py` writes a module of models for the rows of a table.
+
+    On stderr it says how many rows each model reads exactly, with examples of the others. The status is 1 if there are
+    any.
+    """
+
+    help: str = "propose models for a table that other programs have written"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
+        parser.add_argument(
+            "--rows", metavar="N", type=parse_count, help="read about N rows, the first of evenly spread ranges of keys"
+        )
+        parser.add_argument(
+            "--parallel",
+            metavar="N",
+            type=parse_count,
+            default=8,
+            help="how many ranges of keys to read at the same time; 8 if not given",
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print the module."""
+        return asyncio.run(self._run(args))
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        async with open_existing(args) as db:
+            proposal = await inspect_table(
+                db,
+                args.table,
+                rows=args.rows,
+                parallel=args.parallel,
+                on_progress=TableProgress(args.table),
+            )
+        print(proposal.text, end="")
+        for model in proposal.models:
+            print(model, file=sys.stderr)
+        return int(any(model.exact < model.rows for model in proposal.models))
+
+
+INSPECT = Inspect()

@@ -1,0 +1,228 @@
+"""
+`propose`: from the rows of a table to the text of a module of models, which was executed and has read every row.
+"""
+
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import attrs
+
+from ..errors import TableOrmError, counted
+from ..models.class_body import pascal_case
+from ..models.entity import schema_of
+from ..models.kinds import KindSet
+from ..models.reserved import ENTITY_TYPE
+from ..protocol.redaction import escape_unprintable
+from ..stores import Row, RowAddress
+from ..writes.patch import Known
+from ..writes.plan import Mode
+from ..writes.stages.patching import Shown, entity_patch
+from .fields import class_name, name_fields
+from .groups import Group, Told, find_type_values, group_rows
+from .module_text import ModelText, quote, write_module
+from .properties import find_properties, read_values
+from .templates import Place, find_places, template_text
+
+__all__ = ["Proposal", "ProposedModel", "propose"]
+
+_MOST_EXAMPLES = 3
+_HEAD = re.compile(r"[A-Za-z]{2,}[\W_]+")
+
+
+@attrs.frozen
+class ProposedModel:
+    """
+    A model that is proposed for some rows of a table.
+
+    Args:
+        name: Its name.
+        rows: How many of the rows are its own.
+        exact: How many of these it reads exactly: keys that are made again are the same, and a save sends nothing.
+        examples: Some of the others, by their keys, each with the reason.
+    """
+
+    name: str
+    rows: int
+    exact: int
+    examples: tuple[tuple[tuple[str, str], str], ...] = ()
+
+    def __str__(self) -> str:
+        text = f"{self.name}: {self.exact:,} of {counted(self.rows, 'row')} read exactly"
+        return escape_unprintable("\n".join([text, *(f"  {keys!r}: {reason}" for keys, reason in self.examples)]))
+
+
+@attrs.frozen
+class Proposal:
+    """
+    Models for the rows of a table.
+
+    Args:
+        table: Its name.
+        text: The text of a Python module that declares the models.
+        models: The models, the one with the most rows first.
+        rows: How many rows were read, those of tableorm itself left out.
+    """
+
+    table: str
+    text: str
+    models: tuple[ProposedModel, ...]
+    rows: int
+
+
+@attrs.frozen
+class _Draft:
+    text: ModelText
+    group: Group
+
+
+def propose(table: str, rows: Sequence[Row], *, whole: bool = True) -> Proposal:
+    """
+    Return models for the rows of a table.
+
+    Args:
+        table: Its name.
+        rows: Some of its rows, or all.
+        whole: Whether these are all.
+
+    Raises:
+        ModelError: tableorm has no models for such a table.
+    """
+    # Rows of indexes and the like are none of a model.
+    rows = [row for row in rows if "#" not in str(row.get(ENTITY_TYPE, ""))]
+    if not rows:
+        return Proposal(table, f'"""The table {table} has no rows."""\n', (), 0)
+    try:
+        return _propose(table, rows, group_rows(rows), whole=whole)
+    except TableOrmError:
+        # Kinds that tableorm cannot tell apart are one model.
+        return _propose(table, rows, [Group(rows)], whole=whole)
+
+
+def _propose(table: str, rows: Sequence[Row], groups: Sequence[Group], *, whole: bool) -> Proposal:
+    drafts: list[_Draft] = []
+    for group in groups:
+        drafts.append(_draft(table, group, {draft.text.name for draft in drafts}))
+    told = {group.told for group in groups}
+    labels = {each.text.name: each.group.label for each in drafts} if told & {"value", "names"} else None
+    texts = [draft.text for draft in drafts]
+    which = f"all of its {len(rows):,} rows" if whole else f"a sample of {counted(len(rows), 'row')}"
+    doc = f"Models of the table {table}, as `tableorm inspect` proposes them after {which}."
+    text = write_module(doc, texts, told_by=groups[0].property, labels=labels)
+    module = _execute(text)
+    kinds = KindSet.of([vars(module)[each.name] for each in texts], table)
+    models = [_read(vars(module)[each.text.name], each.group.rows, kinds) for each in drafts]
+    noted = [
+        attrs.evolve(each, remarks=[*str(model).splitlines(), *each.remarks])
+        for each, model in zip(texts, models, strict=True)
+    ]
+    text = write_module(doc, noted, told_by=groups[0].property, labels=labels)
+    return Proposal(table, text, tuple(models), len(rows))
+
+
+def _execute(text: str) -> ModuleType:
+    """Return the module, which is nowhere but in memory."""
+    module = ModuleType("tableorm_proposal")
+    sys.modules[module.__name__] = module  # where classes look for the names in their annotations
+    try:
+        exec(compile(text, f"<{module.__name__}>", "exec"), vars(module))  # noqa: S102
+    finally:
+        del sys.modules[module.__name__]
+    return module
+
+
+def _read(model: type[Any], rows: Sequence[Row], kinds: KindSet) -> ProposedModel:
+    """Return how many of its rows a model reads exactly."""
+    faults = [(row, fault) for row in rows if (fault := _find_fault(model, row, kinds)) is not None]
+    examples = tuple(((row["PartitionKey"], row["RowKey"]), fault) for row, fault in faults[:_MOST_EXAMPLES])
+    return ProposedModel(model.__name__, len(rows), len(rows) - len(faults), examples)
+
+
+def _find_fault(model: type[Any], row: Row, kinds: KindSet) -> str | None:
+    """Return why a model does not read a row exactly; None if it does."""
+    schema, keys = schema_of(model), (row["PartitionKey"], row["RowKey"])
+    try:
+        entity = kinds.load(row)
+        if type(entity) is not model:
+            return f"it is read as {type(entity).__name__}"
+        values = {name: vars(entity)[name] for name in schema.fields}
+        made = schema.make_keys(values)
+        if made != keys:
+            return f"its keys would be {made!r}"
+        address = RowAddress(schema.table_name(), *keys)
+        subject = Shown(schema=schema, address=address, values=values, extra=schema.unknown(row), before=Known(row))
+        patch = entity_patch(Mode.SAVE, subject)[0]
+        if patch.set or patch.remove:
+            return f"a save would change {', '.join([*(patch.set or ()), *patch.remove])}"
+    except TableOrmError as error:
+        return str(error)
+    return None
+
+
+def _draft(table: str, group: Group, taken: Collection[str]) -> _Draft:
+    kind = ENTITY_TYPE if group.told == "kind" else None
+    properties = find_properties(group.rows, kind=kind)
+    partition, row, verbatim = _find_keys(group, read_values(group.rows, properties))
+    fields, names = name_fields(properties, [*partition, *row], find_type_values(group.rows))
+    keywords = {
+        "table": quote(table),
+        "partition_key": quote(template_text(partition, names)),
+        "row_key": quote(template_text(row, names)),
+    }
+    # With a kind, even one that only a key tells, a model can have indexes.
+    told = group.told or ("row_key" if row and _HEAD.fullmatch(row[0].literal) else None)
+    if told is None or told == "kind":
+        keywords["kind"] = quote(group.label) if told else "None"
+    else:
+        keywords["discriminator"] = quote(told) if told in ("row_key", "partition_key") else "tell_model"
+    if verbatim:
+        keywords["keys"] = quote("verbatim")
+    stored = [each for each in fields if each.property is not None and each.series is None]
+    if 2 * sum(pascal_case(each.name) == each.property for each in stored) > len(stored):
+        keywords["naming"] = quote("pascal")
+    remarks = [
+        f"No field has the property {each.name!r}, which {each.problem}." for each in properties if not each.type
+    ]
+    words = [group.label or _singular(table)]
+    name = class_name([table, "With", *words] if told == "names" else words, taken)
+    doc = f"A row of the table {table}{_TOLD.get(told, '')}."
+    text = ModelText(name, doc, keywords, [each.write(pascal="naming" in keywords) for each in fields], remarks)
+    return _Draft(text, group)
+
+
+_TOLD: Mapping[Told | None, str] = {
+    "kind": f", told by the property {ENTITY_TYPE}",
+    "row_key": ", told by the beginning of its RowKey",
+    "partition_key": ", told by the beginning of its PartitionKey",
+    "value": ", told by the value of a property",
+    "names": ", told by the properties that it has",
+}
+
+
+def _singular(table: str) -> str:
+    """Return the name of a table as the name of one of its rows."""
+    return re.sub(r"(?<=[a-z]{2})(?:(?<!s)s|(?<=i)es)\Z", "", table)
+
+
+def _find_keys(group: Group, values: Any) -> tuple[list[Place], list[Place], bool]:
+    """Return the parts of both templates, and whether keys hold texts as they are."""
+    for verbatim in (False, True):
+        found: list[list[Place]] = []
+        for told, member in (("partition_key", "PartitionKey"), ("row_key", "RowKey")):
+            keys = [row[member] for row in group.rows]
+            head = _head(keys, group.label) if group.told == told else ""
+            places = find_places(keys, values, verbatim=verbatim, head=head)
+            if places is not None:
+                found.append(places)
+        if len(found) == 2:
+            return found[0], found[1], verbatim
+    raise AssertionError("texts as they are hold every key")
+
+
+def _head(keys: Sequence[str], word: str) -> str:
+    """Return a word that all keys begin with, and the separators that follow it in all."""
+    found = [re.match(r"[\W_]*", key[len(word) :]) for key in keys]
+    ends = {match[0] for match in found if match}
+    return word + (ends.pop() if len(ends) == 1 else "")

@@ -1,0 +1,163 @@
+"""
+Tables as programs without a mapper have written them for years: 200 rows in each of eight layouts of keys.
+"""
+
+import datetime as dt
+import random
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+import attrs
+
+from tableorm.protocol.edm import ANNOTATION, MAX_TICKS, Edm, Value, encode, ticks_from_datetime
+from tableorm.stores import Row
+
+ROWS = 200
+NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+
+__all__ = ["LAYOUTS", "NOW", "ROWS", "Layout", "Long", "make_row"]
+
+
+class Long(int):
+    """A number that is stored as an Int64; programs in C# say `long`."""
+
+
+def make_row(partition_key: str, row_key: str, **properties: Value) -> Row:
+    """Return a row as the service sends it, without its ETag; an int is an Int32, as in the SDKs."""
+    row: Row = {"PartitionKey": partition_key, "RowKey": row_key}
+    kinds: dict[type, Edm] = {
+        str: Edm.STRING,
+        bool: Edm.BOOLEAN,
+        int: Edm.INT32,
+        Long: Edm.INT64,
+        float: Edm.DOUBLE,
+        dt.datetime: Edm.DATETIME,
+        UUID: Edm.GUID,
+        bytes: Edm.BINARY,
+    }
+    for name, value in properties.items():
+        row[name], annotation = encode(value, kinds[type(value)])
+        if annotation is not None:
+            row[name + ANNOTATION] = annotation
+    return row
+
+
+@attrs.frozen
+class Layout:
+    """
+    A table.
+
+    Args:
+        table: Its name.
+        rows: Makes its rows.
+        keys: Templates of the models that are right for it, without the names of fields.
+    """
+
+    table: str
+    rows: Callable[[random.Random], Iterator[Row]]
+    keys: set[tuple[str, str]]
+
+
+def _guid(chance: random.Random) -> UUID:
+    return UUID(int=chance.getrandbits(128), version=4)
+
+
+def _moment(chance: random.Random) -> dt.datetime:
+    return NOW - dt.timedelta(microseconds=chance.randrange(10**12))
+
+
+def tenant_events(chance: random.Random) -> Iterator[Row]:
+    """Tenant and region, the newest first; a level that some events lack."""
+    for number in range(ROWS):
+        tenant, region = chance.choice(["acme", "globex", "initech"]), chance.choice(["eu-west-1", "us-east-2"])
+        at = _moment(chance)
+        more = {"Level": chance.randrange(5)} if number % 3 else {}
+        row = f"{MAX_TICKS - ticks_from_datetime(at):019d}_{number % 1000:03d}"
+        yield make_row(f"{tenant}_{region}", row, Tenant=tenant, Region=region, At=at, Message=f"No. {number}", **more)
+
+
+def shop(chance: random.Random) -> Iterator[Row]:
+    """Two types by name, and numbers with zeros."""
+    for number in range(ROWS):
+        town = chance.choice(["Lund", "Oslo", "Åbo"])
+        if number % 4:
+            yield make_row(town, f"order_{number:06d}", Type="order", Total=number / 2, Paid=bool(number % 2))
+        else:
+            yield make_row(town, f"customer_{number:06d}", Type="customer", Name=f"C{number}", credit=Long(number * 9))
+
+
+def device_days(chance: random.Random) -> Iterator[Row]:
+    """Date and device, the newest first by milliseconds; a number for each hour."""
+    for number in range(ROWS):
+        at = NOW - dt.timedelta(minutes=number * 37)
+        left = 9_999_999_999_999 - int(at.timestamp() * 1000)
+        hours = {f"H{hour:02d}": chance.random() for hour in range(24) if chance.random() < 0.7}
+        yield make_row(f"{at:%Y-%m-%d}_pump-{number % 7:02d}", f"{left:013d}", Battery=chance.randrange(100), **hours)
+
+
+def documents(chance: random.Random) -> Iterator[Row]:
+    """GUIDs without dashes, in capitals for tenants; a Guid repeats one."""
+    tenants = [_guid(chance) for _ in range(5)]
+    for number in range(ROWS):
+        one = _guid(chance)
+        more = {"Body": bytes(chance.randbytes(20))} if number % 2 else {"Link": "a/b#c"}
+        yield make_row(chance.choice(tenants).hex.upper(), one.hex, Id=one, Size=Long(number * 2**33), **more)
+
+
+def compressed(chance: random.Random) -> Iterator[Row]:
+    """Composite keys of few characters."""
+    for number in range(ROWS):
+        partition = f"C{number % 5}|{chance.choice(['EU', 'US'])};{chance.choice(['SE', 'NO', 'TX'])}"
+        row = f"P^{chance.choice(['AB', 'CD', 'XYZ'])}%{chance.getrandbits(28) | 0xA000000:08X}%{number % 2 == 0}"
+        yield make_row(partition, row, q=number, p=number / 4)
+
+
+def grains(chance: random.Random) -> Iterator[Row]:
+    """State of Orleans: the reference of a grain is three numbers of 16 hexadecimal digits."""
+    for number in range(ROWS):
+        code = chance.choice([0x2D7A9C4B, 0x4F8E21A0])
+        own = f"{0:016x}{number + 1:016x}03ffffff{code:08x}"
+        name = "Shop.Grains.Cart" if code == 0x2D7A9C4B else "Shop.Grains.User"
+        yield make_row(f"shop_GrainReference={own}", name, StringData=f'{{"n":{number}}}')
+
+
+def diagnostics(chance: random.Random) -> Iterator[Row]:
+    """Logs of Azure diagnostics: the minute in ticks; deployment, role, instance and a number."""
+    deployment = _guid(chance).hex
+    for number in range(ROWS):
+        at = NOW - dt.timedelta(seconds=number * 11)
+        minute = ticks_from_datetime(at.replace(second=0))
+        role = chance.choice(["WebRole", "WorkerRole"])
+        instance = f"{role}_IN_{number % 3}"
+        yield make_row(
+            f"{minute:019d}",
+            f"{deployment}___{role}___{instance}___{number:019d}",
+            EventTickCount=Long(ticks_from_datetime(at) + 7),
+            DeploymentId=deployment,
+            Role=role,
+            RoleInstance=instance,
+            Level=4,
+            Message=f"m{number}",
+        )
+
+
+def sessions(chance: random.Random) -> Iterator[Row]:
+    """Sessions of users and their clicks, told by the properties alone."""
+    for number in range(ROWS):
+        user, at = f"{_guid(chance)}", int(_moment(chance).timestamp())
+        if number % 2:
+            yield make_row(user, f"{at}", Browser="x", Language="sv", Expires=_moment(chance))
+        else:
+            yield make_row(user, f"{at}-{number % 10}", Path=f"/{number}", Milliseconds=number, Referrer="")
+
+
+LAYOUTS = [
+    Layout("TenantEvents", tenant_events, {("{}_{}", "{:ticks_desc}_{:03d}")}),
+    Layout("Shop", shop, {("{}", "order_{:06d}"), ("{}", "customer_{:06d}")}),
+    Layout("DeviceDays", device_days, {("{}_pump-{:02d}", "{:epoch_ms_desc}")}),
+    Layout("Documents", documents, {("{:N_upper}", "{:N}")}),
+    Layout("Compressed", compressed, {("C{}|{};{}", "P^{}%{:08X}%{:True}")}),
+    Layout("OrleansGrainState", grains, {("shop_GrainReference={}", "Shop.Grains.{}")}),
+    Layout("WADLogsTable", diagnostics, {("{:ticks}", "{}___{}___{}___{:019d}")}),
+    Layout("Sessions", sessions, {("{}", "{:epoch_s}"), ("{}", "{:epoch_s}-{}")}),
+]

@@ -1,0 +1,99 @@
+"""An entity that becomes one of another class of its family."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tableorm import (
+    Count,
+    Database,
+    Entity,
+    Index,
+    Mapped,
+    ModelError,
+    NotLoaded,
+    PreconditionFailed,
+    PropertyBag,
+    connect,
+    field,
+)
+
+
+class Team(Entity, table="Staff", partition_key="{team}", row_key="team"):
+    team: Mapped[str]
+    count: Mapped[int] = field(default=0, maintained=True)
+
+
+class Person(Entity, table="Staff", partition_key="{team}", row_key="id_{id}", abstract=True):
+    team: Mapped[str]
+    id: Mapped[str]
+    name: Mapped[str]
+
+
+class Worker(Person, abstract=True):
+    by_name = Index(row_key="name_{name}_{id}")
+    counted = Count(lambda: Team.count, team="{team}")
+
+
+class Clerk(Worker):
+    desk: Mapped[int | None] = field(default=None)
+
+
+class Boss(Worker):
+    level: Mapped[int]
+
+
+class Named(Person, row_key="named_{id}"):
+    pass
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as database:
+        await database.create_tables(Team, Clerk, Boss)
+        await database.insert(Team(team="t"))
+        yield database
+
+
+async def test_it_keeps_its_key_and_etag(db: Database) -> None:
+    """A save replaces the row: fields of the other class alone go, unknown properties stay, entries and counts follow."""
+    clerk = Clerk(team="t", id="1", name="Ann", desk=7)
+    clerk.extra["Newer"] = 5
+    await db.insert(clerk)
+    clerk = await db.get(Clerk, team="t", id="1")
+    boss = clerk.become(Boss, level=2)
+    assert (boss.key.row_key, boss.etag, boss.name, dict(boss.extra)) == ("id_1", clerk.etag, "Ann", {"Newer": 5})
+    await db.save(boss)
+    assert await db.get(Boss, team="t", id="1") == Boss(team="t", id="1", name="Ann", level=2)
+    row = await db.store.get("Staff", "t", "id_1")
+    assert ("desk" in row, row["EntityType"], row["Newer"]) == (False, "Boss", "5")
+    assert [each.level for each in await db.select(Boss.by_name).where(Boss.team == "t").all()] == [2]
+    assert await db.select(Clerk.by_name).where(Clerk.team == "t").all() == []
+    assert (await db.get(Team, team="t")).count == 1
+    for model in (Team, Boss, Clerk):
+        assert (await db.audit(model)).clean
+    with pytest.raises(PreconditionFailed):
+        await db.save(clerk.become(Boss, level=3))
+    back = boss.become(Clerk)
+    await db.save(back)
+    assert (await db.get(PropertyBag.key("Staff", "t", "id_1")))["Newer"] == 5
+    assert Clerk(team="t", id="2", name="Bo").become(Boss, level=1) == Boss(team="t", id="2", name="Bo", level=1)
+
+
+async def test_what_cannot_become_another_is_refused(db: Database) -> None:
+    """Another family, an abstract class, another key, a field that is missing, and an entity that was read in part."""
+    clerk = Clerk(team="t", id="1", name="Ann")
+    await db.insert(clerk)
+    for model, problem in (
+        (Team, "not of the same family"),
+        (Worker, "Worker is abstract"),
+        (Named, "its key would be another"),
+        (Boss, "needs 'level'"),
+    ):
+        with pytest.raises(ModelError, match=problem):
+            clerk.become(model)
+    with pytest.raises(ModelError, match="has no field 'leve'"):
+        clerk.become(Boss, leve=1)
+    part = await db.select(Clerk).where(Clerk.team == "t").only(Clerk.desk).one()
+    with pytest.raises(NotLoaded, match="not read in full"):
+        part.become(Boss, level=1)
