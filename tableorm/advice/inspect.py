@@ -16,6 +16,7 @@ from ..stores import Row, RowQuery
 
 __all__ = ["inspect_table"]
 
+_PARALLEL = 8
 _ROWS_PER_RANGE = 50  # at least: rows of one partition have more in common than those of two
 
 
@@ -24,7 +25,6 @@ async def inspect_table(
     table: str,
     *,
     rows: int | None = None,
-    parallel: int = 8,
     on_progress: Callable[[int, float], None] | None = None,
 ) -> Proposal:
     """
@@ -38,7 +38,6 @@ async def inspect_table(
         db: The open database.
         table: The name of the table.
         rows: About how many rows to read; None for all.
-        parallel: How many ranges of keys are read at the same time.
         on_progress: Called after each page with how many rows were read, and the share of the ranges that are done.
 
     Raises:
@@ -47,13 +46,12 @@ async def inspect_table(
         TableNotFound: There is no such table.
         TableOrmError: The store refused a request, or did not answer.
     """
-    for name, number in (("rows", 1 if rows is None else rows), ("parallel", parallel)):
-        if type(number) is not int or number < 1:
-            raise ModelError(f"inspect_table({table!r}, {name}={shown(number)}) is refused: give 1 or more")
+    if rows is not None and (type(rows) is not int or rows < 1):
+        raise ModelError(f"inspect_table({table!r}, rows={shown(rows)}) is refused: give 1 or more")
     connection = connection_of(db)
     connection.require_open()
     connection.boundary.check_whole_table(f"inspect_table({table!r})")
-    most = parallel if rows is None else max(1, min(MOST_RANGES, rows // _ROWS_PER_RANGE))
+    most = _PARALLEL if rows is None else max(1, min(MOST_RANGES, rows // _ROWS_PER_RANGE))
     ranges = await plan_ranges(connection, "inspect_table", [(table, ())], most=most)
     share = math.inf if rows is None else math.ceil(rows / len(ranges))
     found: list[list[Row]] = [[] for _ in ranges]
@@ -72,13 +70,13 @@ async def inspect_table(
                 counts.rows += len(page.rows)
                 own += page.rows
                 continuation = page.continuation
-                done += continuation is None or len(own) >= share
                 if on_progress is not None:
                     on_progress(sum(map(len, found)), done / len(ranges))
                 if continuation is None or len(own) >= share:
                     break
+            done += 1
             whole = whole and continuation is None
 
-    await work_together(work, min(parallel, len(ranges)))
+    await work_together(work, min(_PARALLEL, len(ranges)))
     # Minutes for a million rows: other tasks go on meanwhile.
     return await asyncio.to_thread(propose, table, [row for some in found for row in some], whole=whole)

@@ -33,13 +33,6 @@ class Inspect:
         parser.add_argument(
             "--rows", metavar="N", type=parse_count, help="read about N rows, the first of evenly spread ranges of keys"
         )
-        parser.add_argument(
-            "--parallel",
-            metavar="N",
-            type=parse_count,
-            default=8,
-            help="how many ranges of keys to read at the same time; 8 if not given",
-        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Print the module."""
@@ -47,13 +40,7 @@ class Inspect:
 
     async def _run(self, args: argparse.Namespace) -> int:
         async with open_existing(args) as db:
-            proposal = await inspect_table(
-                db,
-                args.table,
-                rows=args.rows,
-                parallel=args.parallel,
-                on_progress=TableProgress(args.table),
-            )
+            proposal = await inspect_table(db, args.table, rows=args.rows, on_progress=TableProgress(args.table))
         print(proposal.text, end="")
         for model in proposal.models:
             print(model, file=sys.stderr)

@@ -3,20 +3,21 @@ Fields of a model: names for the places of its keys and for its properties, as a
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import attrs
 
 from ..models.class_body import pascal_case
+from .groups import Group
 from .guesses import Guess, holds_all
-from .module_text import FieldText, quote
-from .properties import Property, SeriesOf, field_name, find_series, find_words
+from .module_text import quote
+from .properties import Property, field_name, find_words
 from .templates import Place
 
 __all__ = ["Field", "class_name", "name_fields"]
 
 _WORD_BEFORE = re.compile(r"([A-Za-z]+)[=:]\Z")
-_TAKEN = {"Entity", "Int32", "Mapped", "PropertyBag", "Series", "UUID", "MODELS"}
+_TAKEN = {"Entity", "Int32", "Mapped", "PropertyBag", "UUID", "MODELS"}
 
 
 @attrs.frozen
@@ -30,8 +31,7 @@ class Field:
         property: The property that has it; None if only a key has it.
         optional: Whether some rows lack the property.
         repeats: Whether a key holds it in full too.
-        default: Its default as a module writes it; "" for none.
-        series: The properties that have it, if they are several.
+        default: Its default; "" for none.
     """
 
     name: str
@@ -40,23 +40,19 @@ class Field:
     optional: bool = False
     repeats: bool = False
     default: str = ""
-    series: SeriesOf | None = None
 
-    def write(self, *, pascal: bool) -> FieldText:
+    def write(self, *, pascal: bool) -> str:
         """Return the declaration, of a model that names properties by `naming="pascal"` or as fields are named."""
-        if self.series is not None:
-            value = f"series({self.series.length}, name={quote(self.series.pattern)})"
-            return FieldText(self.name, f"Series[{self.type} | None]", value)
-        options = ["default=None"] if self.optional else [f"default={self.default}"] if self.default else []
+        options = ["default=None"] if self.optional else [f"default={quote(self.default)}"] if self.default else []
         options += ["stored=True"] if self.repeats else []
-        named = pascal_case(self.name) if pascal else self.name
-        options += [f"name={quote(self.property)}"] if self.property not in (None, named) and self.property else []
+        if self.property not in (None, pascal_case(self.name) if pascal else self.name):
+            options.append(f"name={quote(str(self.property))}")
         optional = " | None" if self.optional else ""
-        return FieldText(self.name, f"Mapped[{self.type}{optional}]", f"field({', '.join(options)})" if options else "")
+        return f"{self.name}: Mapped[{self.type}{optional}]" + (f" = field({', '.join(options)})" if options else "")
 
 
 def name_fields(
-    properties: Sequence[Property], places: Sequence[Place], defaults: Mapping[str, str]
+    properties: Sequence[Property], places: Sequence[Place], group: Group
 ) -> tuple[list[Field], dict[tuple[Guess, tuple[str, ...]], str]]:
     """
     Return the fields of a model, those of its keys first, and which of them is at each place of the keys.
@@ -64,25 +60,20 @@ def name_fields(
     Args:
         properties: The properties of its rows.
         places: The parts of both templates.
-        defaults: The values that properties have in all rows because they tell the kind.
+        group: The rows, and what tells their kind.
     """
     linked = {p.guess.property: p.guess for p in places if p.guess is not None and p.guess.property is not None}
-    series = {f"{each.pattern.format(i=0)}": each for each in find_series(properties, linked)}
-    slots = {each.pattern.format(i=number) for each in series.values() for number in range(each.length)}
     by_property: dict[str, Field] = {}
     for each in properties:
-        if each.type is None or (each.name in slots and each.name not in series):
+        if each.type is None:
             continue
-        used = {field.name for field in by_property.values()}
-        own = series.get(each.name)
         by_property[each.name] = Field(
-            field_name(each.name if own is None else own.name, used),
+            field_name(each.name, {field.name for field in by_property.values()}),
             each.type,
             each.name,
             optional=each.optional,
             repeats=each.name in linked and holds_all(linked[each.name]),
-            default=quote(defaults[each.name]) if each.name in defaults else "",
-            series=own,
+            default=group.label if each.name == group.property else "",
         )
     in_keys: list[Field] = []
     names: dict[tuple[Guess, tuple[str, ...]], str] = {}

@@ -3,7 +3,7 @@ Groups: which rows of a table are of one kind, and what tells the kinds.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, TypeVar
 
 import attrs
@@ -12,9 +12,7 @@ from ..models.reserved import ENTITY_TYPE
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ..stores import Row
 
-__all__ = ["Group", "Told", "find_type_values", "group_rows", "property_names"]
-
-K = TypeVar("K")
+__all__ = ["Group", "Told", "group_rows", "property_names"]
 
 Told = Literal["kind", "row_key", "partition_key", "value", "names"]
 """
@@ -22,10 +20,15 @@ What tells the kind of a row: the property EntityType, the head of a key, the va
 properties there are.
 """
 
+Names = frozenset[str]
+T = TypeVar("T")
+L = TypeVar("L")
+
 _HEAD = re.compile(r"([A-Za-z]+)(?:[\W_]+|\Z)")
+_KIND = re.compile(r"[^:#]+")
 _NAMES_OF_TYPES = re.compile(r"(?i)(?:.*_|.*[a-z])?(?:type|kind|class|discriminator)_?")
 _MOST_KINDS = 12
-_MOST_SETS = 200
+_LEAST_NAMES = 2  # that tell a kind: one alone may be an optional property
 
 
 @attrs.frozen
@@ -51,90 +54,54 @@ def property_names(row: Row) -> list[str]:
     return [name for name in row if name not in SYSTEM_MEMBERS and ANNOTATION not in name]
 
 
-def find_type_values(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the properties that name the type of rows and are the same text in all of them, each with the text."""
-    first = {name: rows[0][name] for name in property_names(rows[0]) if _NAMES_OF_TYPES.fullmatch(name)}
-    return {
-        name: text
-        for name, text in first.items()
-        if isinstance(text, str) and name + ANNOTATION not in rows[0] and all(row.get(name) == text for row in rows)
-    }
-
-
 def group_rows(rows: Sequence[Row]) -> list[Group]:
-    """Return the rows by their kinds, the kind with the most rows first."""
-    found = _by_kind(rows) or _by_head(rows) or _by_value(rows) or _by_names(rows) or [Group(rows)]
-    return sorted(found, key=lambda group: -len(group.rows))
+    """Return the rows by their kinds."""
+    kinds = [kind if isinstance(kind := row.get(ENTITY_TYPE), str) and _KIND.fullmatch(kind) else "" for row in rows]
+    if any(kinds) and len({*kinds}) <= _MOST_KINDS:
+        return [Group(some, kind, "kind" if kind else None) for kind, some in _divide(rows, kinds)]
+    names = [frozenset(property_names(row)) for row in rows]
+    for told, property_, labels in _ways_to_tell(rows):
+        sets = [{*some} for _, some in _divide(names, labels)]
+        if None not in labels and 2 <= len(sets) <= _MOST_KINDS and any(_find_telling(sets)):
+            return [Group(some, str(label), told, property_) for label, some in _divide(rows, labels)]
+    telling = _find_telling_names({*names})
+    by_name = [next((name for name in telling if name in row), "") for row in rows]
+    return [Group(some, name, "names" if name else None) for name, some in _divide(rows, by_name)]
 
 
-def _by_kind(rows: Sequence[Row]) -> list[Group]:
-    kinds = _divide(rows, [row.get(ENTITY_TYPE) for row in rows])
-    if not any(isinstance(kind, str) and _is_kind(kind) for kind in kinds) or len(kinds) > _MOST_KINDS:
-        return []
-    odd = [row for kind, some in kinds.items() if not (isinstance(kind, str) and _is_kind(kind)) for row in some]
-    groups = [Group(some, kind, "kind") for kind, some in kinds.items() if isinstance(kind, str) and _is_kind(kind)]
-    return groups + ([Group(odd)] if odd else [])
+def _ways_to_tell(rows: Sequence[Row]) -> Iterator[tuple[Told, str | None, list[str | None]]]:
+    yield "row_key", None, [(head := _HEAD.match(row["RowKey"])) and head[1] for row in rows]
+    yield "partition_key", None, [(head := _HEAD.match(row["PartitionKey"])) and head[1] for row in rows]
+    for name in filter(_NAMES_OF_TYPES.fullmatch, property_names(rows[0])):
+        yield "value", name, [value if isinstance(value := row.get(name), str) else None for row in rows]
 
 
-def _is_kind(text: str) -> bool:
-    return text != "" and ":" not in text and "#" not in text
-
-
-def _by_head(rows: Sequence[Row]) -> list[Group]:
-    keys: Sequence[tuple[Told, str]] = ("row_key", "RowKey"), ("partition_key", "PartitionKey")
-    for told, member in keys:
-        heads = _divide(rows, [found[0] if (found := _HEAD.match(row[member])) else None for row in rows])
-        groups = [Group(some, head, told) for head, some in heads.items() if isinstance(head, str)]
-        if len(groups) == len(heads) and _are_kinds([*heads.values()]):
-            return groups
-    return []
-
-
-def _by_value(rows: Sequence[Row]) -> list[Group]:
-    for name in property_names(rows[0]):
-        if _NAMES_OF_TYPES.fullmatch(name) and name != ENTITY_TYPE:
-            values = _divide(rows, [row.get(name) for row in rows])
-            if all(isinstance(value, str) for value in values) and _are_kinds([*values.values()]):
-                return [Group(some, str(value), "value", name) for value, some in values.items()]
-    return []
-
-
-def _by_names(rows: Sequence[Row]) -> list[Group]:
-    sets = _divide(rows, [frozenset(property_names(row)) for row in rows])
-    if not 2 <= len(sets) <= _MOST_SETS:
-        return []
-    common = next(iter(sets)).intersection(*sets)
-    kinds: list[tuple[frozenset[str], list[Row]]] = []  # those whose sets have most of the smaller one in common
-    for names, some in sorted(sets.items(), key=lambda item: -len(item[0])):
-        own = names - common
-        alike = [kind for kind in kinds if 2 * len(kind[0] & own) >= min(len(kind[0]), len(own))]
-        kinds = [kind for kind in kinds if kind not in alike]
-        kinds.append((own.union(*(each for each, _ in alike)), [row for _, rest in alike for row in rest] + some))
-    groups = [some for _, some in kinds]
-    telling = _find_telling(groups)
-    if len(kinds) < 2 or len(kinds) > _MOST_KINDS or any(len(names) < 2 for names in telling):
-        return []
-    return [Group(some, names[0], "names") for some, names in zip(groups, telling, strict=True)]
-
-
-def _are_kinds(groups: Sequence[Sequence[Row]]) -> bool:
-    """Return whether groups of rows are kinds: a few, some with properties that no other has."""
-    count = sum(map(len, groups))
-    return 2 <= len(groups) <= _MOST_KINDS and count >= 2 * len(groups) and any(_find_telling(groups))
-
-
-def _find_telling(groups: Sequence[Sequence[Row]]) -> list[list[str]]:
-    """Return for each group the properties that all of its rows have, and no row of another group."""
-    used = [{name for row in rows for name in property_names(row)} for rows in groups]
+def _find_telling(groups: Sequence[Collection[Names]]) -> list[list[str]]:
+    """Return for each group of sets the names that all of its sets have, and no set of another group."""
     found: list[list[str]] = []
-    for number, rows in enumerate(groups):
-        others = set[str]().union(*(names for at, names in enumerate(used) if at != number))
-        found.append([n for n in property_names(rows[0]) if n not in others and all(n in row for row in rows)])
+    for own in groups:
+        others = Names().union(*(names for group in groups if group is not own for names in group))
+        found.append(sorted(Names(next(iter(own))).intersection(*own) - others))
     return found
 
 
-def _divide(rows: Iterable[Row], labels: Iterable[K]) -> dict[K, list[Row]]:
-    divided: dict[K, list[Row]] = {}
-    for row, label in zip(rows, labels, strict=True):
-        divided.setdefault(label, []).append(row)
-    return divided
+def _find_telling_names(sets: Collection[Names]) -> list[str]:
+    """Return names of which each row has one that tells its kind, the first that it has; none for a single kind."""
+    for name in sorted(Names().union(*sets)):
+        own = [names for names in sets if name in names]
+        rest = [names for names in sets if name not in names]
+        if not rest:
+            continue
+        telling, others = _find_telling([own, rest])
+        if len(telling) >= _LEAST_NAMES:
+            more = _find_telling_names(rest) or (others[:1] if len(others) >= _LEAST_NAMES else [])
+            if more:
+                return [telling[0], *more]
+    return []
+
+
+def _divide(items: Sequence[T], labels: Sequence[L]) -> list[tuple[L, list[T]]]:
+    divided: dict[L, list[T]] = {}
+    for item, label in zip(items, labels, strict=True):
+        divided.setdefault(label, []).append(item)
+    return [*divided.items()]

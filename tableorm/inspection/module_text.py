@@ -9,26 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-__all__ = ["FieldText", "ModelText", "quote", "write_module"]
+__all__ = ["ModelText", "quote", "write_module"]
 
-_IMPORTED = ("Entity", "Int32", "Mapped", "PropertyBag", "Series", "field", "series")
+_IMPORTED = ("Entity", "Int32", "Mapped", "PropertyBag", "field")
 _WIDTH = 118
-
-
-@attrs.frozen
-class FieldText:
-    """
-    A field of a model.
-
-    Args:
-        name: Its name.
-        type: Its annotation.
-        value: What follows `=`; "" for nothing.
-    """
-
-    name: str
-    type: str
-    value: str = ""
 
 
 @attrs.frozen
@@ -38,16 +22,16 @@ class ModelText:
 
     Args:
         name: Its name.
-        doc: What its docstring says.
+        table: Its table.
         keywords: The keywords of the class statement.
-        fields: Its fields.
+        fields: The declarations of its fields.
         remarks: Comments on it.
     """
 
     name: str
-    doc: str
+    table: str
     keywords: Mapping[str, str]
-    fields: Sequence[FieldText]
+    fields: Sequence[str]
     remarks: Sequence[str] = ()
 
 
@@ -98,9 +82,9 @@ def write_module(
 def _write_model(model: ModelText) -> str:
     remarks = "".join(_wrap(remark, "# ") + "\n" for remark in model.remarks)
     keywords = "".join(f"    {name}={value},\n" for name, value in model.keywords.items())
-    lines = [f'    """{model.doc}"""', ""] if model.fields else [f'    """{model.doc}"""']
-    lines += [f"    {each.name}: {each.type}" + (each.value and f" = {each.value}") for each in model.fields]
-    return f"{remarks}class {model.name}(\n    Entity,\n{keywords}):\n" + "\n".join(lines)
+    body = "".join(f"    {field}\n" for field in model.fields)
+    doc = f'    """A row of the table {model.table}."""'
+    return f"{remarks}class {model.name}(\n    Entity,\n{keywords}):\n{doc}\n\n{body}".rstrip()
 
 
 def _wrap(text: str, start: str) -> str:

@@ -1,5 +1,5 @@
 """
-Fields of the rows of one kind: the types of their properties, which are optional, and series of them.
+Fields of the rows of one kind: the types of their properties, and which are optional.
 """
 
 import keyword
@@ -12,18 +12,17 @@ import attrs
 
 from ..models.reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_property
 from ..protocol.edm import ANNOTATION, Edm, decode, type_of
+from ..protocol.limits import bad_in_property_name
 from ..stores import Row
 from .groups import property_names
 from .guesses import TYPE_NAMES
 
-__all__ = ["Property", "SeriesOf", "field_name", "find_properties", "find_series", "find_words", "read_values"]
+__all__ = ["Property", "field_name", "find_properties", "find_words", "read_values"]
 
 _MOST = 248  # of the 252 that a row holds: some are for what a model may store later
-_LEAST_SLOTS = 4
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+|[0-9]+")
-_NUMBERED = re.compile(r"(.*?[^0-9])([0-9]{1,3})")
 # What a field in a class body would hide from the annotations that follow it, and what begins the names of others.
-_TAKEN = RESERVED_FIELDS | VERB_OPTIONS | {"str", "bool", "int", "float", "bytes", "dt", "field", "series", "self"}
+_TAKEN = RESERVED_FIELDS | VERB_OPTIONS | {"str", "bool", "int", "float", "bytes", "dt", "field", "self"}
 
 
 @attrs.frozen
@@ -44,24 +43,6 @@ class Property:
     problem: str = ""
 
 
-@attrs.frozen
-class SeriesOf:
-    """
-    Properties that are numbered from 0 and of one type.
-
-    Args:
-        name: What their names begin with.
-        pattern: Their names, with the number as `{i:02d}`.
-        type: Their type, as a module writes it.
-        length: How many there are.
-    """
-
-    name: str
-    pattern: str
-    type: str
-    length: int
-
-
 def find_properties(rows: Sequence[Row], *, kind: str | None) -> list[Property]:
     """
     Return the properties of rows, in the order in which they are met.
@@ -73,19 +54,10 @@ def find_properties(rows: Sequence[Row], *, kind: str | None) -> list[Property]:
     types: dict[str, Counter[Edm | None]] = {}
     for row in rows:
         for name in property_names(row):
-            types.setdefault(name, Counter())[_type_of(row, name)] += 1
+            if name != kind:
+                types.setdefault(name, Counter())[_type_of(row, name)] += 1
     frequent = {name for name, _ in sorted(types.items(), key=lambda item: -item[1].total())[:_MOST]}
-    found: list[Property] = []
-    for name, counts in types.items():
-        if name == kind:
-            continue
-        if is_reserved_property(name):
-            found.append(Property(name, None, problem="is a reserved name"))
-        elif name not in frequent:
-            found.append(Property(name, None, problem="is one too many for a row"))
-        else:
-            found.append(_join(name, counts, len(rows)))
-    return found
+    return [_join(name, counts, len(rows), fits=name in frequent) for name, counts in types.items()]
 
 
 def _type_of(row: Row, name: str) -> Edm | None:
@@ -96,13 +68,14 @@ def _type_of(row: Row, name: str) -> Edm | None:
         return None
 
 
-def _join(name: str, counts: Counter[Edm | None], rows: int) -> Property:
+def _join(name: str, counts: Counter[Edm | None], rows: int, *, fits: bool) -> Property:
     """Return a property by the types that it has in rows: an Int32 is also read as an int or a float."""
-    kinds = set(counts)
-    kind: Edm | None = next(iter(kinds))
-    if len(kinds) > 1:
-        wider = kinds - {Edm.INT32}
-        kind = wider.pop() if wider in ({Edm.INT64}, {Edm.DOUBLE}) and Edm.INT32 in kinds else None
+    if is_reserved_property(name) or bad_in_property_name(name) is not None:
+        return Property(name, None, problem="has a name that no field can have")
+    if not fits:
+        return Property(name, None, problem="is one too many for a row")
+    wider = set(counts) - {Edm.INT32} or {Edm.INT32}
+    kind = wider.pop() if len(counts) == 1 or wider in ({Edm.INT64}, {Edm.DOUBLE}) else None
     if kind is None:
         said = ", ".join(f"{each or 'no type of the service'} in {count}" for each, count in counts.most_common())
         return Property(name, None, problem=f"is {said} rows")
@@ -117,26 +90,6 @@ def read_values(rows: Sequence[Row], properties: Sequence[Property]) -> dict[str
         for each in properties
         if each.type is not None and not each.optional and each.type not in ("float", "bytes")
     }
-
-
-def find_series(properties: Sequence[Property], taken: Collection[str]) -> list[SeriesOf]:
-    """Return the series of properties, without those of which a key repeats one."""
-    slots: dict[str, list[tuple[str, str | None]]] = {}
-    for each in properties:
-        if (found := _NUMBERED.fullmatch(each.name)) and each.name not in taken:
-            slots.setdefault(found[1], []).append((found[2], each.type))
-    series: list[SeriesOf] = []
-    for name, numbered in slots.items():
-        length, width = len(numbered), len(numbered[0][0])
-        types = {kind for _, kind in numbered}
-        for spec in (f"0{width}d", "d"):
-            wanted = {f"{number:{spec}}" for number in range(length)}
-            if length >= _LEAST_SLOTS and len(types) == 1 and wanted == {number for number, _ in numbered}:
-                kind = types.pop()
-                if kind is not None:
-                    series.append(SeriesOf(name, f"{name}{{i:{spec}}}", kind, length))
-                break
-    return series
 
 
 def field_name(text: str, used: Collection[str]) -> str:

@@ -4,13 +4,13 @@
 
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import Any
 
 import attrs
 
-from ..errors import TableOrmError, counted
+from ..errors import ModelError, TableOrmError
 from ..models.class_body import pascal_case
 from ..models.entity import schema_of
 from ..models.kinds import KindSet
@@ -21,7 +21,7 @@ from ..writes.patch import Known
 from ..writes.plan import Mode
 from ..writes.stages.patching import Shown, entity_patch
 from .fields import class_name, name_fields
-from .groups import Group, Told, find_type_values, group_rows
+from .groups import Group, group_rows
 from .module_text import ModelText, quote, write_module
 from .properties import find_properties, read_values
 from .templates import Place, find_places, template_text
@@ -29,6 +29,7 @@ from .templates import Place, find_places, template_text
 __all__ = ["Proposal", "ProposedModel", "propose"]
 
 _MOST_EXAMPLES = 3
+_BY_FUNCTION = ("value", "names")
 _HEAD = re.compile(r"[A-Za-z]{2,}[\W_]+")
 
 
@@ -50,8 +51,9 @@ class ProposedModel:
     examples: tuple[tuple[tuple[str, str], str], ...] = ()
 
     def __str__(self) -> str:
-        text = f"{self.name}: {self.exact:,} of {counted(self.rows, 'row')} read exactly"
-        return escape_unprintable("\n".join([text, *(f"  {keys!r}: {reason}" for keys, reason in self.examples)]))
+        lines = [f"{self.name}: {self.exact:,} of {self.rows:,} rows read exactly"]
+        lines += [f"  {keys!r}: {reason}" for keys, reason in self.examples]
+        return "\n".join(map(escape_unprintable, lines))
 
 
 @attrs.frozen
@@ -62,7 +64,7 @@ class Proposal:
     Args:
         table: Its name.
         text: The text of a Python module that declares the models.
-        models: The models, the one with the most rows first.
+        models: The models.
         rows: How many rows were read, those of tableorm itself left out.
     """
 
@@ -70,12 +72,6 @@ class Proposal:
     text: str
     models: tuple[ProposedModel, ...]
     rows: int
-
-
-@attrs.frozen
-class _Draft:
-    text: ModelText
-    group: Group
 
 
 def propose(table: str, rows: Sequence[Row], *, whole: bool = True) -> Proposal:
@@ -102,18 +98,17 @@ def propose(table: str, rows: Sequence[Row], *, whole: bool = True) -> Proposal:
 
 
 def _propose(table: str, rows: Sequence[Row], groups: Sequence[Group], *, whole: bool) -> Proposal:
-    drafts: list[_Draft] = []
+    texts: list[ModelText] = []
     for group in groups:
-        drafts.append(_draft(table, group, {draft.text.name for draft in drafts}))
-    told = {group.told for group in groups}
-    labels = {each.text.name: each.group.label for each in drafts} if told & {"value", "names"} else None
-    texts = [draft.text for draft in drafts]
-    which = f"all of its {len(rows):,} rows" if whole else f"a sample of {counted(len(rows), 'row')}"
-    doc = f"Models of the table {table}, as `tableorm inspect` proposes them after {which}."
+        texts.append(_draft(table, group, {text.name for text in texts}))
+    told = [(text.name, group.label) for text, group in zip(texts, groups, strict=True) if group.told in _BY_FUNCTION]
+    labels = dict(told) or None
+    which = "all" if whole else "a sample"
+    doc = f"Models of the table {table}, as `tableorm inspect` proposes them for {which} of its rows, {len(rows):,}."
     text = write_module(doc, texts, told_by=groups[0].property, labels=labels)
     module = _execute(text)
     kinds = KindSet.of([vars(module)[each.name] for each in texts], table)
-    models = [_read(vars(module)[each.text.name], each.group.rows, kinds) for each in drafts]
+    models = [_read(vars(module)[each.name], group.rows, kinds) for each, group in zip(texts, groups, strict=True)]
     noted = [
         attrs.evolve(each, remarks=[*str(model).splitlines(), *each.remarks])
         for each, model in zip(texts, models, strict=True)
@@ -161,11 +156,11 @@ def _find_fault(model: type[Any], row: Row, kinds: KindSet) -> str | None:
     return None
 
 
-def _draft(table: str, group: Group, taken: Collection[str]) -> _Draft:
+def _draft(table: str, group: Group, taken: Collection[str]) -> ModelText:
     kind = ENTITY_TYPE if group.told == "kind" else None
     properties = find_properties(group.rows, kind=kind)
     partition, row, verbatim = _find_keys(group, read_values(group.rows, properties))
-    fields, names = name_fields(properties, [*partition, *row], find_type_values(group.rows))
+    fields, names = name_fields(properties, [*partition, *row], group)
     keywords = {
         "table": quote(table),
         "partition_key": quote(template_text(partition, names)),
@@ -176,10 +171,10 @@ def _draft(table: str, group: Group, taken: Collection[str]) -> _Draft:
     if told is None or told == "kind":
         keywords["kind"] = quote(group.label) if told else "None"
     else:
-        keywords["discriminator"] = quote(told) if told in ("row_key", "partition_key") else "tell_model"
+        keywords["discriminator"] = "tell_model" if told in _BY_FUNCTION else quote(told)
     if verbatim:
         keywords["keys"] = quote("verbatim")
-    stored = [each for each in fields if each.property is not None and each.series is None]
+    stored = [each for each in fields if each.property is not None]
     if 2 * sum(pascal_case(each.name) == each.property for each in stored) > len(stored):
         keywords["naming"] = quote("pascal")
     remarks = [
@@ -187,18 +182,7 @@ def _draft(table: str, group: Group, taken: Collection[str]) -> _Draft:
     ]
     words = [group.label or _singular(table)]
     name = class_name([table, "With", *words] if told == "names" else words, taken)
-    doc = f"A row of the table {table}{_TOLD.get(told, '')}."
-    text = ModelText(name, doc, keywords, [each.write(pascal="naming" in keywords) for each in fields], remarks)
-    return _Draft(text, group)
-
-
-_TOLD: Mapping[Told | None, str] = {
-    "kind": f", told by the property {ENTITY_TYPE}",
-    "row_key": ", told by the beginning of its RowKey",
-    "partition_key": ", told by the beginning of its PartitionKey",
-    "value": ", told by the value of a property",
-    "names": ", told by the properties that it has",
-}
+    return ModelText(name, table, keywords, [each.write(pascal="naming" in keywords) for each in fields], remarks)
 
 
 def _singular(table: str) -> str:
@@ -209,20 +193,15 @@ def _singular(table: str) -> str:
 def _find_keys(group: Group, values: Any) -> tuple[list[Place], list[Place], bool]:
     """Return the parts of both templates, and whether keys hold texts as they are."""
     for verbatim in (False, True):
-        found: list[list[Place]] = []
-        for told, member in (("partition_key", "PartitionKey"), ("row_key", "RowKey")):
-            keys = [row[member] for row in group.rows]
-            head = _head(keys, group.label) if group.told == told else ""
-            places = find_places(keys, values, verbatim=verbatim, head=head)
-            if places is not None:
-                found.append(places)
-        if len(found) == 2:
-            return found[0], found[1], verbatim
-    raise AssertionError("texts as they are hold every key")
-
-
-def _head(keys: Sequence[str], word: str) -> str:
-    """Return a word that all keys begin with, and the separators that follow it in all."""
-    found = [re.match(r"[\W_]*", key[len(word) :]) for key in keys]
-    ends = {match[0] for match in found if match}
-    return word + (ends.pop() if len(ends) == 1 else "")
+        partition, row = (
+            find_places(
+                [row[member] for row in group.rows],
+                values,
+                verbatim=verbatim,
+                head=group.label if group.told == told else "",
+            )
+            for told, member in (("partition_key", "PartitionKey"), ("row_key", "RowKey"))
+        )
+        if partition is not None and row is not None:
+            return partition, row, verbatim
+    raise ModelError(f"rows of {group.rows[0]['PartitionKey']!r} have keys that the service forbids")

@@ -77,13 +77,13 @@ def tenant_events(chance: random.Random) -> Iterator[Row]:
 
 
 def shop(chance: random.Random) -> Iterator[Row]:
-    """Two types by name, and numbers with zeros."""
+    """Two types, which a property names, and numbers with zeros."""
     for number in range(ROWS):
         town = chance.choice(["Lund", "Oslo", "Åbo"])
         if number % 4:
-            yield make_row(town, f"order_{number:06d}", Type="order", Total=number / 2, Paid=bool(number % 2))
+            yield make_row(town, f"{number:06d}", Type="order", Total=number / 2, Paid=bool(number % 2))
         else:
-            yield make_row(town, f"customer_{number:06d}", Type="customer", Name=f"C{number}", credit=Long(number * 9))
+            yield make_row(town, f"{number:06d}", Type="customer", Name=f"C{number}", credit=Long(number * 9))
 
 
 def device_days(chance: random.Random) -> Iterator[Row]:
@@ -153,7 +153,7 @@ def sessions(chance: random.Random) -> Iterator[Row]:
 
 LAYOUTS = [
     Layout("TenantEvents", tenant_events, {("{}_{}", "{:ticks_desc}_{:03d}")}),
-    Layout("Shop", shop, {("{}", "order_{:06d}"), ("{}", "customer_{:06d}")}),
+    Layout("Shop", shop, {("{}", "{:06d}")}),
     Layout("DeviceDays", device_days, {("{}_pump-{:02d}", "{:epoch_ms_desc}")}),
     Layout("Documents", documents, {("{:N_upper}", "{:N}")}),
     Layout("Compressed", compressed, {("C{}|{};{}", "P^{}%{:08X}%{:True}")}),

@@ -1,0 +1,116 @@
+"""
+What `inspect` says of rows that no layout explains: kinds, types, samples, and what it leaves alone.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tableorm import Entity, Index, Mapped, ModelError, TableNotFound, connect
+from tableorm.advice import inspect_table
+from tableorm.inspection import propose
+from tableorm.protocol.edm import ANNOTATION
+from tableorm.stores import Operation, Row, Verb
+from tests.commandline import run_command
+from tests.inspection.layouts import Long, make_row
+
+
+class Person(Entity, table="InspectedPeople", partition_key="{town}", row_key="person_{id:03d}"):
+    town: Mapped[str]
+    id: Mapped[int]
+    email: Mapped[str]
+
+    by_email = Index(row_key="email_{email}", unique=True)
+
+
+async def fill(url: str, table: str, rows: list[Row]) -> None:
+    """Make a database with the rows in a table."""
+    async with connect(url) as db:
+        await db.create_tables(table)
+        for row in rows:
+            await db.store.write(table, Operation(Verb.INSERT, row))
+
+
+def test_rows_that_are_not_read_exactly(tmp_path: Path) -> None:
+    """Rows of a kind in a version are not those of the kind: each is an example, with the reason; the status is 1."""
+    url = f"local:{tmp_path / 'odd.tables'}"
+    rows = [make_row("p", f"{number:03d}", EntityType="Order" if number < 20 else "Order:2") for number in range(30)]
+    asyncio.run(fill(url, "Orders", rows))
+
+    done = run_command("inspect", url, "Orders")
+
+    assert done.returncode == 1
+    assert "Order: 20 of 20 rows read exactly" in done.stderr
+    assert "0 of 10 rows read exactly\n  ('p', '020'): " in done.stderr
+    assert "#   ('p', '020'): " in done.stdout
+
+
+def test_properties_without_a_field() -> None:
+    """The module says why a property has no field: its types, or its name. Of numbers the wider type is taken."""
+    rows = [
+        make_row("p", f"{n:03d}", a="x" if n % 2 else 1.5, n=Long(n) if n % 2 else n, d=0.5 if n % 2 else n, _ix="{}")
+        for n in range(10)
+    ]
+
+    proposal = propose("Things", rows)
+
+    assert "# No field has the property 'a', which is Edm.Double in 5, Edm.String in 5 rows." in proposal.text
+    assert "# No field has the property '_ix', which has a name that no field can have." in proposal.text
+    assert "    n: Mapped[int] = field(stored=True)\n    d: Mapped[float]\n" in proposal.text
+    assert [(model.rows, model.exact) for model in proposal.models] == [(10, 10)]
+
+
+def test_broken_values_and_names() -> None:
+    """What is stored in names and values of rows is text in the module, never code."""
+    name, key = "x\u0027\u0022\u2028import os", "\u0022\u0022\u0022{}{{é\u2028"
+    rows = [
+        make_row(key, f"{key}{n}", **{name: "x"}) | {"Odd": "?", f"Odd{ANNOTATION}": "Edm.Nothing"} for n in range(3)
+    ]
+
+    proposal = propose("Things", rows)
+
+    assert [(model.rows, model.exact) for model in proposal.models] == [(3, 3)]
+
+
+async def test_rows_of_tableorm() -> None:
+    """Index entries are no rows of a kind, and the kind is that of the model which wrote the rows."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Person)
+        for number in range(10):
+            await db.insert(Person(town="Lund", id=number, email=f"{number}@contoso.com"))
+        proposal = await inspect_table(db, "InspectedPeople")
+
+    assert (proposal.rows, [model.name for model in proposal.models]) == (10, ["Person"])
+    assert 'kind="Person"' in proposal.text
+
+
+async def test_a_sample() -> None:
+    """With `rows` about so many are read, of many partitions."""
+    async with connect("local::memory:") as db:
+        await db.create_tables("Readings")
+        for number in range(400):
+            row = make_row(f"device{number % 40:02d}", f"{number:05d}", value=0.5)
+            await db.store.write("Readings", Operation(Verb.INSERT, row))
+        told: list[tuple[int, float]] = []
+        proposal = await inspect_table(
+            db, "Readings", rows=100, on_progress=lambda rows, share: told.append((rows, share))
+        )
+
+        assert 90 <= proposal.rows <= 110
+        assert f"a sample of its rows, {proposal.rows}." in proposal.text
+        assert 'partition_key="device{part1:02d}"' in proposal.text
+        assert told[-1][0] == proposal.rows
+        assert "all of its rows, 400." in (await inspect_table(db, "Readings")).text
+
+
+async def test_nothing_to_read() -> None:
+    """A table without rows has no models; one that is not there, and a number that is none, are refused."""
+    async with connect("local::memory:") as db:
+        await db.create_tables("Empty")
+
+        assert (await inspect_table(db, "Empty")).models == ()
+        with pytest.raises(TableNotFound):
+            await inspect_table(db, "Missing")
+        with pytest.raises(ModelError, match="rows=0"):
+            await inspect_table(db, "Empty", rows=0)
