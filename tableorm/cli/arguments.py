@@ -116,8 +116,7 @@ def add_source_and_target(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say which two databases to open."""
     parser.add_argument("url", metavar="FROM", type=_parse_url, help="what to read, as for tableorm.connect")
     parser.add_argument("target", metavar="TO", type=_parse_url, help="what to write to; a missing file is created")
-    for name in ("queues", "blobs"):
-        parser.set_defaults(**{name: None})
+    parser.set_defaults(queues=None, blobs=None)
     parser.add_argument("--prefix", default="", help="what the names of all tables begin with in FROM")
     parser.add_argument("--to-prefix", metavar="PREFIX", default="", help="what they begin with in TO")
 
@@ -167,8 +166,10 @@ async def open_existing(
             options[name] = place
         if credential is not None:
             options["credential"] = await opened.enter_async_context(credential)
+        if getattr(args, "encryption", None) is not None:  # a copy and a re-key open a database for rows alone
+            options["encryption"] = args.encryption
         try:
-            db = connect(args.url, prefix=args.prefix, retry=_RETRY, encryption=args.encryption, **options)
+            db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options)
         except TypeError as error:
             given = ", ".join(f"{name} is {variable}" for name, variable in variables.items())
             raise NotSupported(f"{error} ({given})") from error

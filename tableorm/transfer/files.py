@@ -66,15 +66,16 @@ def writing(file: File, *, overwrite: bool) -> Generator[BinaryIO]:
     path = Path(file)
     if path.exists() and not overwrite:
         raise FileExistsError(errno.EEXIST, "there is such a file; overwrite=True or --overwrite replaces it", path)
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
-        try:
+    draft = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115 - closed below
+    try:
+        with draft:
             yield cast("BinaryIO", draft)
             draft.flush()
             os.fsync(draft.fileno())
-            Path(draft.name).replace(path)
-        except BaseException:
-            Path(draft.name).unlink()
-            raise
+        Path(draft.name).replace(path)
+    except BaseException:
+        Path(draft.name).unlink()
+        raise
 
 
 @contextmanager

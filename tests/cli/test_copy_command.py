@@ -118,6 +118,7 @@ def test_a_copy_that_is_stopped(urls: tuple[str, str], tmp_path: Path, how: int,
 
     written = 0
     while written < 100:
+        assert process.poll() is None
         time.sleep(0.05)
         written = asyncio.run(count()) if Path(urls[1].removeprefix("local:")).exists() and _has_table(urls[1]) else 0
     process.send_signal(how)
