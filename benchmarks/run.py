@@ -1,6 +1,6 @@
 """
 The benchmarks: `python -m benchmarks.run [NAME ...]`. Each figure is a ratio of two things measured in one run.
-`audit`, `build_index`, `migrations`, `rekey`, `rekey_memory`, `expiry` and `periods` take `--entities N`.
+`audit`, `build_index`, `migrations`, `rekey`, `rekey_memory`, `expiry`, `copy` and `periods` take `--entities N`.
 
 Both sides take turns, several rounds each, and the median of the ratios counts: a machine whose speed drifts does not
 decide.
@@ -40,6 +40,7 @@ from benchmarks.queries import bench_alternatives, bench_memory, bench_partition
 from benchmarks.rekey import bench_rekey, bench_rekey_memory
 from benchmarks.relations import bench_relations
 from benchmarks.series import bench_series
+from benchmarks.transfers import bench_copy
 from benchmarks.upkeep import bench_audit, bench_build_index, sizes
 from benchmarks.writes import bench_bulk, bench_save, bench_wide
 from tableorm import Database, connect, to_dict
@@ -290,6 +291,7 @@ BENCHES = {
     "rekey_memory": bench_rekey_memory,
     "expiry": bench_expiry,
     "relations": bench_relations,
+    "copy": bench_copy,
     "series": bench_series,
     "encryption": bench_encryption,
     "logs": bench_logs,

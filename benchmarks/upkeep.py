@@ -20,6 +20,7 @@ sizes = {
     "build_index": 200_000,
     "migrations": 300_000,
     "expiry": 100_000,
+    "copy": 20_000,
     "periods": 300_000,
     "rekey": 336_776,
 }

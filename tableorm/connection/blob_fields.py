@@ -69,6 +69,10 @@ async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str
     except Fault as fault:
         if fault.code != Code.BLOB_EXISTS:  # otherwise an earlier attempt has come: the name is new
             raise translate(fault, f"upload of {label}", "") from fault
+        if isinstance(data, Sending) and not data.ended:
+            data = content.open(label)
+            if isinstance(data, Sending):
+                await data.run_through()
     if isinstance(data, Sending):
         return BlobParts(address.to_text(), data.length, data.sha256, blob.content_type or "")
     digest = hashlib.sha256()

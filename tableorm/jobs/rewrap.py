@@ -44,13 +44,10 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
         raise ModelError("rewrap() needs at least one model: give those with encrypted fields")
     require_plain_tables("rewrap", schemas)
     current = await encryption.current()
-    by_table = {
-        table: [schema for schema in schemas if schema.table == table]
-        for table in sorted({schema.table_name() for schema in schemas})
-    }
+    tables = {schema.table_name(): [each for each in schemas if each.table == schema.table] for schema in schemas}
 
     def work(part: JobRange, pace: Pace | None) -> Steps[JobCounts]:
-        counts, kinds = JobCounts(), KindSet.of([each.model for each in by_table[part.table]], part.table)
+        counts, kinds = JobCounts(), KindSet.of([each.model for each in tables[part.table]], part.table)
 
         async def deal(rows: list[Row]) -> None:
             await map_together(partial(_rewrap_row, db, encryption, current, part.table, counts), rows)
@@ -60,9 +57,9 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
     job = RunJob(
         verb="rewrap",
         what=f"rewrap {', '.join(sorted(schema.name for schema in schemas))}",
-        purpose=purpose_of(f"rewrap {current} {','.join(by_table)}", schemas).hex(),
-        tables=by_table,
-        plan=partial(plan_ranges, db, "rewrap", [*by_table.items()], rows=LEAST_ROWS),
+        purpose=purpose_of(f"rewrap {current} {','.join(sorted(tables))}", schemas).hex(),
+        tables=tables,
+        plan=partial(plan_ranges, db, "rewrap", [*tables.items()], rows=LEAST_ROWS),
         work=work,
     )
     return await carry_out(db, job, options)

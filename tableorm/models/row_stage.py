@@ -6,7 +6,7 @@ says: a stage seals an operation when it is sent, and unseals a row when an enti
 sees rows as they are stored: property bags, filters on properties, other programs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..stores import Operation, Row, RowAddress
@@ -111,6 +111,10 @@ class KeyedStage(RowStage):
         Raises:
             TableOrmError: It cannot be sealed.
         """
+        raise NotImplementedError
+
+    def note_seen(self, infos: Iterable[FieldInfo]) -> None:
+        """Take note of fields that are read for other rows, which hold their values as they are."""
         raise NotImplementedError
 
     def hides(self, name: str, db: Any = None) -> bool:

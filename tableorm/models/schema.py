@@ -504,6 +504,8 @@ class Schema(InTables):
                 f"{self.name}.{min(hidden)} cannot be used by {label}: a row stage keeps it from the store; leave it "
                 "out"
             )
+        if self.keyed is not None:
+            self.keyed.note_seen(info for info in self.fields.values() if info.name in names)
         for info in self.maintained:
             if info.name in names:
                 raise ModelError(

@@ -7,9 +7,8 @@ import enum
 import importlib
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import msgspec
 
 from ..errors import ModelError, NotSupported
@@ -45,15 +44,8 @@ def arrow_type(pa: Any, kind: Edm) -> Any:
     return pa.timestamp("us", "UTC") if kind is Edm.DATETIME else getattr(pa, _ARROW_TYPES[kind])()
 
 
-@attrs.frozen
-class _Column:
-    """
-    A field as a column.
-
-    Args:
-        type: The type in Arrow.
-        convert: Makes of a value what Arrow takes.
-    """
+class _Column(NamedTuple):
+    """A field as a column: its type in Arrow, and what makes of a value what Arrow takes."""
 
     type: Any
     convert: Callable[[Any], Any]
@@ -61,6 +53,10 @@ class _Column:
 
 def _plain(value: Any) -> Any:
     return value.value if isinstance(value, enum.Enum) else value
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(to_json(value)).decode()
 
 
 def _column_of(pa: Any, info: FieldInfo) -> _Column:
@@ -73,7 +69,7 @@ def _column_of(pa: Any, info: FieldInfo) -> _Column:
         return _Column(arrow_type(pa, kind.edm), kind.encode if kind.edm in (Edm.STRING, Edm.GUID) else _plain)
     if kind.base in (str, bytes):  # a long one
         return _Column(pa.string() if kind.base is str else pa.binary(), _plain)
-    return _Column(pa.string(), lambda value: msgspec.json.encode(to_json(value)).decode())
+    return _Column(pa.string(), _json)
 
 
 def _columns_of(pa: Any, schemas: Sequence[Schema], only: AbstractSet[str] | None, what: str) -> dict[str, _Column]:

@@ -25,7 +25,7 @@ from ..stores import RowAddress
 from .binding import BoundRelation, Reads, bind
 from .relation import Relation
 
-__all__ = ["LoadExplanation", "explain_load", "load_relations", "parents_of"]
+__all__ = ["LoadExplanation", "explain_load", "load_relations"]
 
 Source = tuple[Any, ...]
 
@@ -188,6 +188,7 @@ def _explain_points(db: Connection, keys: Sequence[Key[Any]]) -> tuple[list[Expl
     ranged: set[str] = set()
     by_table: dict[str, list[Key[Any]]] = {}
     for key in keys:
+        db.boundary.check(key)
         by_table.setdefault(key.table, []).append(key)
     for table, some in by_table.items():
         nearby = NearbyRows(db, table, concurrency=CONCURRENCY)

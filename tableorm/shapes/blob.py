@@ -336,7 +336,7 @@ class Sending:
     """
 
     def __init__(self, source: AsyncIterable[bytes]) -> None:
-        self._source, self._digest, self.length = source, hashlib.sha256(), 0
+        self._source, self._digest, self.length, self.ended = source, hashlib.sha256(), 0, False
 
     @property
     def sha256(self) -> str:
@@ -350,6 +350,12 @@ class Sending:
             self.length += len(piece)
             await add_to_hash(self._digest, piece)
             yield piece
+        self.ended = True
+
+    async def run_through(self) -> None:
+        """Count and hash the bytes, and send none."""
+        async for _ in self:
+            pass
 
 
 async def add_to_hash(digest: Any, piece: bytes) -> None:

@@ -179,11 +179,12 @@ class EncryptedStage(KeyedStage):
         for each in schema.derived.values():
             templates, rows = [*each.row_templates(), each.partition], each.row_schema
             seen.update(name for template in templates if template is not None for name in template.fields)
-            if rows is None and not each.row_templates():
-                seen.update(schema.fields)
-            elif rows is not None and rows.keyed is None:
+            if rows is not None and rows.keyed is None:
                 seen.update(rows.fields)
-        infos = (info for name, info in schema.fields.items() if name in seen)
+        self.note_seen(info for name, info in schema.fields.items() if name in seen)
+
+    def note_seen(self, infos: Iterable[FieldInfo]) -> None:
+        """See `KeyedStage`."""
         self._seen.update(each.property for info in infos if not info.encrypted for each in info.members)
 
     def hides(self, name: str, db: Any = None) -> bool:

@@ -6,7 +6,7 @@ source. The mapper's own records are copied last: the state of an index says tha
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import attrs
@@ -30,7 +30,7 @@ from .content import differing_properties, plain_row
 from .report import TransferReport, make_report
 from .writing import IfExists, RowWriter, check_if_exists, create_table, look_up, position_of
 
-__all__ = ["Selection", "compare_rows", "copy_rows"]
+__all__ = ["Selection", "compare_rows", "copy_rows", "transfer_job"]
 
 _KEYS = ("PartitionKey", "RowKey")
 
@@ -124,9 +124,38 @@ async def _select(
     return Selection.of(verb, tables, where)
 
 
-def _purpose(db: Connection, target: Connection, selection: Selection, more: str = "") -> str:
-    places = [text for each in (db, target) for text in (each.url, each.prefix)]
-    return purpose_of("\n".join([selection.verb, *places, *selection.tables, str(selection.where), more]), ()).hex()
+def transfer_job(
+    selection: Selection,
+    what: str,
+    plan: Callable[[], Awaitable[list[JobRange]]],
+    work: Callable[[JobRange, Pace | None], Steps[JobCounts]],
+    *more: str,
+) -> Job[JobCounts, TransferReport]:
+    """
+    Return a job on rows as they are stored.
+
+    Args:
+        selection: The rows.
+        what: What the job does, for people.
+        plan: Makes its ranges.
+        work: Works on a range.
+        more: What else a call has to have in common with another one that it resumes.
+    """
+    told = "\n".join([selection.verb, *selection.tables, str(selection.where), *more])
+    return Job(
+        verb=selection.verb,
+        what=what,
+        purpose=purpose_of(told, ()).hex(),
+        tables=selection.tables,
+        plan=plan,
+        work=work,
+        counts=JobCounts,
+        report=make_report,
+    )
+
+
+def _places(*sides: Connection) -> list[str]:
+    return [text for each in sides for text in (each.url, each.prefix)]
 
 
 async def copy_rows(
@@ -163,16 +192,8 @@ async def copy_rows(
 
         return walk(db, part, selection.filter_of(part.table), deal, counts, "copy_rows", pace)
 
-    job = Job(
-        verb="copy_rows",
-        what=f"copy {', '.join(selection.tables)} from {db.url}",
-        purpose=_purpose(db, target, selection, if_exists),
-        tables=selection.tables,
-        plan=plan,
-        work=work,
-        counts=JobCounts,
-        report=make_report,
-    )
+    what = f"copy {', '.join(selection.tables)} from {db.url}"
+    job = transfer_job(selection, what, plan, work, if_exists, *_places(db, target))
     return await work_on(target, job, options, cursor)
 
 
@@ -224,14 +245,6 @@ async def compare_rows(
             return walk(db, part, where, compare, counts, "compare_rows", pace)
         return walk(target, part, where, find_extra, counts, "compare_rows", pace, _KEYS)
 
-    job = Job(
-        verb="compare_rows",
-        what=f"compare {', '.join(selection.tables)} with {db.url}",
-        purpose=_purpose(db, target, selection),
-        tables=selection.tables,
-        plan=plan,
-        work=work,
-        counts=JobCounts,
-        report=make_report,
-    )
+    what = f"compare {', '.join(selection.tables)} with {db.url}"
+    job = transfer_job(selection, what, plan, work, *_places(db, target))
     return await work_on(target, job, options, cursor)

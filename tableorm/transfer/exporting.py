@@ -3,22 +3,23 @@ Exporting the rows of a table to a file, in the order in which the store has the
 """
 
 import asyncio
+from functools import partial
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
 from ..connection.connection import Connection
 from ..jobs.counts import JobCounts
-from ..jobs.process import Job, RunOptions, work_on
-from ..jobs.ranges import JobRange, purpose_of
+from ..jobs.process import RunOptions, work_on
+from ..jobs.ranges import JobRange
 from ..jobs.scan import Steps, walk
 from ..stores import Row
 from ..writes.bulk.pacing import Pace
 from .content import plain_row
-from .copying import Selection
+from .copying import Selection, transfer_job
 from .files import File, Format, format_of, writing
 from .formats import CsvSink, JsonSink
 from .parquet import ParquetSink
-from .report import TransferReport, make_report
+from .report import TransferReport
 
 __all__ = ["export_rows"]
 
@@ -57,16 +58,7 @@ async def export_rows(
 
             return walk(db, part, selection.filter_of(table), deal, counts, "export_rows", pace)
 
-        job = Job(
-            verb="export_rows",
-            what=f"export {table}",
-            purpose=purpose_of(f"export {table}", ()).hex(),
-            tables=(table,),
-            plan=lambda: selection.plan(db),
-            work=work,
-            counts=JobCounts,
-            report=make_report,
-        )
+        job = transfer_job(selection, f"export {table}", partial(selection.plan, db), work)
         report = await work_on(db, job, options, None)
         await asyncio.to_thread(sink.finish)
     return report

@@ -8,6 +8,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Generator, Iterable
+from contextlib import closing
 from typing import Any, BinaryIO, cast
 
 import msgspec
@@ -16,7 +17,18 @@ from ..errors import InputFault, InvalidInput, NotSupported
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm, decode, edm_type, type_of
 from ..stores import Row
 
-__all__ = ["KEYS", "CsvSink", "JsonSink", "Source", "Spool", "bad_row", "csv_rows", "json_lines", "refuse_export"]
+__all__ = [
+    "KEYS",
+    "CsvSink",
+    "JsonSink",
+    "Source",
+    "Spool",
+    "bad_row",
+    "chunks",
+    "csv_rows",
+    "json_lines",
+    "refuse_export",
+]
 
 Source = Generator[tuple[int, Row, int], None, None]
 """Rows of a file: the number of each, which is that of its line if it has one, and about how many bytes it has."""
@@ -42,6 +54,21 @@ def refuse_export(row: Row, problem: str) -> NotSupported:
     """Return the error of a row that the format of a file cannot hold."""
     keys = f"({row['PartitionKey']!r}, {row['RowKey']!r})"
     return NotSupported(f"export of {keys} is refused: {problem}; export JSON Lines, which hold every row")
+
+
+def chunks(source: Source, most: int, most_bytes: int) -> Generator[list[tuple[int, Row]], None, None]:
+    """Yield the rows of a source with their numbers, some at a time: so many, and about so many bytes, at most."""
+    found: list[tuple[int, Row]] = []
+    left = most_bytes
+    with closing(source):
+        for number, row, size in source:
+            found.append((number, row))
+            left -= size
+            if len(found) == most or left <= 0:
+                yield found
+                found, left = [], most_bytes
+    if found:
+        yield found
 
 
 # JSON Lines

@@ -4,7 +4,7 @@ Importing rows from a file. All of it is read and checked before anything is sen
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from os import SEEK_END
 from typing import BinaryIO
@@ -19,7 +19,7 @@ from ..protocol.limits import check_row
 from ..stores import Row
 from .content import plain_row
 from .files import File, Format, format_of, name_of, reading
-from .formats import Source, bad_row, csv_rows, json_lines
+from .formats import Source, bad_row, chunks, csv_rows, json_lines
 from .parquet import parquet_rows
 from .report import TransferReport, make_report
 from .writing import IfExists, RowWriter, check_if_exists, create_table
@@ -63,57 +63,45 @@ async def import_rows(
                 options.on_progress(report())
 
         opened.seek(0)
-        chunks = _chunks(read(opened, name), name, check=True)
-        while await asyncio.to_thread(next, chunks, None):
-            checked = opened.tell()
-            tell()
+        with closing(chunks(read(opened, name), _CHUNK_ROWS, _CHUNK_BYTES)) as found:
+            while rows := await asyncio.to_thread(next, found, None):
+                await asyncio.to_thread(_check, name, rows)
+                checked = opened.tell()
+                tell()
         checked = size
         await create_table(db, table)
         turns = asyncio.Semaphore(options.parallel)
         writer = RowWriter(db, table, if_exists, f"import of rows to table {table}", turns)
         opened.seek(0)
-        chunks, turn, pace = _chunks(read(opened, name), name), asyncio.Lock(), options.pace
+        turn, pace = asyncio.Lock(), options.pace
         most = _CHUNK_ROWS if pace is None else pace.chunk
+        found = chunks(read(opened, name), most, _CHUNK_BYTES)
 
         async def work() -> None:
             while True:
                 async with turn:
-                    rows = await asyncio.to_thread(next, chunks, None)
+                    rows = await asyncio.to_thread(next, found, None)
                 if rows is None:
                     return
-                for start in range(0, len(rows), most):
-                    some = rows[start : start + most]
-                    if pace is not None:
-                        await pace.wait(len(some))
-                    counts.entities += len(some)
-                    await writer.write(some, counts)
-                    tell()
+                if pace is not None:
+                    await pace.wait(len(rows))
+                counts.entities += len(rows)
+                await writer.write([plain_row(row) for _, row in rows], counts)
+                tell()
 
-        with closing(chunks):
+        with closing(found):
             await work_together(work, options.parallel)
         opened.seek(0, SEEK_END)
         return report()
 
 
-def _chunks(source: Source, name: str, *, check: bool = False) -> Generator[list[Row], None, None]:
-    """Yield rows, some at a time; checked ones if asked to. Raises InvalidInput for one that the service refuses."""
-    rows: list[Row] = []
-    size = 0
-    with closing(source):
-        for number, read, more in source:
-            row = plain_row(read)
-            try:
-                if check:
-                    check_row(row)
-            except Fault as fault:
-                field, problem = fault.property or "", fault.message.rstrip(".")
-                for said in (f"{field}: ", f"{field} ", f"{row.get(field)!r} "):  # the error names these itself
-                    problem = problem.removeprefix(said)
-                raise bad_row(name, number, problem, row, field, row.get(field)) from fault
-            rows.append(row)
-            size += more
-            if len(rows) == _CHUNK_ROWS or size >= _CHUNK_BYTES:
-                yield rows
-                rows, size = [], 0
-    if rows:
-        yield rows
+def _check(name: str, rows: Sequence[tuple[int, Row]]) -> None:
+    """Refuse rows of a file that the service would refuse. Raises InvalidInput."""
+    for number, row in rows:
+        try:
+            check_row(plain_row(row))
+        except Fault as fault:
+            field, problem = fault.property or "", fault.message.rstrip(".")
+            for said in (f"{field}: ", f"{field} ", f"{row.get(field)!r} "):  # the error names these itself
+                problem = problem.removeprefix(said)
+            raise bad_row(name, number, problem, row, field, row.get(field)) from fault

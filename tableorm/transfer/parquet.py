@@ -6,7 +6,7 @@ microseconds; or text, if one of them is finer.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from ..protocol.edm import (
@@ -23,7 +23,7 @@ from ..protocol.edm import (
 )
 from ..queries.arrow import arrow_type, load_pyarrow
 from ..stores import Row
-from .formats import KEYS, Source, Spool, bad_row, refuse_export
+from .formats import KEYS, Source, Spool, bad_row, chunks, refuse_export
 
 __all__ = ["ParquetSink", "parquet_rows"]
 
@@ -73,23 +73,12 @@ class ParquetSink:
             fields.append(pa.field(title, pa.string() if text else arrow_type(pa, kind), metadata=metadata))
         schema = pa.schema(fields)
         with self._parquet.ParquetWriter(self._file, schema) as writer:
-            for rows in self._groups():
+            for group in chunks(self._spool.rows(), _GROUP_ROWS, _GROUP_BYTES):
+                rows = [row for _, row in group]
                 values = [[row.get(name) for row in rows] for name in own]
                 values += [[_value_of(row, *key, text=text) for row in rows] for key, text in self._columns.items()]
                 arrays = [pa.array(some, field.type) for some, field in zip(values, fields, strict=True)]
                 writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-
-    def _groups(self) -> Iterator[list[Row]]:
-        rows: list[Row] = []
-        size = 0
-        for _, row, more in self._spool.rows():
-            rows.append(row)
-            size += more
-            if len(rows) == _GROUP_ROWS or size >= _GROUP_BYTES:
-                yield rows
-                rows, size = [], 0
-        if rows:
-            yield rows
 
 
 def _value_of(row: Row, name: str, kind: Edm, *, text: bool) -> Any:

@@ -120,32 +120,27 @@ class RowWriter:
                     await store.transact(self.table, some)
             except Fault as fault:
                 self.db.count_fault(fault)
-                rest = self._divide_refused(some, fault, counts)
-                if rest is None:
+                error = translate(fault, self.what, self.table)
+                if fault.doubt or fault.code in LOST_RACE:
                     races += 1
                     if races >= ATTEMPTS:
-                        raise translate(fault, self.what, self.table) from fault
+                        raise error from fault
                     if races > 1:
                         await asyncio.sleep(pause_of(self.db, races))
-                    rest = [await self._decide([each.row for each in some], counts, sent=fault.doubt)]
-                todo += [each for each in rest if each]
+                    rest = await self._decide([each.row for each in some], counts, sent=fault.doubt)
+                    todo += [rest] if rest else []
+                elif isinstance(error, AccessDenied | TableNotFound | Unavailable):
+                    raise error from fault
+                elif len(some) == 1:
+                    counts.fail(some[0].row, fault.message)
+                else:  # the others are sent without the one that is refused; or each alone, if none is named
+                    at = range(len(some)) if fault.index is None else [fault.index]
+                    todo += [[some[number]] for number in at]
+                    rest = [each for number, each in enumerate(some) if number not in at]
+                    todo += [rest] if rest else []
             else:
                 counts.written += len(some)
                 counts.count("replaced", sum(each.verb is Verb.REPLACE for each in some))
-
-    def _divide_refused(self, some: list[Operation], fault: Fault, counts: JobCounts) -> list[list[Operation]] | None:
-        """Return what is sent of a transaction that was refused; None if its rows have to be read before."""
-        if fault.doubt or fault.code in LOST_RACE:
-            return None
-        error, at = translate(fault, self.what, self.table), fault.index
-        if isinstance(error, AccessDenied | TableNotFound | Unavailable):
-            raise error from fault
-        if len(some) == 1 or (at is not None and at < len(some)):
-            refused = some[at or 0] if len(some) > 1 else some[0]
-            counts.fail(refused.row, fault.message)
-            return [[each for each in some if each is not refused]]
-        half = len(some) // 2
-        return [some[:half], some[half:]]
 
     async def _decide(self, rows: Sequence[Row], counts: JobCounts, *, sent: bool = False) -> list[Operation]:
         """

@@ -25,6 +25,8 @@ from tableorm import (
     TableOrmError,
     connect,
     field,
+    many,
+    one,
 )
 from tableorm.access.scope import ScopeRules
 from tableorm.connection.boundary import Boundary
@@ -45,6 +47,8 @@ class Note(Entity, table="BoundaryNotes", partition_key="{tenant}", row_key="not
     by_text = Index(row_key="text_{text}", unique=True)
     listed = IndexList(row_key="listed_{text}")
     changes = Feed(keep=dt.timedelta(days=7))
+    notes = many(lambda: Note, tenant="{tenant}", on_delete="keep")
+    same = one(lambda: Note, tenant="{tenant}", n="{n}")
 
 
 FREE = {
@@ -60,6 +64,7 @@ FREE = {
     "prepare_periods": "makes empty tables",
     "ping": "reads no row",
     "tables": "reads no row",
+    "cached": "makes a cache, which has a test of its own",
     "bulk": "makes a bulk, which has a test of its own",
     "transaction": "makes a transaction, which has a test of its own",
     "start": "takes an entity that the transaction writes, and so was refused before",
@@ -87,6 +92,8 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
         "grant": [((Note, "r"), {"start": {"tenant": "theirs"}, "end": {"tenant": "theirs"}, "policy": "p"})],
         "lookup": [((Note.listed,), {"tenant": "theirs", "text": "secret"})],
         "get_many": [(([theirs.key],), {}), (([bag_key()],), {})],
+        "load": [((theirs, each), {}) for each in (Note.notes, Note.same)],
+        "explain_load": [((theirs, each), {}) for each in (Note.notes, Note.same)],
         "run_transaction": [((body,), {})],
         "explain_write": [((verb, each), {}) for verb in ("save", "delete", "upsert") for each in (theirs, bag)],
         "new": [((Note,), keys)],

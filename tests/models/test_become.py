@@ -56,7 +56,7 @@ async def db() -> AsyncIterator[Database]:
 
 
 async def test_it_keeps_its_key_and_etag(db: Database) -> None:
-    """A save replaces the row: fields of the other class alone go, unknown properties stay, entries and counts follow."""
+    """A save replaces the row: fields of the old class go, unknown properties stay, entries and counts follow."""
     clerk = Clerk(team="t", id="1", name="Ann", desk=7)
     clerk.extra["Newer"] = 5
     await db.insert(clerk)
@@ -92,8 +92,8 @@ async def test_what_cannot_become_another_is_refused(db: Database) -> None:
     ):
         with pytest.raises(ModelError, match=problem):
             clerk.become(model)
-    with pytest.raises(ModelError, match="has no field 'leve'"):
-        clerk.become(Boss, leve=1)
+    with pytest.raises(ModelError, match="has no field 'rank'"):
+        clerk.become(Boss, rank=1)
     part = await db.select(Clerk).where(Clerk.team == "t").only(Clerk.desk).one()
     with pytest.raises(NotLoaded, match="not read in full"):
         part.become(Boss, level=1)

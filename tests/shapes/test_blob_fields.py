@@ -49,7 +49,8 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.stores import CLOCK, Backend, Operation, Verb
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import CLOCK, Backend, BlobStore, Capabilities, Operation, Verb
 from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
@@ -346,6 +347,37 @@ async def test_a_loser_leaves_nothing(db: Database) -> None:
     with pytest.raises(EntityExists):
         await db.insert(Person(id=1, photo=Blob(b"five")))
     await check_rest(db, {("a", 1): b"one"})
+
+
+class _LosesReplies:
+    """Blobs of which the first put has its effect, and nobody hears of it; the store repeats nothing itself."""
+
+    capabilities = Capabilities(durable=False)
+
+    def __init__(self, store: object) -> None:
+        self._store, self.lost = store, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def put(self, *given: Any, **named: Any) -> Any:
+        found = await self.__getattr__("put")(*given, **named)
+        if not self.lost:
+            self.lost = True
+            raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
+        return found
+
+
+@pytest.mark.parametrize("source", ["bytes", "file"])
+async def test_an_upload_whose_reply_is_lost(db: Database, source: str) -> None:
+    """It is sent again, and found to be there; what the row says of it is so all the same."""
+    connection_of(db).wrap_blobs(lambda store: cast("BlobStore", _LosesReplies(store)))
+    await db.blobs.create_container(BLOB_FIELDS)
+    ann = Person(id=1, photo=Blob(b"first" if source == "bytes" else io.BytesIO(b"first")))
+    await db.insert(ann)
+    assert ann.photo is not None
+    assert (ann.photo.length, await ann.photo.read()) == (5, b"first")
+    await check_rest(db, {("a", 1): b"first"})
 
 
 async def test_a_worker_that_was_faster(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.tasks import map_together
-from ...errors import TableOrmError
+from ...errors import EncryptionError, TableOrmError
 from ...models.reserved import ENTITY_TYPE
 from ...models.row_stage import KeyedStage, RowStage, as_first
 from ...models.schema import Schema
@@ -135,7 +135,8 @@ def sealed(write: PlannedWrite, *, sending: bool = False) -> Sequence[Operation]
     if write.sealed is not None and write.sealed[0] is operation.row:
         operation = structs.replace(operation, row=write.sealed[1], canonical=False)
     elif write.after is not None:
-        assert not (sending and is_keyed(write))
+        if sending and is_keyed(write):
+            raise EncryptionError(f"{write.origin}: its row was not encrypted, and is not sent")
         for stage in schema.stages:
             operation = stage.seal(operation)
         if schema.opaque:

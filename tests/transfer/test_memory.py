@@ -1,0 +1,26 @@
+"""
+The memory of transfers does not depend on how many rows there are.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.children import environment
+
+PROGRAM = Path(__file__).with_name("programs.py")
+COUNT = 50_000
+MOST_KIB = 8 * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="capability: /proc tells the memory of a process")
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize("name", ["copy", "jsonl", "parquet"])
+def test_memory_is_flat(tmp_path: Path, name: str) -> None:
+    """A copy, or an export and an import, of 50,000 rows takes little more than one of the first 10,000."""
+    command = [sys.executable, str(PROGRAM), str(tmp_path), str(COUNT), name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
+
+    assert int(done.stdout) < MOST_KIB
