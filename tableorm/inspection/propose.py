@@ -2,6 +2,7 @@
 `propose`: from the rows of a table to the text of a module of models, which was executed and has read every row.
 """
 
+import itertools
 import re
 import sys
 from collections.abc import Collection, Sequence
@@ -14,6 +15,7 @@ from ..errors import ModelError, TableOrmError
 from ..models.class_body import pascal_case
 from ..models.entity import schema_of
 from ..models.kinds import KindSet
+from ..models.placement import forget_models
 from ..models.reserved import ENTITY_TYPE
 from ..protocol.redaction import escape_unprintable
 from ..stores import Row, RowAddress
@@ -29,6 +31,7 @@ from .templates import Place, find_places, template_text
 __all__ = ["Proposal", "ProposedModel", "propose"]
 
 _MOST_EXAMPLES = 3
+_NUMBERS = itertools.count()
 _BY_FUNCTION = ("value", "names")
 _HEAD = re.compile(r"[A-Za-z]{2,}[\W_]+")
 
@@ -106,9 +109,13 @@ def _propose(table: str, rows: Sequence[Row], groups: Sequence[Group], *, whole:
     which = "all" if whole else "a sample"
     doc = f"Models of the table {table}, as `tableorm inspect` proposes them for {which} of its rows, {len(rows):,}."
     text = write_module(doc, texts, told_by=groups[0].property, labels=labels)
-    module = _execute(text)
-    kinds = KindSet.of([vars(module)[each.name] for each in texts], table)
-    models = [_read(vars(module)[each.name], group.rows, kinds) for each, group in zip(texts, groups, strict=True)]
+    module = ModuleType(f"tableorm_proposal_{next(_NUMBERS)}")
+    try:
+        _execute(text, module)
+        kinds = KindSet.of([vars(module)[each.name] for each in texts], table)
+        models = [_read(vars(module)[each.name], group.rows, kinds) for each, group in zip(texts, groups, strict=True)]
+    finally:
+        forget_models(module.__name__)
     noted = [
         attrs.evolve(each, remarks=[*str(model).splitlines(), *each.remarks])
         for each, model in zip(texts, models, strict=True)
@@ -117,15 +124,13 @@ def _propose(table: str, rows: Sequence[Row], groups: Sequence[Group], *, whole:
     return Proposal(table, text, tuple(models), len(rows))
 
 
-def _execute(text: str) -> ModuleType:
-    """Return the module, which is nowhere but in memory."""
-    module = ModuleType("tableorm_proposal")
+def _execute(text: str, module: ModuleType) -> None:
+    """Execute a text in a module, which is nowhere but in memory."""
     sys.modules[module.__name__] = module  # where classes look for the names in their annotations
     try:
         exec(compile(text, f"<{module.__name__}>", "exec"), vars(module))  # noqa: S102
     finally:
         del sys.modules[module.__name__]
-    return module
 
 
 def _read(model: type[Any], rows: Sequence[Row], kinds: KindSet) -> ProposedModel:

@@ -21,6 +21,7 @@ __all__ = [
     "check_placement_of",
     "check_table_of",
     "declared_models",
+    "forget_models",
     "may_share_partition",
     "note_model",
     "refuse_own_keys",
@@ -120,6 +121,13 @@ def may_share_partition(one: DerivedSchema, two: DerivedSchema) -> bool:
 def note_model(schema: Schema) -> None:
     """Note that the program declares a concrete model."""
     _declared[_name_of(schema)] = schema
+    _staged.clear()
+
+
+def forget_models(module: str) -> None:
+    """Forget the models of a module that was executed to look at them, so that they hinder no others."""
+    for name in [name for name in _declared if name[0] == module]:
+        del _declared[name]
     _staged.clear()
 
 

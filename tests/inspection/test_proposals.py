@@ -3,11 +3,12 @@ What `inspect` says of rows that no layout explains: kinds, types, samples, and 
 """
 
 import asyncio
+import datetime as dt
 from pathlib import Path
 
 import pytest
 
-from tableorm import Entity, Index, Mapped, ModelError, TableNotFound, connect
+from tableorm import Entity, Feed, Index, Mapped, ModelError, TableNotFound, connect
 from tableorm.advice import inspect_table
 from tableorm.inspection import propose
 from tableorm.protocol.edm import ANNOTATION
@@ -83,6 +84,19 @@ async def test_rows_of_tableorm() -> None:
 
     assert (proposal.rows, [model.name for model in proposal.models]) == (10, ["Person"])
     assert 'kind="Person"' in proposal.text
+
+
+def test_what_is_proposed_hinders_no_model() -> None:
+    """A program that has looked at a proposal can declare models of the table that go with no kind=None."""
+    propose("Claims", [make_row(f"{number}", "x1", a=1) for number in range(3)])
+
+    class Claim(Entity, table="Claims", partition_key="{town}", row_key="claim_{id:03d}"):
+        town: Mapped[str]
+        id: Mapped[int]
+
+        changes = Feed(keep=dt.timedelta(days=1))
+
+    assert Claim.kind == "Claim"
 
 
 async def test_a_sample() -> None:
