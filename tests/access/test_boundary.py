@@ -105,6 +105,11 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
         "audit": [((Note,), {})],
         "sweep": [((Note,), {})],
         "changes": [((Note,), {"tenant": "theirs"})],
+        "copy_rows": [((connect("local::memory:"), "BoundaryNotes"), {})],
+        "compare_rows": [((connect("local::memory:"), "BoundaryNotes"), {})],
+        "export_rows": [(("BoundaryNotes", "rows.jsonl"), {})],
+        "import_rows": [(("rows.jsonl", "BoundaryNotes"), {})],
+        "rewrap": [((Note,), {})],
         "index_states": [((), {})],
         "runs": [((), {})],
         "modify": [
