@@ -11,6 +11,7 @@ from .backup import back_up
 
 __all__ = ["BACKUP", "Backup"]
 
+
 @attrs.frozen
 class Backup:
     """`tableorm backup FILE TO` copies a database file as it is at one moment, and checks the copy."""

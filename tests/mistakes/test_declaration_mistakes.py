@@ -61,7 +61,10 @@ KEYWORDS: list[tuple[dict[str, Any], str]] = [
         {"partition_key": "{shop"},
         r"template '{shop' has an unmatched '{' at position 0; a brace itself is written twice",
     ),
-    ({"partition_key": "{shop:06d}"}, r"does not know the format '06d' of a str; there are 'lower', and such as 'desc\(26\)'"),
+    (
+        {"partition_key": "{shop:06d}"},
+        r"does not know the format '06d' of a str; there are 'lower', and such as 'desc\(26\)'",
+    ),
     ({"partition_key": "a/b"}, r"template 'a/b' has a character in 'a/b' that keys forbid"),
     ({"kind": "a:b"}, r"Wrong: kind='a:b' is refused: it must be text that is not empty and holds no ':' or '#'"),
     ({"version": 0}, r"Wrong: version=0 is refused: versions count from 1"),
