@@ -68,6 +68,8 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         entity: What was to be written, for `Conflict`.
         key: The key, for `EntityNotFound`.
     """
+    # A traceback of the error shows what the store said in a line, and not the way that this took within the store.
+    fault.__traceback__ = None
     code = fault.code
     if code == Code.ENTITY_EXISTS:
         return EntityExists(

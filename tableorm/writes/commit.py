@@ -52,7 +52,7 @@ from .stages.change import delete_change
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives
 from .stages.encode import encode, needs_row
-from .stages.execute import execute, plan_sealed, refuse
+from .stages.execute import execute, plan_sealed, refusal
 from .stages.lost_replies import InDoubt
 from .stages.seal import work_before
 from .subject import adopt, check_change, forget, key_of, key_of_target
@@ -317,7 +317,11 @@ async def _send(
                 continue
             instead = await _after_refusal(db, writes, given, fault.index or 0, fault.code, options)
             if instead is None:
-                await _correct(db, plan, derived, fault)
+                write = _refused_effect(plan, fault)
+                if write is None:
+                    refused = refusal(plan, fault, transaction=derived.transaction)
+                    raise refused from refused.__cause__
+                await _correct(db, write, derived, fault)
         except (UniqueViolation, TransactionFailed) as error:  # a value is taken, perhaps by what is replaced
             instead = await _after_refusal(db, writes, given, _find_insert(writes, error), Code.ENTITY_EXISTS, options)
             if instead is None or instead is writes:
@@ -548,13 +552,17 @@ async def _split(db: Connection, effect: Effect, row: Row | None, derived: Deriv
     return True
 
 
-async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fault) -> None:
-    """Correct the effect that the store has refused; raise what else it refused."""
+def _refused_effect(plan: WritePlan, fault: Fault) -> PlannedWrite | None:
+    """Return the write of an effect that was refused since somebody else was faster; None if it was not that."""
     at = fault.index
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
+    return write if write.effect is not None and fault.code in LOST_RACE else None
+
+
+async def _correct(db: Connection, write: PlannedWrite, derived: Derived, fault: Fault) -> None:
+    """Correct an effect that the store has refused."""
     effect = write.effect
-    if effect is None or fault.code not in LOST_RACE:
-        refuse(plan, fault, transaction=derived.transaction)
+    assert effect is not None
     row_key = write.operation.row["RowKey"]
     survives = effect.survives_conflict(row_key)
     row = await _read_other(db, effect) if survives or not effect.reads else None

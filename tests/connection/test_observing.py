@@ -307,7 +307,7 @@ async def test_blocks_nest(people: Database) -> None:
     await people.get(Person, team="a", id=1)
 
     assert (outer.cost, inner.cost) == (2, 1)
-    assert connection_of(people).sending("get", "Person")[0] is people.store
+    assert connection_of(people).sending("get", "")[0] is people.store
 
 
 async def test_tasks_of_a_block_are_seen(people: Database) -> None:

@@ -153,11 +153,11 @@ def sessions(chance: random.Random) -> Iterator[Row]:
 
 LAYOUTS = [
     Layout("TenantEvents", tenant_events, {("{}_{}", "{:ticks_desc}_{:03d}")}),
-    Layout("Shop", shop, {("{}", "{:06d}")}),
+    Layout("WebShop", shop, {("{}", "{:06d}")}),
     Layout("DeviceDays", device_days, {("{}_pump-{:02d}", "{:epoch_ms_desc}")}),
-    Layout("Documents", documents, {("{:N_upper}", "{:N}")}),
+    Layout("ScannedDocuments", documents, {("{:N_upper}", "{:N}")}),
     Layout("Compressed", compressed, {("C{}|{};{}", "P^{}%{:08X}%{:True}")}),
     Layout("OrleansGrainState", grains, {("shop_GrainReference={}", "Shop.Grains.{}")}),
     Layout("WADLogsTable", diagnostics, {("{:ticks}", "{}___{}___{}___{:019d}")}),
-    Layout("Sessions", sessions, {("{}", "{:epoch_s}"), ("{}", "{:epoch_s}-{}")}),
+    Layout("WebSessions", sessions, {("{}", "{:epoch_s}"), ("{}", "{:epoch_s}-{}")}),
 ]

@@ -37,9 +37,9 @@ def test_rows_that_are_not_read_exactly(tmp_path: Path) -> None:
     """Rows of a kind in a version are not those of the kind: each is an example, with the reason; the status is 1."""
     url = f"local:{tmp_path / 'odd.tables'}"
     rows = [make_row("p", f"{number:03d}", EntityType="Order" if number < 20 else "Order:2") for number in range(30)]
-    asyncio.run(fill(url, "Orders", rows))
+    asyncio.run(fill(url, "ForeignOrders", rows))
 
-    done = run_command("inspect", url, "Orders")
+    done = run_command("inspect", url, "ForeignOrders")
 
     assert done.returncode == 1
     assert "Order: 20 of 20 rows read exactly" in done.stderr
@@ -54,7 +54,7 @@ def test_properties_without_a_field() -> None:
         for n in range(10)
     ]
 
-    proposal = propose("Things", rows)
+    proposal = propose("ForeignThings", rows)
 
     assert "# No field has the property 'a', which is Edm.Double in 5, Edm.String in 5 rows." in proposal.text
     assert "# No field has the property '_ix', which has a name that no field can have." in proposal.text
@@ -69,7 +69,7 @@ def test_broken_values_and_names() -> None:
         make_row(key, f"{key}{n}", **{name: "x"}) | {"Odd": "?", f"Odd{ANNOTATION}": "Edm.Nothing"} for n in range(3)
     ]
 
-    proposal = propose("Things", rows)
+    proposal = propose("ForeignThings", rows)
 
     assert [(model.rows, model.exact) for model in proposal.models] == [(3, 3)]
 

@@ -5,6 +5,8 @@ Writes: what is sent, what is refused before anything is sent, and what an entit
 import asyncio
 import datetime as dt
 import pickle
+import re
+import traceback
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from tableorm import (
     DecodeError,
     EncodeError,
     Entity,
+    EntityExists,
     Int32,
     LimitExceeded,
     Mapped,
@@ -339,3 +342,15 @@ async def test_concurrent_inserts_of_one_key_have_one_winner(things: Database) -
 
     assert sum(outcome is None for outcome in outcomes) == 1
     assert {type(outcome).__name__ for outcome in outcomes} == {"NoneType", "EntityExists"}
+
+
+async def test_the_traceback_of_a_refusal_is_short(db: Database) -> None:
+    """It shows what the store said in a line, and at most five frames of tableorm: who reads it looks for their own."""
+    await db.create_tables(Thing)
+    await db.insert(Thing(group="g", name="n"))
+    with pytest.raises(EntityExists) as caught:
+        await db.insert(Thing(group="g", name="n"))
+    text = "".join(traceback.format_exception(caught.value))
+    assert len(re.findall(r'File ".*tableorm/.*"', text.replace("\\", "/"))) <= 5
+    assert text.count("Traceback (most recent call last)") == 1
+    assert "Fault: EntityAlreadyExists: The specified entity already exists." in text

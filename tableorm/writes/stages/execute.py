@@ -70,8 +70,8 @@ __all__ = [
     "plan_derived",
     "plan_sealed",
     "plan_writes",
+    "refusal",
     "refusal_of",
-    "refuse",
     "remember",
 ]
 
@@ -437,7 +437,7 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> Sequ
         The ETag that each row has got; None if it has none, or may have been changed since.
 
     Raises:
-        Fault: It was surely not applied; `refuse` makes the user's error of it.
+        Fault: It was surely not applied; `refusal` makes the user's error of it.
         InDoubt: The reply was lost, and nothing proves what happened.
     """
     writes = plan.writes
@@ -540,9 +540,9 @@ def claim(doubt: InDoubt) -> list[int]:
     return unknown
 
 
-def refuse(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
+def refusal(plan: WritePlan, fault: Fault, *, transaction: bool) -> TableOrmError:
     """
-    Raise the error of a plan that was surely not applied, where it came from.
+    Return the error of a plan that was surely not applied, with where it came from.
 
     Args:
         plan: What was sent.
@@ -553,14 +553,17 @@ def refuse(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
     at = fault.index if fault.index is not None and fault.index < len(writes) else None
     write = writes[at or 0]
     error = refusal_of(write, fault)
-    if not transaction:
-        raise error from fault
     error.__cause__ = fault
+    if not transaction:
+        return error
     if at is None:
         what = f"transaction of {len(writes)} operations in {plan.table}, partition {plan.partition_key!r}"
-        whole = translate(fault, what, plan.table)
-        raise TransactionFailed(whole.message, whole.code) from error
-    raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
+        translated = translate(fault, what, plan.table)
+        whole = TransactionFailed(translated.message, translated.code)
+    else:
+        whole = in_transaction(write.origin, write.index, error, "; nothing was applied")
+    whole.__cause__ = error
+    return whole
 
 
 def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
