@@ -11,7 +11,7 @@ import attrs
 from ..connection.connection import Connection
 from ..connection.nearby import NearbyRows
 from ..connection.requests import row_path
-from ..errors import ModelError, MultipleEntitiesFound, shown
+from ..errors import ModelError, MultipleEntitiesFound, counted, shown
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.loaded import Loaded, set_loaded
@@ -55,15 +55,14 @@ class LoadExplanation:
     concurrency: int = CONCURRENCY
 
     def __str__(self) -> str:
-        lines = [f"load {self.relation} for {self.parents} entities, which have {self.sources} different values"]
+        different = f", {self.sources} of them different" if self.sources != self.parents else ""
+        lines = [f"load {self.relation} for {counted(self.parents, 'entity')}{different}"]
         lines += [f"  {each.access.value}: {each}" for each in self.requests[:_SHOWN]]
         if len(self.requests) > _SHOWN:
             lines.append(f"  ... and {len(self.requests) - _SHOWN} more requests")
-        most = self.max_requests
-        amount = "at least" if most is None else f"to {most}" if most != len(self.requests) else ""
-        lines.append(
-            f"  cost: {len(self.requests)} {amount}".rstrip() + f" requests, {self.concurrency} at the same time"
-        )
+        count, most = len(self.requests), self.max_requests
+        cost = counted(count, "request") if most in (None, count) else f"{count} to {most} requests"
+        lines.append(f"  cost: {cost}{' at least' if most is None else ''}, {self.concurrency} at the same time")
         return "\n".join([*lines, *(f"  then {each}, for what was found" for each in self.then)])
 
 
