@@ -23,6 +23,7 @@ from ..models.property_types import Shape, ValueType, annotation_name, split_opt
 from ..models.write_tokens import new_token
 
 __all__ = [
+    "MARK_LENGTH",
     "Blob",
     "BlobAddress",
     "BlobContent",
@@ -46,6 +47,10 @@ _QUICK = 64 * 1024
 """Bytes whose hash takes no time worth a thread."""
 
 
+MARK_LENGTH = 12
+"""How many characters the hash of the partition has in the name of a blob."""
+
+
 class BlobAddress(NamedTuple):
     """
     Where a blob is, and its row, which stays as long as the blob.
@@ -62,8 +67,12 @@ class BlobAddress(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the blob."""
-        return f"{self.table}/{self.token}"
+        """
+        The name of the blob. It begins with a hash of the partition, so that a forged address in another partition is
+        that of no blob.
+        """
+        mark = hashlib.blake2b(self.partition_key.encode(), digest_size=MARK_LENGTH // 2).hexdigest()
+        return f"{self.table}/{mark}{self.token}"
 
     def to_text(self) -> str:
         """Return what is stored."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tableorm import Blob, Entity, Index, Mapped, field
+from tableorm.shapes.blob import MARK_LENGTH, BlobAddress
 from tableorm.stores import Row, TableStore
 from tableorm.testing.contract.base import everything
 
@@ -42,7 +43,7 @@ async def wrong_pictures(store: TableStore, blobs: Mapping[str, str]) -> list[st
             continue
         table, token, partition = portrait["picture"].split("/")
         held = rows.get((partition, f"~b_{token}"), {})
-        text = blobs.get(f"{table}/{token}")
+        text = blobs.get(BlobAddress(table, token, partition).name)
         if held.get("State") != "held" or text is None or len(text) != int(portrait["picture_length"]):
             problems.append(f"{portrait['picture']} is {text!r}, and its row {held}")
         if msgspec.json.decode(portrait["_ix"])["picture"] != {"up": [table, token, partition]}:
@@ -54,4 +55,4 @@ async def extra_pictures(store: TableStore, blobs: Mapping[str, str]) -> set[str
     """Return the tokens of blobs, and of the rows of blobs, that no portrait has."""
     used = {row["picture"].split("/")[1] for row in await portraits_of(store) if "picture" in row}
     held = {row["RowKey"][3:] for row in await everything(store, "Gallery") if row.get("State") == "held"}
-    return ({name.partition("/")[2] for name in blobs} | held) - used
+    return ({name.partition("/")[2][MARK_LENGTH:] for name in blobs} | held) - used

@@ -50,6 +50,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.protocol.codes import Code, Fault
+from tableorm.shapes.blob import BlobAddress
 from tableorm.stores import CLOCK, Backend, BlobStore, Capabilities, Operation, Verb
 from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
@@ -115,16 +116,16 @@ async def check_rest(db: Database, wanted: dict[tuple[str, int], bytes | None]) 
     for key, person in found.items():
         assert (None if person.photo is None else await person.photo.read()) == wanted[key]
     stored = await names_of_blobs(db)
-    assert {f"Photos/{name}" async for name in _tokens(db)} == stored
+    assert {name async for name in _held(db)} == stored
     assert len(stored) == sum(data is not None for data in wanted.values())
     assert (await db.audit(Person)).clean
 
 
-async def _tokens(db: Database) -> AsyncIterator[str]:
+async def _held(db: Database) -> AsyncIterator[str]:
     for row in await everything(db.store, "Photos"):
         if row["RowKey"].startswith("~"):
             assert (row["EntityType"], row["State"]) == ("#_blob", "held")
-            yield row["RowKey"][3:]
+            yield BlobAddress("Photos", row["RowKey"][3:], row["PartitionKey"]).name
 
 
 # What is sent
@@ -616,6 +617,18 @@ async def test_a_forged_address_deletes_no_blob_of_others(db: Database) -> None:
     await check_rest(db, {("a", 1): b"first"})
 
 
+@pytest.mark.usefixtures("stopped_clock")
+async def test_a_forged_row_of_a_blob_deletes_no_blob_of_others(db: Database) -> None:
+    """Who may write a partition can put a row there that says that a blob is void, or theirs; it is not in theirs."""
+    await db.insert(Person(id=1, photo=Blob(b"first")))
+    (row,) = [row for row in await everything(db.store, "Photos") if "State" in row]
+    void = {"PartitionKey": "b", "RowKey": row["RowKey"], "EntityType": row["EntityType"], "State": "void"}
+    await db.store.write("Photos", Operation(Verb.INSERT, void))
+    CLOCK.advance(timedelta(days=2))
+    await db.audit(Person, repair=True)
+    await check_rest(db, {("a", 1): b"first"})
+
+
 # The audit
 
 
@@ -623,17 +636,16 @@ async def test_a_forged_address_deletes_no_blob_of_others(db: Database) -> None:
 async def test_an_audit_deletes_uploads_that_are_nobodys(db: Database) -> None:
     """A blob that no transaction has committed is found when it is an hour old, and deleted; then its void row."""
     await db.insert(Person(id=1, photo=Blob(b"first")))
-    await db.blobs.put(BLOB_FIELDS, "Photos/lostlostlost", b"lost", metadata={"partition": "YQ=="})
+    lost = BlobAddress("Photos", "lostlostlost", "a").name
+    await db.blobs.put(BLOB_FIELDS, lost, b"lost", metadata={"partition": "YQ=="})
     await db.blobs.put(BLOB_FIELDS, "Photos/of-others", b"lost")
     assert (await db.audit(Person)).clean
     CLOCK.advance(timedelta(hours=2))
     report = await db.audit(Person)
-    assert [(each.damage, each.address, each.repaired) for each in report.findings] == [
-        ("orphan", "Photos/lostlostlost", False)
-    ]
+    assert [(each.damage, each.address, each.repaired) for each in report.findings] == [("orphan", lost, False)]
     assert "uploaded 2 hours ago, and no entity has it; repair deletes it" in str(report.findings[0])
     assert (await db.audit(Person, repair=True)).repaired == 1
-    assert "Photos/lostlostlost" not in await names_of_blobs(db)
+    assert lost not in await names_of_blobs(db)
     assert [row["State"] for row in await everything(db.store, "Photos") if "State" in row] == ["held", "void"]
     CLOCK.advance(timedelta(days=2))
     assert (await db.audit(Person, repair=True)).clean

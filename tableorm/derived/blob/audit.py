@@ -21,7 +21,7 @@ from ...models.reserved import BLOB_FIELDS
 from ...models.schema import Schema
 from ...outbox.uploads import is_held, row_of_blob, settle_upload
 from ...protocol.codes import Code, Fault
-from ...shapes.blob import BlobAddress
+from ...shapes.blob import MARK_LENGTH, BlobAddress
 from ...stores import CLOCK, BlobInfo, BlobPage, BlobStore, Row, RowAddress
 
 __all__ = ["BlobCheck", "audit_uploads"]
@@ -128,9 +128,12 @@ async def _look_at(context: AuditContext, schema: Schema, name: str, info: BlobI
 
 def _address_of(info: BlobInfo) -> BlobAddress | None:
     """Return the address of a blob that was uploaded; None if it was not."""
-    table, _, token = info.name.partition("/")
+    table, _, name = info.name.partition("/")
     found = {key.lower(): value for key, value in info.metadata.items()}.get(BLOB_PARTITION)
     try:
-        return None if found is None else BlobAddress(table, token, urlsafe_b64decode(found).decode())
+        if found is None:
+            return None
+        address = BlobAddress(table, name[MARK_LENGTH:], urlsafe_b64decode(found).decode())
+        return address if address.name == info.name else None
     except (binascii.Error, UnicodeDecodeError):
         return None
