@@ -28,7 +28,7 @@ class HeardStore(StoreLayer):
         self._listeners = listeners
 
     async def send(self, request: StoreRequest) -> Any:
-        """Send a request, and return and raise what its method does."""
+        """Send a request to the store below; return what that returns, and raise what it raises."""
         try:
             return await request.sent_to(self.below)
         finally:

@@ -129,7 +129,7 @@ def _stands_at(key: str, at: int, text: str) -> bool:
 
 
 def _fill(texts: tuple[str, ...], values: Values) -> list[Place]:
-    """Return what is at one place of all keys: a field, literal text, or literal text before a field."""
+    """Return the parts of a template for a column of keys: a field, literal text, or literal text and a field."""
     repeating = find_repeating(texts, values)
     if repeating is not None:
         return [Place("", repeating, texts)]

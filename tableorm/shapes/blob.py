@@ -155,7 +155,7 @@ class BlobContent:
         return isinstance(self.source, AsyncIterable) or not self.source.seekable()
 
     def check_unsent(self, label: str) -> None:
-        """Refuse to send it if its bytes are gone, or on their way. Raises what `open` raises."""
+        """Refuse a blob whose stream is used up, or which another write sends. Raises what `open` raises."""
         if self.parts is not None:
             raise NotSupported(f"{label}: the Blob is being sent by another write; make one for each")
         if self._spent and self.once:

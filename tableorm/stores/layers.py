@@ -74,7 +74,7 @@ class StoreLayer:
         return self.below.capabilities
 
     async def send(self, request: StoreRequest) -> Any:
-        """Send a request, and return and raise what its method does."""
+        """Send a request to the store below; return what that returns, and raise what it raises."""
         return await request.sent_to(self.below)
 
     async def create_table(self, table: str) -> None:

@@ -11,7 +11,7 @@ _OF_THE_STORE = frozenset({"odata.etag", "Timestamp"})
 
 
 def plain_row(row: Row) -> Row:
-    """Return a row without its ETag and Timestamp, which are those of the store that it is in."""
+    """Return a row without its ETag and Timestamp, which another store will set anew."""
     return {name: value for name, value in row.items() if name not in _OF_THE_STORE and value is not None}
 
 

@@ -20,7 +20,7 @@ File = str | os.PathLike[str] | BinaryIO
 """The path of a file, "-" for stdin or stdout, or a binary file that is open."""
 
 Format = Literal["jsonl", "csv", "parquet"]
-"""How a file has rows."""
+"""The format of a file of rows."""
 
 _ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 Source = Generator[tuple[int, Row, int], None, None]
-"""Rows of a file: the number of each, which is that of its line if it has one, and about how many bytes it has."""
+"""The rows of a file, each with its number (that of its line, where there are lines) and its approximate bytes."""
 
 KEYS = ("PartitionKey", "RowKey")
 """The properties that each row has."""

@@ -107,7 +107,7 @@ class BlobMaintainer(AuditedMaintainer):
         return {"pattern": "Blob"}
 
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
-        """Return that an entity has a row of its blob."""
+        """Return how many rows an entity has of the field: one, if it has a blob."""
         return 1 if values is None or values.get(self.name) is not None else 0
 
     def shares_rows(self, *, keys_apart: bool) -> bool:
