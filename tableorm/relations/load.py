@@ -71,16 +71,15 @@ _SHOWN = 10
 
 def _parents_of(given: object, path: Sequence[object]) -> list[Any]:
     """Return the entities that something is loaded for. Raises ModelError if these are none, or not of the relation."""
-    call = f"load({shown(given)[:60]}, ...)"
     if not path:
-        raise ModelError(f"{call} is refused: say what to load, as in db.load(teams, Team.employees)")
+        raise ModelError(f"load({shown(given, 60)}) is refused: say what to load, as in db.load(teams, Team.employees)")
     for each in path:
         if not isinstance(each, Relation):
             raise ModelError(
                 f"load(..., {shown(each)}) is refused: give a relation of the class, such as Team.employees"
             )
     if isinstance(given, type) or not isinstance(given, (Entity, Iterable)):
-        raise ModelError(f"{call} is refused: give an entity, or several, which were read before")
+        raise ModelError(f"load({shown(given, 60)}, ...) is refused: give an entity, or several, which were read before")
     entities: list[Any] = [given] if isinstance(given, Entity) else list(cast("Any", given))
     first = cast("Relation[Any, Any]", path[0])
     for entity in entities:
