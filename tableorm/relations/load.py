@@ -79,7 +79,9 @@ def _parents_of(given: object, path: Sequence[object]) -> list[Any]:
                 f"load(..., {shown(each)}) is refused: give a relation of the class, such as Team.employees"
             )
     if isinstance(given, type) or not isinstance(given, (Entity, Iterable)):
-        raise ModelError(f"load({shown(given, 60)}, ...) is refused: give an entity, or several, which were read before")
+        raise ModelError(
+            f"load({shown(given, 60)}, ...) is refused: give an entity, or several, which were read before"
+        )
     entities: list[Any] = [given] if isinstance(given, Entity) else list(cast("Any", given))
     first = cast("Relation[Any, Any]", path[0])
     for entity in entities:
