@@ -117,6 +117,11 @@ class DerivedSchema:
         """Return the other models whose entities it changes or reads."""
         return ()
 
+    @property
+    def tables(self) -> "Collection[str | None]":
+        """The tables of the rows that it concerns."""
+        return {self.table, *(each.table for each in self.related())}
+
     # Rows of its own
 
     def row_templates(self) -> Sequence[Template]:

@@ -20,8 +20,10 @@ from ..models.manifest import (
     PlacedEntry,
     PlacedListEntry,
     ReservedEntry,
+    SubtotalEntry,
     UploadEntry,
     manifest_of,
+    share_address,
 )
 from ..models.reserved import BLOB_FIELDS, BLOB_LISTS
 from ..outbox.bell import OUTBOX
@@ -374,6 +376,11 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
                     yield from (get_step(giver), look, put_step(held), look)
                 else:
                     yield WriteStep("DELETE", _path(held), AS_READ)
+        for each in {(e.holder, e.row_key): e for e in entries if isinstance(e, SubtotalEntry)}.values():
+            subtotal = RowAddress(plan.table, plan.partition_key, each.row_key)
+            for at in (each.holder, share_address(each.holder, subtotal), subtotal):
+                yield get_step(at)
+            yield WriteStep("POST", BATCH)  # the total, and what it has of the subtotal
         for each in entries:
             if isinstance(each, UploadEntry):
                 blob = BlobAddress(each.table, each.token, each.partition_key)
