@@ -23,7 +23,7 @@ from ..writes.archive import archive
 from ..writes.archive_copy import Archive
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
-from ..writes.commit import delete_target, refresh_entity, write_change
+from ..writes.commit import delete_target, insert_new, refresh_entity, write_change
 from ..writes.explain import WriteExplanation, changes_of_verb, explain, explain_relocation, with_prefix
 from ..writes.modify import get_or_insert
 from ..writes.modify_together import modify_target
@@ -56,7 +56,7 @@ class Database(Upkeep):
         stats: What it has sent and received since it was opened.
     """
 
-    async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
+    async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True, exist_ok: bool = False) -> bool:
         """
         Insert a new entity; it gets its ETag and timestamp. It takes the place of an entity that has expired.
 
@@ -64,6 +64,10 @@ class Database(Upkeep):
             entity: An entity or bag.
             repeat: Whether to insert again after a lost reply, if there is no such row then. Say False for rows that
                 others take away by deleting them, or one that was taken already could come back.
+            exist_ok: Whether to accept that there is a row with its key. That row stays as it is, whatever it holds.
+
+        Returns:
+            Whether it was inserted; always True without `exist_ok`.
 
         Raises:
             EntityExists: There is a row with its key, of an entity that has not expired.
@@ -72,7 +76,7 @@ class Database(Upkeep):
             TableNotFound: There is no such table.
         """
         self._connection.boundary.fill(entity)
-        await write_change(self._connection, insert_change(entity), repeat=repeat)
+        return await insert_new(self._connection, insert_change(entity, repeat=repeat, exist_ok=exist_ok))
 
     async def save(self, entity: Entity | PropertyBag) -> None:
         """
@@ -165,7 +169,7 @@ class Database(Upkeep):
         if_match: str | None = None,
         missing_ok: bool = False,
         **fields: Any,
-    ) -> None:
+    ) -> bool:
         """
         Delete a row. Children by a relation with `on_delete="cascade"` are deleted first; a crash leaves an entity with
         fewer children.
@@ -175,6 +179,9 @@ class Database(Upkeep):
             if_match: The ETag that the row must have, or "*" for any; the default is the one it was read with.
             missing_ok: Whether to accept that there is no such row.
             fields: The key fields.
+
+        Returns:
+            Whether there was a row; always True without `missing_ok`.
 
         Raises:
             PreconditionFailed: The row has changed.
@@ -189,7 +196,7 @@ class Database(Upkeep):
         delete = delete_target
         if schema is not None and schema.relations and schema.cascades:
             delete = partial(delete_with_children, self)
-        await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
+        return await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """

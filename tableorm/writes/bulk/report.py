@@ -43,15 +43,20 @@ class BulkReport:
         failures: How many operations failed in all.
         requests: Transactions and single operations that were sent. One that is repeated after a lost reply
             counts once.
+        existing: Inserts with `exist_ok` that found a row, which stays as it is.
+        kept: The first 1000 entities and bags of these inserts.
     """
 
     written: int = 0
     failed: tuple[BulkFailure, ...] = ()
     failures: int = 0
     requests: int = 0
+    existing: int = 0
+    kept: tuple[Subject, ...] = ()
 
     def __str__(self) -> str:
-        text = f"{self.written} done, {self.failures} failed, {counted(self.requests, 'request')}"
+        there = f"{self.existing} there already, " if self.existing else ""
+        text = f"{self.written} done, {there}{self.failures} failed, {counted(self.requests, 'request')}"
         if not self.failed:
             return text
         first = self.failed[0]
@@ -68,8 +73,9 @@ class BulkFailed(TableOrmError):
 
     def __init__(self, report: BulkReport) -> None:
         first = report.failed[0]
+        count = report.written + report.existing + report.failures
         super().__init__(
-            f"{report.failures} of {counted(report.written + report.failures, 'operation')} of the bulk failed; the "
+            f"{report.failures} of {counted(count, 'operation')} of the bulk failed; the "
             "report of this error names them, and with bulk(errors='report') the block does not raise it. The first "
             f"that failed: {first.error}",
             first.error.code,
