@@ -23,7 +23,7 @@ from ..writes.archive import archive
 from ..writes.archive_copy import Archive
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
-from ..writes.commit import delete_target, refresh_entity, write_change
+from ..writes.commit import delete_target, insert_new, refresh_entity, write_change
 from ..writes.explain import WriteExplanation, changes_of_verb, explain, explain_relocation, with_prefix
 from ..writes.modify import get_or_insert
 from ..writes.modify_together import modify_target
@@ -56,23 +56,31 @@ class Database(Upkeep):
         stats: Counters of what was sent and received since the database was opened.
     """
 
-    async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
+    async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True, exist_ok: bool = False) -> bool:
         """
-        Insert a new entity; it gets its ETag and timestamp. It takes the place of an entity that has expired.
+        Insert a new entity, which then has its ETag and timestamp.
+
+            await db.insert(Employee(department="Sales", id=7, name="Ken"))
+
+        If the row with its key belongs to an entity that has expired, the new entity replaces it.
 
         Args:
             entity: An entity or bag.
-            repeat: Whether to insert again after a lost reply, if there is no such row then. Say False for rows that
-                others take away by deleting them, or one that was taken already could come back.
+            repeat: Whether to insert again after a lost reply if the row doesn't exist. Pass False if other programs
+                consume rows by deleting them; a row that was already consumed could otherwise come back.
+            exist_ok: Whether to accept that a row with its key exists. That row stays unchanged, whatever it contains.
+
+        Returns:
+            Whether it was inserted; always True without `exist_ok`.
 
         Raises:
-            EntityExists: There is a row with its key, of an entity that has not expired.
+            EntityExists: There is a row with its key, and its entity has not expired.
             EncodeError: A value does not fit its field.
-            LimitExceeded: The row would pass a limit of the service; nothing was sent.
+            LimitExceeded: The row would exceed a limit of the service; nothing was sent.
             TableNotFound: There is no such table.
         """
         self._connection.boundary.fill(entity)
-        await write_change(self._connection, insert_change(entity), repeat=repeat)
+        return await insert_new(self._connection, insert_change(entity, repeat=repeat, exist_ok=exist_ok))
 
     async def save(self, entity: Entity | PropertyBag) -> None:
         """
@@ -152,18 +160,21 @@ class Database(Upkeep):
 
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """
-        Insert the entity, or write it over the row that is there without reading it: the last writer wins. The row is
-        read first only if the entity was upgraded.
+        Insert the entity, or write it over an existing row without reading that first: the last writer wins.
+
+            await db.upsert(employee, "replace")
+
+        The row is read first only if the entity was upgraded from an older version.
 
         Args:
             entity: An entity or bag.
-            mode: "merge" keeps properties of the row that the entity does not have; "replace" removes them, except for
+            mode: "merge" keeps properties of the row that the entity doesn't have. "replace" removes them, except for
                 unknown ones that the entity was read with.
 
         Raises:
             EncodeError: A value does not fit its field; or a merge would have to remove a field that was set to None,
-                or the time at which the entity expires.
-            NotLoaded: The entity was loaded in part; names the missing fields.
+                or the expiry time.
+            NotLoaded: Only part of the entity was loaded; the error names the missing fields.
         """
         self._connection.boundary.fill(entity)
         await write_change(self._connection, upsert_change(entity, mode))
@@ -176,31 +187,39 @@ class Database(Upkeep):
         if_match: str | None = None,
         missing_ok: bool = False,
         **fields: Any,
-    ) -> None:
+    ) -> bool:
         """
-        Delete a row. Children by a relation with `on_delete="cascade"` are deleted first; a crash leaves an entity with
-        fewer children.
+        Delete a row.
+
+            await db.delete(employee)
+            await db.delete(Employee, department="Sales", id=7, if_match="*", missing_ok=True)
+
+        Children by a relation with `on_delete="cascade"` are deleted first; after a crash, some children may be gone
+        while the entity still exists.
 
         Args:
             target: An entity or bag that was read, a `Key`, or a model with its key fields.
-            if_match: The ETag that the row must have, or "*" for any; the default is the one it was read with.
+            if_match: The ETag that the row must have, or "*" for any. Defaults to the ETag that was read.
             missing_ok: Whether to accept that there is no such row.
             fields: The key fields.
 
+        Returns:
+            Whether there was a row; always True without `missing_ok`.
+
         Raises:
             PreconditionFailed: The row has changed.
-            NotRead: The entity was never read, so there is no ETag.
-            EncodeError: `if_match` is no ETag.
+            NotRead: The entity was never read, so it has no ETag.
+            EncodeError: `if_match` is not an ETag.
             EntityNotFound: There is no such row.
-            Conflict: Others are counted in it.
-            LostRace: Others inserted children again and again.
+            Conflict: Other entities are counted in it.
+            LostRace: Others kept inserting children.
         """
         model: Any = target if isinstance(target, type) else getattr(target, "model", type(target))
         schema = getattr(model, "__schema__", None)
         delete = delete_target
         if schema is not None and schema.relations and schema.cascades:
             delete = partial(delete_with_children, self)
-        await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
+        return await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """

@@ -3,6 +3,7 @@ Entities: the base class of models.
 """
 
 import datetime as dt
+import warnings
 from collections.abc import MutableMapping
 from typing import (
     TYPE_CHECKING,
@@ -20,13 +21,13 @@ from typing import (
 
 from ..errors import DecodeError, EncodeError, ModelError, NotLoaded, near, shown
 from ..protocol.codes import Fault
-from ..protocol.edm import datetime_from_text
+from ..protocol.edm import ANNOTATION, datetime_from_text
 from ..protocol.limits import check_key
 from ..stores import Row
 from .declare import ClassKeywords, declare
 from .derivation import DerivationOf
 from .fields import encrypted, field
-from .json_values import make_entity, set_fields
+from .json_values import make_entity, new_entity, set_fields
 from .key import Key, Storable, StorableClass
 from .partial import Partial
 from .property_bag import PropertyBag, shown_properties
@@ -252,8 +253,7 @@ class Entity(Storable, metaclass=_ModelClass):
         if not family or theirs.abstract or theirs.table != mine.table or mine.stages or theirs.stages:
             why = "is abstract" if theirs.abstract else "is not of the same family, table and form"
             raise ModelError(f"{call} is refused: {theirs.name} {why}; make a new entity, and delete this one")
-        if state.partial or state.loaded is not None or state.copied is not None:
-            raise NotLoaded(f"{call}: the entity was not read in full; refresh() it first")
+        _require_all(call, state)
         values = {name: value for name, value in self.__dict__.items() if name in theirs.fields}
         made = model(**(values | fields))
         keys = state.keys or mine.make_keys(self.__dict__)
@@ -266,6 +266,47 @@ class Entity(Storable, metaclass=_ModelClass):
                 row.pop(name, None)
             row |= state.unknown(mine.known) | theirs.kind_properties
             set_state(made, EntityState(stored=row, upgraded=True))
+        return made
+
+    def copy_as(self, model: type[E], /, **fields: Any) -> E:
+        """
+        Return a new entity of another model, with the fields that both have, which is not stored yet:
+        `invoice = order.copy_as(Invoice, number=7)`. This one stays as it is.
+
+        Properties that this model does not know go along if the keys are the same. Otherwise they stay behind, and a
+        warning names them.
+
+        Args:
+            model: The other model.
+            fields: The fields that only the other model has, and others that differ.
+
+        Raises:
+            ModelError: A field is missing or unknown, or one that is encrypted here is not encrypted there.
+            NotLoaded: The entity was not read in full.
+            InvalidInput: A value does not pass the validator of the other model.
+        """
+        mine, theirs, state = self.__schema__, schema_of(model), state_of(self)
+        call = f"{mine.name}.copy_as({theirs.name})"
+        _require_all(call, state)
+        own = {name: value for name, value in self.evolve().__dict__.items() if name in mine.fields}
+        shared = {name: theirs.fields[name] for name in own if name in theirs.fields and name not in fields}
+        bare = next((name for name, info in shared.items() if mine.fields[name].encrypted and not info.encrypted), None)
+        if bare is not None:
+            raise ModelError(
+                f"{call} is refused: {bare!r} is not encrypted there; declare it by encrypted(), or give it"
+            )
+        values = {name: own[name] for name, info in shared.items() if not info.maintained}
+        made: E = new_entity(theirs, values | fields)
+        unknown = {n for n in state.unknown(mine.known) if ANNOTATION not in n and not is_reserved_property(n)}
+        if (state.keys or mine.make_keys(self.__dict__)) == theirs.make_keys(made.__dict__):
+            copy_unknown(self, made)
+            unknown &= theirs.known
+        if unknown:
+            warnings.warn(
+                f"{call} leaves behind {', '.join(sorted(unknown))}, which {mine.name} does not know; give what the "
+                "copy needs of these by its fields, or put them into its `extra`",
+                stacklevel=2,
+            )
         return made
 
     def __copy__(self) -> Self:
@@ -405,6 +446,11 @@ def _shown_fields(entity: Entity) -> dict[str, Any]:
 def _refuse_abstract(self: Entity, **fields: Any) -> None:
     del fields
     raise ModelError(f"{type(self).__name__} is abstract: make an entity of one of its concrete classes")
+
+
+def _require_all(call: str, state: EntityState) -> None:
+    if state.partial or state.loaded is not None or state.copied is not None:
+        raise NotLoaded(f"{call}: the entity was not read in full; refresh() it first")
 
 
 def copy_unknown(entity: Entity, made: Entity) -> None:

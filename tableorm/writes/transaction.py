@@ -12,7 +12,7 @@ from ..connection.async_only import NOT_AWAITED, AsyncOnly
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..connection.tasks import map_together
-from ..errors import Conflict, EntityNotFound, ModelError, TransactionFailed
+from ..errors import Conflict, EntityExists, EntityNotFound, ModelError, TransactionFailed, UniqueViolation
 from ..expressions import Field
 from ..models.entity import Entity
 from ..models.key import Key
@@ -22,6 +22,7 @@ from ..outbox.workflow import Workflow, start_of
 from ..protocol.codes import Code
 from ..stores import RowAddress, Verb
 from .commit import Loader, commit, load_existing, read_current
+from .existing import find_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import (
@@ -90,19 +91,26 @@ class Transaction(AsyncOnly):
         self._modified: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []  # and what they were before
         self._late: dict[RowAddress, tuple[Change, int]] = {}
         self._token = new_token()
+        self._existing: list[Entity | PropertyBag] = []
         self._state = "new"
 
-    def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
+    @property
+    def existing(self) -> tuple[Entity | PropertyBag, ...]:
+        """The entities and bags that an insert with `exist_ok` has not written, since there was a row."""
+        return tuple(self._existing)
+
+    def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True, exist_ok: bool = False) -> None:
         """
         Insert a new entity when the block ends. Invalid values raise the same errors as in `db.insert`.
 
         Args:
             entity: An entity or bag.
             repeat: As in `db.insert`; False applies to the whole transaction.
+            exist_ok: Whether to accept that a row with its key exists, which is then left unchanged. Everything else
+                that the block does with the entity is skipped, and `existing` lists it once the block has ended.
         """
         self._db.boundary.fill(entity)
-        change = insert_change(entity, self._held_write(entity))
-        return self._add(change if repeat else structs.replace(change, repeat=False))
+        return self._add(insert_change(entity, self._held_write(entity), repeat=repeat, exist_ok=exist_ok))
 
     def save(self, entity: Entity | PropertyBag) -> None:
         """Write what changed since the entity was read, when the block ends. Raises the same errors as `db.save`."""
@@ -435,10 +443,25 @@ class Transaction(AsyncOnly):
                 try:
                     await commit(self._db, writes, SendOptions(transaction=True, repeat=self._repeat))
                 except TransactionFailed as error:
+                    if attempt + 1 < ATTEMPTS and (there := await self._find_existing(error, known)):
+                        self._existing += [write.change.subject for write in there]
+                        known = [write for write in known if write not in there]
+                        continue
                     if not is_race(error.__cause__) or error.index not in forced or attempt + 1 == ATTEMPTS:
                         raise
                 else:
                     return
+
+    async def _find_existing(self, error: TransactionFailed, writes: Sequence[PlannedWrite]) -> list[PlannedWrite]:
+        """Return the inserts that leave the rows as they are that they find, if one of them was refused for that."""
+        cause, at = error.__cause__, error.index
+        refused = next((write for write in writes if write.index == at and write.origin.exist_ok), None)
+        if refused is None or not isinstance(cause, EntityExists):
+            return []
+        there = await find_existing(self._db, (write.origin for write in writes))
+        if not isinstance(cause, UniqueViolation):
+            there.add(refused.origin.row_key)
+        return [write for write in writes if write.origin.exist_ok and write.origin.row_key in there]
 
     async def _completed(self, late: tuple[Change, int]) -> PlannedWrite | None:
         """Return the write of a change that needs the stored row."""

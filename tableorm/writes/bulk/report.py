@@ -41,16 +41,21 @@ class BulkReport:
         failed: The first 1000 failed operations. `OutcomeUnknown` means that the operation may have been applied.
         failures: The total number of failed operations.
         requests: The number of transactions and single operations that were sent. Resending one after a lost reply
-            doesn't count.
+            does not count.
+        existing: The number of inserts with `exist_ok` that found a row and left it unchanged.
+        kept: The first 1000 entities and bags of these inserts.
     """
 
     written: int = 0
     failed: tuple[BulkFailure, ...] = ()
     failures: int = 0
     requests: int = 0
+    existing: int = 0
+    kept: tuple[Subject, ...] = ()
 
     def __str__(self) -> str:
-        text = f"{self.written} done, {self.failures} failed, {counted(self.requests, 'request')}"
+        there = f"{self.existing} there already, " if self.existing else ""
+        text = f"{self.written} done, {there}{self.failures} failed, {counted(self.requests, 'request')}"
         if not self.failed:
             return text
         first = self.failed[0]
@@ -67,8 +72,9 @@ class BulkFailed(TableOrmError):
 
     def __init__(self, report: BulkReport) -> None:
         first = report.failed[0]
+        count = report.written + report.existing + report.failures
         super().__init__(
-            f"{report.failures} of {counted(report.written + report.failures, 'operation')} of the bulk failed; the "
+            f"{report.failures} of {counted(count, 'operation')} of the bulk failed; the "
             "report of this error names them, and with bulk(errors='report') the block does not raise it. The first "
             f"that failed: {first.error}",
             first.error.code,
