@@ -257,5 +257,4 @@ def encrypted(*, accept_plain: bool = False, **options: Any) -> Any:
         if argument in options:
             raise ModelError(f"encrypted({argument}=...) is refused: that needs to see the value; use field()")
     declared: Any = field(**options)
-    shape = SHAPES["chunked"](compress=options.get("compress", False), encrypted=True) if declared.shape else None
-    return attrs.evolve(declared, encrypted=True, accept_plain=accept_plain, shape=shape)
+    return attrs.evolve(declared, encrypted=True, accept_plain=accept_plain)
