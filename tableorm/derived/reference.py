@@ -18,6 +18,8 @@ __all__ = ["ReferenceTarget", "find_target"]
 
 T = TypeVar("T")
 
+_EVENTUALLY = "consistency='eventual', by which what is kept equal follows some time later"
+
 _REFERENCE = re.compile(r"\{([^{}:]+)\}")
 
 
@@ -102,17 +104,18 @@ class ReferenceTarget(Maintainer, Generic[T]):
             TemplateError: A value does not fit the other model's key.
             NotSupported: It is in another partition.
         """
-        given = {name: values[source] for name, source in self._sources.items()} | self._texts
-        if any(value is None for value in given.values()):
-            return None
-        target = self.target[0]
-        partition, row_key = target.make_keys(given)
-        if partition != partition_key:
+        keys = self.keys(values)
+        if keys is not None and keys[0] != partition_key:
             raise NotSupported(
-                f"{self.label}: {target.key(given)} is in another partition than {partition_key!r}; one transaction "
-                "cannot write both, and only entities of one partition are kept equal"
+                f"{self.label}: {self.target[0].name} {keys} is in another partition than {partition_key!r}, and one "
+                f"transaction cannot write both; add {_EVENTUALLY}"
             )
-        return row_key
+        return None if keys is None else keys[1]
+
+    def keys(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Return the keys of the other entity; None if a field is None. Raises TemplateError."""
+        given = {name: values[source] for name, source in self._sources.items()} | self._texts
+        return None if any(value is None for value in given.values()) else self.target[0].make_keys(given)
 
     def check_key(self, target: Schema) -> None:
         """
@@ -121,10 +124,10 @@ class ReferenceTarget(Maintainer, Generic[T]):
         Raises:
             ModelError: The other model is in another table, or the key is not its key.
         """
-        if target.table != self.schema.table:
+        if target.table != self.schema.table and not self.deferred:
             raise ModelError(
-                f"{self.label}: {target.name} is in table {target.table}, {self.schema.name} in {self.schema.table}; "
-                "only entities of one partition are kept equal"
+                f"{self.label}: {target.name} is in table {target.table}, {self.schema.name} in {self.schema.table}, "
+                f"and one transaction cannot write both; add {_EVENTUALLY}"
             )
         given = frozenset({*self._sources, *self._texts})
         if given != target.key_names:

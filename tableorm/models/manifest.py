@@ -15,6 +15,8 @@ It is an object. The names in it are those of declarations, its values are the e
     {"blob": ["city_x", "people", table, kind]} BlobListEntry: the same of an index list in a blob
     {"up": [table, token, partition]}       UploadEntry: the blob that is a field of the entity
     {"add": ["department", {property: 1}]}  AggregateEntry: what the entity adds to properties of another one
+    {"sub": [key, property, 1, "acme", "company", table]} SubtotalEntry: the subtotal that the entity adds to, in which
+                                            property of which entity of another partition that is counted
     {"from": ["empid_1", name]}             SourceEntry: the entity that it copies, and the name of the entry there
     {"to": ["department", {mine: theirs}]}  HolderEntry: an entity that copies fields of this one, and which
 
@@ -24,6 +26,8 @@ undo its entry all the same. A form that no class has is kept as an `UnknownEntr
 of `ManifestEntry` under `@manifest_form("...")`: its fields, in their order and of their types, are what is stored.
 """
 
+import hashlib
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar, cast
 from urllib.parse import quote
@@ -33,8 +37,8 @@ from msgspec import structs
 
 from ..errors import DecodeError, shown
 from ..protocol.limits import MAX_VALUE_BYTES
-from ..stores import Row
-from .reserved import BLOB_LISTS, MANIFEST
+from ..stores import Row, RowAddress
+from .reserved import BLOB_LISTS, MANIFEST, SUBTOTAL_HEAD
 
 __all__ = [
     "AggregateEntry",
@@ -47,6 +51,7 @@ __all__ = [
     "PlacedListEntry",
     "ReservedEntry",
     "SourceEntry",
+    "SubtotalEntry",
     "UnknownEntry",
     "UploadEntry",
     "folder_of_lists",
@@ -54,6 +59,7 @@ __all__ = [
     "manifest_of",
     "manifest_text",
     "parse_entry",
+    "share_address",
 ]
 
 
@@ -319,6 +325,57 @@ class AggregateEntry(ManifestEntry, frozen=True, gc=False):
 
     row_key: str
     amounts: Mapping[str, int]
+
+
+@manifest_form("sub")
+class SubtotalEntry(ManifestEntry, frozen=True, gc=False):
+    """
+    The entity adds to a count or sum of an entity that may be in another partition, by way of a subtotal of its own.
+
+    Args:
+        row_key: RowKey of the subtotal.
+        field: The property of the other entity.
+        amount: What the entity adds.
+        partition_key: PartitionKey of the other entity.
+        holder_key: RowKey of the other entity.
+        table: Name of its table.
+    """
+
+    row_key: str
+    field: str
+    amount: int
+    partition_key: str
+    holder_key: str
+    table: str
+
+    deferred: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, holder: RowAddress, property_: str, amount: int) -> "SubtotalEntry":
+        """Return the entry of an entity that adds an amount to a property of another one."""
+        row_key = _count_key("", holder, property_)
+        return cls(row_key, property_, amount, holder.partition_key, holder.row_key, holder.table)
+
+    @property
+    def holder(self) -> RowAddress:
+        """Where the other entity is."""
+        return RowAddress(self.table, self.partition_key, self.holder_key)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the subtotal has the key that it must have: what a manifest names may be forged."""
+        return self.row_key == _count_key("", self.holder, self.field)
+
+
+def share_address(holder: RowAddress, subtotal: RowAddress) -> RowAddress:
+    """Return where it is noted, beside an entity that holds a total, what that has of a subtotal."""
+    return holder.beside(_count_key(holder.row_key, subtotal))
+
+
+def _count_key(*of: str | RowAddress) -> str:
+    """Return the RowKey of a row of counts, from what it is about; names of tables differ in more than letter case."""
+    texts = [[a.table.lower(), a.partition_key, a.row_key] if isinstance(a, RowAddress) else a for a in of]
+    return SUBTOTAL_HEAD + urlsafe_b64encode(hashlib.sha256(msgspec.json.encode(texts)).digest()[:18]).decode()
 
 
 @manifest_form("from")

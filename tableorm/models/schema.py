@@ -117,6 +117,11 @@ class DerivedSchema:
         """Return the other models whose entities it changes or reads."""
         return ()
 
+    @property
+    def tables(self) -> "Collection[str | None]":
+        """The tables of the rows that it concerns."""
+        return {self.table, *(each.table for each in self.related())}
+
     # Rows of its own
 
     def row_templates(self) -> Sequence[Template]:
@@ -192,6 +197,7 @@ class Schema(InTables):
         partial: Whether rows hold but some of the fields.
         home: Where its entities may be beside their keys; None if they are nowhere else.
         relations: What is declared of entities that belong to its own, as `RelationRules`.
+        placed: Its rows and those of its declarations, as `PlacedRows`, once it is declared.
     """
 
     declared: ClassVar[int] = 0  # how many models so far: what was found out of all of them holds while it stays
@@ -199,6 +205,7 @@ class Schema(InTables):
     partial = False
     home: HomeRules | None = None
     relations: Sequence[Any] = ()
+    placed: Sequence[Any] = ()
 
     def __init__(
         self,

@@ -18,7 +18,14 @@ from ..connection.connection import Connection
 from ..connection.logger import make_logger
 from ..connection.tasks import map_together
 from ..errors import AccessDenied, Conflict, ModelError, NotSupported, TableOrmError
-from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry, manifest_of
+from ..models.manifest import (
+    ManifestEntry,
+    PlacedEntry,
+    PlacedListEntry,
+    ReservedEntry,
+    SubtotalEntry,
+    manifest_of,
+)
 from ..models.schema import Schema
 from ..outbox.bell import check_reach, show
 from ..outbox.decision import Decision, Work, delete_decision
@@ -281,6 +288,8 @@ def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
     schema = deferred.origin.change.schema
     for name, entries in deferred.work.entries.items():
         for place in entries:
+            if isinstance(place, SubtotalEntry):
+                boundary.check_derived_row(None, place.holder)
             if isinstance(place, (PlacedEntry, PlacedListEntry)) and not boundary.check_derived_row(
                 schema, RowAddress(place.location, place.partition_key, place.row_key)
             ):
