@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import docs_pages
+from scripts import docs_pages, pictures
 from scripts.docs_pages import ROOT
 from tableorm import Entity, connect
 from tableorm.advice import lint
@@ -107,6 +107,16 @@ def test_code_fits() -> None:
                 wide.extend(f"{block}: {line}" for line in block.text.splitlines() if len(line) > MOST_COLUMNS)
 
     assert wide == []
+
+
+def test_pictures_are_drawn() -> None:
+    """Each picture is as its description says, and is shown on a page with a text for those who do not see it."""
+    shown = "".join(page.read_text(encoding="utf-8") for page in docs_pages.pages())
+    for source in pictures.FOLDER.glob("*.txt"):
+        picture = source.with_suffix(".svg")
+
+        assert picture.read_text(encoding="utf-8") == pictures.draw(source.read_text(encoding="utf-8"))
+        assert re.search(rf"!\[[^]]+\]\([./]*pictures/{picture.name}\)", shown)
 
 
 def test_pages_are_found() -> None:
