@@ -2,6 +2,7 @@
 The parts of a field declaration in a model's class body: `Mapped[T]` and `field(...)`.
 """
 
+import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -42,6 +43,8 @@ def shape_of(annotation: type[Mapped[Any]], values: Any) -> Shape[Any] | None:
         values: What stands in its brackets, without None: a class may say how its values are stored.
     """
     make: type[Shape[Any]] | None = getattr(values, "_shape_of_values", None)
+    if typing.get_origin(values) is list:
+        make = getattr(typing.get_args(values)[0], "_shape_of_elements", None)
     return make() if make is not None else annotation._shape  # pyright: ignore[reportPrivateUsage]
 
 
