@@ -26,7 +26,7 @@ from ...keys.bounds import Condition
 from ...models.key import Storable
 from ...models.kinds import KindSet
 from ...models.manifest import CopyEntry, HeldEntry, ManifestEntry, manifest_of, manifest_text
-from ...models.marker_rows import is_marker, note_follower
+from ...models.marker_rows import MoveState, is_marker, note_follower
 from ...models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, WRITE_TOKENS
 from ...models.schema import Schema
 from ...models.write_tokens import new_token, newest_token, tokens_of, with_token
@@ -128,6 +128,9 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         """Take the copies in any case."""
         del before
         entry = self.entry(source.values, source.partition_key, source.row_key)
+        mark = source.write.change.mark
+        if mark is not None and mark.state is MoveState.TENTATIVE:
+            return entry, []  # they are taken when the move is confirmed
         at = None if entry is None else RowAddress.of(entry)
         source.fills.append(_FillEventually(source.row_key, at, self.target[1], self.label, self, self.name))
         return entry, []
