@@ -14,7 +14,7 @@ from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tests.outbox.members import Member
 from tests.outbox.portraits import Portrait
-from tests.outbox.sailors import Sailor
+from tests.outbox.sailors import Passenger, Sailor, Ship
 from tests.outbox.staff import GUEST, MODELS, STORAGE, Content, Former, Person, Welcome
 
 __all__ = ["PLANS", "Plan", "Step", "prepare"]
@@ -226,6 +226,48 @@ async def move_sailor(db: Database) -> None:
     await db.move(await db.get(Sailor, port="Genoa", id=1), port="Malta")
 
 
+async def embark(db: Database) -> None:
+    """Insert two ships, and three passengers of one of them."""
+    for name in ("Argo", "Bounty"):
+        await db.insert(Ship(name=name, flag=f"of {name}"))
+    async with db.transaction() as tx:
+        for number in (1, 2):
+            tx.insert(Passenger(port="Genoa", id=number, ship="Argo"))
+    await embark_one(db)
+
+
+async def embark_one(db: Database) -> None:
+    await db.insert(Passenger(port="Malta", id=3, ship="Argo"))
+
+
+async def insert_ship(db: Database) -> None:
+    await db.insert(Ship(name="Argo", flag="of Argo"))
+
+
+async def change_flag(db: Database) -> None:
+    ship = await db.get(Ship, name="Argo")
+    ship.flag = "black"
+    await db.save(ship)
+
+
+async def transfer(db: Database) -> None:
+    passenger = await db.get(Passenger, port="Genoa", id=1)
+    passenger.ship = "Bounty"
+    await db.save(passenger)
+
+
+async def scrap(db: Database) -> None:
+    await db.delete(await db.get(Ship, name="Argo"))
+
+
+async def disembark(db: Database) -> None:
+    await db.delete(await db.get(Passenger, port="Genoa", id=1))
+
+
+async def move_passenger(db: Database) -> None:
+    await db.move(await db.get(Passenger, port="Genoa", id=1), port="Malta")
+
+
 @attrs.frozen
 class Plan:
     """
@@ -297,6 +339,12 @@ PLANS = [
     Plan(raise_wages, enlist),
     Plan(desert, enlist),
     Plan(move_sailor, enlist),
+    Plan(embark_one, insert_ship),
+    Plan(change_flag, embark),
+    Plan(transfer, embark),
+    Plan(scrap, embark),
+    Plan(disembark, embark),
+    Plan(move_passenger, embark),
 ]
 
 

@@ -36,7 +36,7 @@ from tableorm.testing.contract.base import everything
 from tests.faults import RowBlobs
 from tests.outbox.members import Member, extra_reservations, wrong_reservations
 from tests.outbox.portraits import Portrait, extra_pictures, wrong_pictures
-from tests.outbox.sailors import COUNT_ROWS, Sailor, Ship, wrong_totals
+from tests.outbox.sailors import COUNT_ROWS, Passenger, Sailor, Ship, wrong_copies, wrong_totals
 
 __all__ = [
     "CITIES",
@@ -124,8 +124,8 @@ class Welcome(Workflow[Person]):
 
 STORAGE = BlobArchive("storage", Person)
 
-MODELS = (Person, Former, Badge, Member, Portrait, Ship, Sailor)
-TARGETS = (Person, Former, Member, Portrait, Ship, Sailor, Welcome, STORAGE)
+MODELS = (Person, Former, Badge, Member, Portrait, Ship, Sailor, Passenger)
+TARGETS = (Person, Former, Member, Portrait, Ship, Sailor, Passenger, Welcome, STORAGE)
 """What workers know."""
 
 
@@ -154,11 +154,11 @@ async def content_of(store: TableStore, blobs: Blobs | None = None) -> Content:
             row["EntityType"],
             row["PartitionKey"],
             row["RowKey"],
-            row.get("name", row.get("email", row.get("picture_sha256", row.get("ship", "")))),
+            row.get("name", row.get("email", row.get("picture_sha256", row.get("ship", row.get("flag", ""))))),
             row.get("city", row.get("wage", "")),
         ]
         for row in await _all_rows(store)
-        if row.get("EntityType") in ("Person", "Former", "Member", "Portrait", "Sailor")
+        if row.get("EntityType") in ("Person", "Former", "Member", "Portrait", "Sailor", "Passenger", "Ship")
     ]
     archived = [json.loads(text)["row"] for text in (await _texts_of(blobs or RowBlobs(store), STORAGE.name)).values()]
     found += [["archived", row["PartitionKey"], row["RowKey"], row["name"], row.get("city", "")] for row in archived]
@@ -231,6 +231,7 @@ async def find_problems(db: Database) -> list[str]:
     problems += await wrong_reservations(store)
     problems += [f"extra reservation of {email}" for email in sorted(await extra_reservations(store))]
     problems += await wrong_totals(store)
+    problems += await wrong_copies(store)
 
     pictures = await _texts_of(connection_of(db).blobs, BLOB_FIELDS)
     problems += await wrong_pictures(store, pictures)
