@@ -49,9 +49,10 @@ levels deeper, and may have 64 levels.
 
 class Expression:
     """
-    A condition on fields. Combine conditions with `&`, `|` and `~`, not with `and`, `or` and `not`.
+    A condition on fields, such as `Employee.age > 30`. Combine conditions with `&`, `|` and `~`, not with `and`, `or`
+    and `not`.
 
-    For many values of one field write `field.in_(values)`: a long chain of `|` takes much longer to make.
+    To compare a field with many values, use `field.in_(values)`: a long chain of `|` takes much longer to build.
     """
 
     __slots__ = ()
@@ -280,11 +281,11 @@ class _Operators(Generic[T]):
 
 class Field(_Operators[T]):
     """
-    A field of a model, such as `Employee.age`. Comparing it makes a condition: `Employee.age >= 30`.
+    A field of a model, such as `Employee.age`. Comparing it builds a query condition: `Employee.age >= 30`.
 
     Attributes:
-        model: The class it was taken from.
-        name: Its name in Python; of a part of a field its path, such as "spot.x".
+        model: The class that it was taken from.
+        name: Its name in Python; for a part of a field, its path, such as "spot.x".
     """
 
     __slots__ = ("model", "name")
@@ -303,9 +304,9 @@ class Field(_Operators[T]):
 
     def in_(self, values: Iterable[T]) -> Expression:
         """
-        Return the condition that the field has one of these values; with no values, a query finds nothing.
+        Return the condition that the field has one of these values. Without values, a query finds nothing.
 
-        For a key field each value becomes a request of its own; a query sends at most 1,000 of these.
+        For a key field, each value becomes a request of its own; a query sends at most 1,000 of these.
 
         Raises:
             ModelError: None is among the values, or they are not an iterable.
@@ -318,15 +319,15 @@ class Field(_Operators[T]):
 
     def is_none(self) -> Expression:
         """
-        Return the condition that the field has no value: the property is absent.
+        Return the condition that the field has no value, which means that the property is absent.
 
-        The service cannot evaluate it, so it is evaluated on the rows that come back. The service does evaluate
+        The service can't evaluate this, so it's evaluated on the rows that come back. The service does evaluate
         `~field.is_none()`.
         """
         return Presence(self, negated=True)
 
     def startswith(self, prefix: str) -> Expression:
-        """Return the condition that the text starts with `prefix`, in the same letter case."""
+        """Return the condition that the string starts with `prefix`. This is case-sensitive."""
         if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{self}.startswith() needs a str, got {prefix!r}")
         fault = check_text(prefix)
@@ -421,10 +422,10 @@ S = TypeVar("S", str, dt.datetime)
 
 class SystemField(_Operators[S]):
     """
-    The PartitionKey, RowKey or Timestamp of a row, as it is stored. Comparing it makes a condition.
+    The PartitionKey, RowKey or Timestamp of a row, as stored. Comparing it builds a query condition.
 
     Attributes:
-        name: Which of them it is.
+        name: Which of the three it is.
     """
 
     __slots__ = ("_kind", "name")
@@ -440,15 +441,15 @@ class SystemField(_Operators[S]):
         return self.name
 
     def in_(self, values: Iterable[S]) -> Expression:
-        """Return the condition that it is one of these values. Raises what `Field.in_` raises."""
+        """Return the condition that it is one of these values. Raises the same errors as `Field.in_`."""
         return AnyOf(tuple(self._compare(Op.EQ, value) for value in _values(self, values)))
 
     def is_none(self) -> Expression:
-        """Return a condition that is never true: every row has it."""
+        """Return a condition that is never true, since every row has these properties."""
         return AnyOf(())
 
     def startswith(self, prefix: str) -> Expression:
-        """Return the condition that the key starts with `prefix`, in the same letter case."""
+        """Return the condition that the key starts with `prefix`. This is case-sensitive."""
         if self._kind is not str:
             raise ModelError(f"{self}.startswith() is refused: it is for text")
         start = self._compare(Op.GE, prefix)

@@ -106,7 +106,8 @@ class _IndexBuild:
                 f"{index.model.__name__} is abstract and has no concrete classes yet; import or declare them"
             )
         if any(each.related() for each in self.declared):
-            self.schemas = with_related(self.schemas)
+            related = with_related(self.schemas)
+            self.schemas = [each for each in related if each.table == self.schemas[0].table]
         self._kinds = KindSet.of([schema.model for schema in self.schemas])
         self.table = self.schemas[0].table_name()
         self._db, self._name, self._parallel = db, index.name, parallel

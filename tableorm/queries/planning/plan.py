@@ -23,11 +23,11 @@ Scans = bool | Literal["range"]
 
 class Access(enum.Enum):
     """
-    How a query finds its rows, from the cheapest way to the costliest.
+    How a query finds its rows, from the cheapest way to the most expensive.
 
-    `POINT` is one row by both keys, `POINTS` several. `RANGE` is part of a partition, `PARTITION_SCAN` a whole one.
-    `PARTITION_RANGE` is every partition between two PartitionKeys, or on one side of one, and `TABLE_SCAN` every
-    partition that the model can have. Source: table design guide, "Design for querying".
+    `POINT` is one row by both keys, `POINTS` several. `RANGE` is part of a partition, `PARTITION_SCAN` an entire one.
+    `PARTITION_RANGE` is every partition within a range of PartitionKeys, and `TABLE_SCAN` every partition that the
+    model can have. Source: table design guide, "Design for querying".
     """
 
     NOTHING = "nothing"
