@@ -32,15 +32,17 @@ MAX_OLD_KEYS = 16
 
 class MovedFrom(HomeDeclaration, Generic[O, N]):
     """
-    Says that a model takes over the entities of an older model: `class Flight(Entity, ..., moved_from=MovedFrom(...))`.
+    Declare that a model takes over the entities of an older model under new keys.
+
+        class Flight(Entity, table="Flights2", ..., moved_from=MovedFrom(OldFlight)): ...
 
     Args:
         old: The older model.
-        to_new: Makes an entity of the newer model from one of the older; None copies fields by their names, with the
-            properties that the older model does not know. It returns None to drop the entity.
-        to_old: Makes an entity of the older model from one of the newer; None copies fields by their names.
+        to_new: Converts an entity of the older model to the newer one, or returns None to drop the entity. None copies
+            the fields that have the same names, and the properties that the older model doesn't know.
+        to_old: Converts an entity of the newer model to the older one. None copies the fields that have the same names.
         old_keys: Takes the fields of the newer key by name, and returns the fields of each older key that the entity
-            may have had, at most 16. It is not needed if the newer key has all fields of the older one.
+            may have had, at most 16. It's not needed if the newer key has all fields of the older one.
     """
 
     @overload
