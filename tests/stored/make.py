@@ -15,6 +15,7 @@ import gzip
 import json
 import sys
 import tempfile
+from base64 import b64encode
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,6 +67,7 @@ from tests.stored.shop import (
     Status,
     Trip,
     Visit,
+    Xray,
     cold_parcels,
 )
 from tests.unfinished_moves import CONFIRMED, FORWARD, MARK, TENTATIVE, move_half
@@ -285,7 +287,7 @@ async def export(db: Database) -> Facts:
     blobs: Facts = {}
     for container in await db.blobs.list_containers():
         blobs[container] = {
-            info.name: {"metadata": dict(info.metadata), "data": (await db.blobs.read(container, info.name)).decode()}
+            info.name: {"metadata": dict(info.metadata), "data": _as_text(await db.blobs.read(container, info.name))}
             for info in (await db.blobs.list_blobs(container)).blobs
         }
     return {
@@ -293,6 +295,11 @@ async def export(db: Database) -> Facts:
         "blobs": blobs,
         "messages": [json.loads(message.body) for message in await db.queues.peek(OUTBOX, 32)],
     }
+
+
+def _as_text(data: bytes) -> str:
+    """Return the text of a blob; of one that is sealed base64."""
+    return b64encode(data).decode() if data.startswith(b"tableorm blob") else data.decode()
 
 
 async def make_wide(db: Database) -> None:
@@ -344,6 +351,17 @@ async def make_encrypted(url: str) -> None:
         await db.queues.create_queue(OUTBOX)
 
 
+async def make_sealed_blobs(url: str) -> None:
+    """An entity of several rows, with an encrypted blob and an encrypted series, that was replaced since."""
+    async with connect(url, retry=QUICK, encryption=Encryption(KEYS)) as db:
+        await db.create_tables(Xray)
+        await db.queues.create_queue(OUTBOX)
+        xray = Xray(user="ann", id=1, image=Blob(b"\0\xff" * 40_000, "image/png"), doses=[1, 0, 3])
+        await db.insert(xray)
+        xray.note = "n"
+        await db.replace(xray)
+
+
 async def _upload_and_die(url: str, poster: Poster) -> None:
     async with connect(url, retry=QUICK) as dying:
         fail_between(dying).plan(*DEAD)
@@ -368,7 +386,7 @@ async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> No
 
 async def make(folder: Path, number: str) -> None:
     """Make the files: 1 has what the first version stored, 2 fields of several properties, 3 wide entities, 4 blobs,
-    5 encrypted fields.
+    5 encrypted fields, 6 encrypted blobs.
     """
     CLOCK.freeze(NOON)
     cursors: Facts = {}
@@ -384,6 +402,8 @@ async def make(folder: Path, number: str) -> None:
                 await make_wide(db)
             elif number == "5":
                 await make_encrypted(url)
+            elif number == "6":
+                await make_sealed_blobs(url)
             else:
                 await make_blobs(db, url)
             facts = {"cursors": cursors, **await export(db)}

@@ -316,6 +316,14 @@ class Secret(Entity, table="StoredSecrets", partition_key="{user}", row_key="sec
     by_level = Index(row_key="level_{level}_{id}", include=["text"])
 
 
+class Xray(Entity, table="StoredXrays", partition_key="{user}", row_key="xray_{id:03d}", wide=3):
+    user: Mapped[str]
+    id: Mapped[int]
+    image: Mapped[Blob] = encrypted()
+    doses: Series[int] = series(3, default=0, encrypted=True)
+    note: Mapped[str] = field(default="")
+
+
 class Login(Entity, table="StoredLogins{at:%Y%m}", partition_key="{user}", row_key="at_{at:ticks}"):
     user: Mapped[str]
     at: Mapped[dt.datetime]

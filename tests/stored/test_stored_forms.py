@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Database, Encryption, Entity, EntityNotFound, PropertyBag, connect
+from tableorm import Blob, Database, Encryption, Entity, EntityNotFound, PropertyBag, connect
 from tableorm.connection.connection import connection_of
 from tableorm.logs import read_log
 from tableorm.models.manifest import IndexEntry, ManifestEntry, UnknownEntry, UploadEntry, manifest_of
@@ -63,6 +63,7 @@ from tests.stored.shop import (
     Status,
     Trip,
     Visit,
+    Xray,
     cold_parcels,
 )
 
@@ -224,6 +225,21 @@ async def test_encrypted_fields(tmp_path: Path) -> None:
         await db.save(secrets[0])
         assert (await db.audit(Secret)).clean
         assert (await db.rewrap(Secret)).written == 1  # of the entry, which was written as a whole, there is a new key
+
+
+async def test_encrypted_blobs(tmp_path: Path) -> None:
+    """A blob, whose key is in the row, and a series, of an entity of several rows; nothing of them can be read."""
+    stored = {k: v for k, v in json.loads((FILES / "6.json").read_text()).items() if k != "cursors"}
+    async with connect(copy_of("6", tmp_path), encryption=Encryption(KEYS)) as db:
+        assert await export(db) == stored
+        xray = await db.get(Xray, user="ann", id=1)
+        assert ([*xray.doses], xray.note, xray.image.content_type) == ([1, 0, 3], "n", "image/png")
+        assert await xray.image.read() == b"\0\xff" * 40_000
+        assert await xray.image.read(65_535, 3) == b"\xff\0\xff"
+        xray.image = Blob(b"new")
+        await db.save(xray)
+        assert len((await db.blobs.list_blobs("tableorm-blobs")).blobs) == 1
+        assert (await db.audit(Xray)).clean
 
 
 async def test_rows_of_other_kinds(db: Database) -> None:
