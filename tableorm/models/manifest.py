@@ -8,6 +8,7 @@ fields do not say as well may be forged, and is read first: see `tableorm.writes
 It is an object. The names in it are those of declarations, its values are the entries, in one of these forms:
 
     "email_x"                               IndexEntry: RowKey of the entity's row in an index
+    {"each": [["tag_x", "tag_y"]]}          EachEntry: RowKeys of its rows in an index of the elements of a list
     {"at": ["name_x", "byname_x", table]}   PlacedEntry: PartitionKey, RowKey and table of its row in an eventual index
     {"un": ["email_x", "taken", table, token]} ReservedEntry: the same of a unique value, and the token of its claim
     {"list": ["lastname_x", kind]}          ListEntry: the index list that names the entity, and the kind of its rows
@@ -46,6 +47,7 @@ __all__ = [
     "AggregateEntry",
     "BlobListEntry",
     "CopyEntry",
+    "EachEntry",
     "HeldEntry",
     "HolderEntry",
     "IndexEntry",
@@ -89,6 +91,11 @@ class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forb
         key: str = getattr(self, self.__struct_fields__[0])
         return key
 
+    @property
+    def entry_keys(self) -> tuple[str, ...]:
+        """The RowKeys of the index entries in its partition that it names."""
+        return ()
+
     def to_json(self) -> Any:
         """Return what is stored."""
         return {self.form: [*structs.astuple(self)]}
@@ -130,9 +137,36 @@ class IndexEntry(ManifestEntry, frozen=True, gc=False):
 
     row_key: str
 
+    @property
+    def entry_keys(self) -> tuple[str, ...]:
+        """The RowKey."""
+        return (self.row_key,)
+
     def to_json(self) -> str:
         """Return the RowKey."""
         return self.row_key
+
+
+@manifest_form("each")
+class EachEntry(ManifestEntry, frozen=True, gc=False):
+    """
+    The entity has a row in an index for each element of a list.
+
+    Args:
+        row_keys: RowKeys of these rows, in order.
+    """
+
+    row_keys: tuple[str, ...]
+
+    @property
+    def local_key(self) -> None:
+        """None: there are several."""
+        return None
+
+    @property
+    def entry_keys(self) -> tuple[str, ...]:
+        """The RowKeys."""
+        return self.row_keys
 
 
 class _ElsewhereEntry(ManifestEntry, frozen=True, gc=False, eq=False):

@@ -199,6 +199,7 @@ class Schema(InTables):
         partial: Whether rows hold but some of the fields.
         home: Where its entities may be beside their keys; None if they are nowhere else.
         relations: What is declared of entities that belong to its own, as `RelationRules`.
+        placed: Its rows and those of its declarations, as `PlacedRows`, once it is declared.
     """
 
     declared: ClassVar[int] = 0  # how many models so far: what was found out of all of them holds while it stays
@@ -206,6 +207,7 @@ class Schema(InTables):
     partial = False
     home: HomeRules | None = None
     relations: Sequence[Any] = ()
+    placed: Sequence[Any] = ()
 
     def __init__(
         self,

@@ -95,23 +95,23 @@ class WorkflowSchema:
 
 class Workflow(Generic[E]):
     """
-    The base of workflows: steps that follow the write of an entity. `tx.start` starts one.
+    The base class of workflows: steps that follow the write of an entity. `tx.start` starts one.
 
         @workflow("ship", version=1)
         class Ship(Workflow[Order]):
             async def reserve(self, db: Database) -> None: ...
 
-            async def tell(self, db: Database) -> None: ...
+            async def notify(self, db: Database) -> None: ...
 
-    Its steps are its public methods, in the order in which they are defined. Each may be run more than once, also at
-    the same time: what it does twice must do no harm. A step that returns a value gives the following ones other
-    arguments.
+    Its steps are its public methods, in the order of their definition. A step may run more than once, even
+    concurrently, so running it twice must do no harm. A step that returns a value replaces the arguments for the steps
+    after it.
 
     Attributes:
         key: The key of the entity that the transaction wrote.
-        token: The same text in each run of this step, and in no other step or workflow: a name for what must happen
-            once.
-        arguments: What `tx.start` was given, or an earlier step has returned: a value of JSON.
+        token: A string that is the same in every run of this step, and different for every other step and workflow. Use
+            it to identify things that must happen only once.
+        arguments: What `tx.start` was given, or what an earlier step returned: any value that JSON can represent.
     """
 
     __workflow__: ClassVar[WorkflowSchema]
@@ -133,21 +133,22 @@ def workflow(
     longest_pause: dt.timedelta = _LONGEST_PAUSE,
 ) -> Callable[[type[W]], type[W]]:
     """
-    Declare a workflow: a decorator of a class that derives from `Workflow[Model]`.
+    Declare a workflow, as a decorator of a class that derives from `Workflow[Model]`.
 
     Args:
-        name: Its name. Messages and rows have it, so it stays when the class gets another name.
-        version: Its version, from 1. What was started under another version is left to workers that have that one.
-        tries: After how many tries that failed workers give up; None for what `db.worker(tries=)` says.
-        first_pause: The longest pause after the first try that failed, a second or more. Each further pause is about
-            twice as long as the one before.
-        longest_pause: The longest of all pauses, up to seven days.
+        name: The name of the workflow. It's stored in messages and rows, so keep it when you rename the class.
+        version: The version of the workflow, from 1. Runs that were started under another version are left to workers
+            that have it.
+        tries: How many failed tries it takes for workers to give up; None for the value of `db.worker(tries=)`.
+        first_pause: The longest pause after the first failed try, at least one second. Each further pause is about
+            twice as long.
+        longest_pause: The longest pause of all, up to seven days.
 
     Raises:
-        ModelError: The name, the version, the tries or a pause is refused, the class names no model, or it has no
-            steps, or one that is not an asynchronous method of a database alone. Or the table has a model with rows
-            like decision rows: without a kind, with a function as discriminator, or with RowKeys that can begin with
-            `~o_`.
+        ModelError: The name, the version, the tries or a pause is refused; the class names no model; or it has no
+            steps, or a step that isn't an async method taking only a database. Also if the table has a model whose rows
+            look like decision rows: one without a kind, with a function as discriminator, or with RowKeys that can
+            begin with `~o_`.
     """
     if not (type(name) is str and _NAME.fullmatch(name)):
         raise ModelError(

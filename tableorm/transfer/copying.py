@@ -12,6 +12,7 @@ from functools import partial
 import attrs
 
 from ..connection.connection import Connection
+from ..connection.nearby import read_rows
 from ..connection.tasks import map_together
 from ..errors import ModelError
 from ..jobs.counts import JobCounts
@@ -28,7 +29,7 @@ from ..stores import Bounds, Row
 from ..writes.bulk.pacing import Pace
 from .content import differing_properties, plain_row
 from .report import TransferReport, make_report
-from .writing import IfExists, RowWriter, check_if_exists, create_table, look_up, position_of
+from .writing import IfExists, RowWriter, check_if_exists, create_table, position_of
 
 __all__ = ["Selection", "compare_rows", "copy_rows", "transfer_job"]
 
@@ -222,7 +223,7 @@ async def compare_rows(
 
         async def compare(rows: list[Row]) -> None:
             counts.entities += len(rows)
-            there = await look_up(target, table, rows)
+            there = await read_rows(target, table, [*map(position_of, rows)])
             for row in rows:
                 await db.yield_to_loop(1)
                 other = there[position_of(row)]
@@ -235,7 +236,7 @@ async def compare_rows(
                     counts.count("equal")
 
         async def find_extra(rows: list[Row]) -> None:
-            there = await look_up(db, table, rows, _KEYS)
+            there = await read_rows(db, table, [*map(position_of, rows)], _KEYS)
             for row in rows:
                 if there[position_of(row)] is None:
                     counts.fail(row, f"is in table {table} of the target alone")

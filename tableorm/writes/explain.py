@@ -89,10 +89,10 @@ class WriteStep:
 
     Args:
         method: GET, POST (insert), PATCH (merge), PUT (replace), DELETE, or HEAD of a blob.
-        path: Table and keys.
-        if_match: The ETag in `If-Match`, "*", or None if there is no such header: PATCH and PUT are then upserts.
-        body: The row as JSON, empty if there is none, None if it depends on what is read before. A write token in it
-            stands as `------------`.
+        path: The table and keys.
+        if_match: The ETag in `If-Match`, or "*". None if there is no such header, which makes PATCH and PUT upserts.
+        body: The row as JSON; empty if there is none, and None if it depends on what is read first. Write tokens appear
+            as `------------`.
     """
 
     method: str
@@ -114,14 +114,14 @@ class WriteStep:
 @attrs.frozen
 class WriteExplanation:
     """
-    What a write sends, in order; nothing if nothing changed.
+    What a write sends, in order. It is empty if nothing changed.
 
     Args:
         steps: The operations.
-        transaction: Whether those that write go as one request, an entity group transaction.
+        transaction: Whether the operations that write are sent as one request, an entity group transaction.
         before: What is sent before these writes: the message to workers, if there are rows in other partitions.
-        after: What is sent after them, a request each: what makes rows in other partitions right. The last two, which
-            delete the decision row and the message, are not waited for.
+        after: What is sent after them, one request each: the updates of rows in other partitions. The call doesn't wait
+            for the last two requests, which delete the decision row and the message.
     """
 
     steps: tuple[WriteStep, ...]
@@ -131,13 +131,13 @@ class WriteExplanation:
 
     @property
     def cost(self) -> int:
-        """Storage transactions, as they are billed: one for each request."""
+        """The number of storage transactions that are billed: one for each request."""
         reads = sum(step.method == "GET" for step in self.steps)
         return len(self.before) + (reads + 1 if self.transaction else len(self.steps)) + len(self.after)
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of all bodies that are known."""
+        """The total size of all bodies that are known."""
         return sum(len(step.body or b"") for step in (*self.before, *self.steps, *self.after))
 
     def __str__(self) -> str:
