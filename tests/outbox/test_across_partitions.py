@@ -4,8 +4,9 @@ Counts, sums and copies across partitions: what is right when nothing is left to
 
 import asyncio
 import random
+import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -146,7 +147,7 @@ async def test_writers_that_race(seed: int, db: Database) -> None:
 
 async def test_a_new_title_while_clerks_change(db: Database, rounds: Rounds) -> None:
     """All holders get a new title, page by page, while others change their office; whoever stops, others go on."""
-    count = rounds(300, 10_000)
+    count = rounds(240, 10_000)
     await insert_clerks(db, count)
     office = await db.get(Office, name="a")
     office.title = "new"
@@ -172,7 +173,7 @@ async def test_a_new_title_while_clerks_change(db: Database, rounds: Rounds) -> 
 
 async def test_a_worker_goes_on_where_another_has_stopped(db: Database) -> None:
     """A page of holders that was done is not done again by the worker that comes after."""
-    await insert_clerks(db, 900)
+    await insert_clerks(db, 500)
     office = await db.get(Office, name="a")
     office.title = "new"
     with db.observe() as seen:
@@ -181,10 +182,10 @@ async def test_a_worker_goes_on_where_another_has_stopped(db: Database) -> None:
     with db.observe() as later:
         await settle(db)
 
-    assert 0 < done < 450
-    # The writer has done the first page, which is not noted; the worker notes that it has done this one and the next.
+    assert done == 200
+    # The writer has done the first page and not noted it. The worker notes it, and needs no note for the last one.
     noted = [each for each in map(str, later.requests) if each.startswith("PATCH Offices") and "~o_" in each]
-    assert len(noted) == 2
+    assert len(noted) == 1
     assert await find_wrong(db) == []
     assert seen.cost < later.cost
 
@@ -234,7 +235,7 @@ async def damage(db: Database, table: str, find: dict[str, str], change: Row | N
 )
 async def test_an_audit_repairs(db: Database, table: str, find: dict[str, str], change: Row | None) -> None:
     """Wrong totals, subtotals and copies are found, and right after a repair; what is right nobody reports."""
-    await insert_clerks(db, 30)
+    await insert_clerks(db, 9)
     assert (await db.audit(*MODELS)).findings == ()
     await damage(db, table, find, change)
 
@@ -259,24 +260,33 @@ async def test_what_was_there_before(db: Database) -> None:
     assert (office.staff, office.pay) == (30, 60)
 
 
-def test_refused_declarations() -> None:
+def declare_far() -> type[Entity]:
+    class Far(Entity, table="Far", partition_key="{town}", row_key="far_{id}"):
+        town: Mapped[str]
+        id: Mapped[int]
+
+        counted = Count(lambda: Office.staff, name="a")
+
+    return Far
+
+
+def declare_lost() -> type[Entity]:
+    class Lost(Entity, table="Lost", partition_key="{town}", row_key="lost_{id}"):
+        town: Mapped[str]
+        id: Mapped[int]
+        office: Mapped[str]
+        title: Mapped[str | None] = field(default=None, maintained=True)
+
+        works = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual")
+
+    return Lost
+
+
+@pytest.mark.parametrize(
+    ("declare", "remedy"),
+    [(declare_far, "add consistency='eventual'"), (declare_lost, "give via= an index with partition_key='{office}'")],
+)
+def test_refused_declarations(declare: Callable[[], type[Entity]], remedy: str) -> None:
     """What cannot be kept right is refused when it is declared, with what to do instead."""
-    with pytest.raises(ModelError, match="consistency='late'"):
-        Count(lambda: Office.staff, name="x", consistency="late")  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="give via= an index with partition_key"):
-
-        class Lost(Entity, table="Lost", partition_key="{town}", row_key="lost_{id}"):
-            town: Mapped[str]
-            id: Mapped[int]
-            office: Mapped[str]
-            title: Mapped[str | None] = field(default=None, maintained=True)
-
-            works = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual")
-
-    with pytest.raises(ModelError, match="add consistency='eventual'"):
-
-        class Far(Entity, table="Far", partition_key="{town}", row_key="far_{id}"):
-            town: Mapped[str]
-            id: Mapped[int]
-
-            counted = Count(lambda: Office.staff, name="a")
+    with pytest.raises(ModelError, match=re.escape(remedy)):
+        declare()
