@@ -28,7 +28,7 @@ class EachIndexMaintainer(IndexMaintainer):
     entry_type = EachEntry
 
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
-        """Return how many entries an entity with these fields has; of one that is not known, how many it usually has."""
+        """Return how many entries an entity with these fields has, or how many it may have if they are not known."""
         return _USUAL if values is None else len(values.get(self._list) or ())  # what has no room is sent in parts
 
     @property
