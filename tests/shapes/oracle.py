@@ -7,7 +7,7 @@ import asyncio
 import datetime as dt
 import math
 import types
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import lru_cache, partial
@@ -506,6 +506,7 @@ class World:
 
     async def race(self) -> None:
         """Of several programs that insert the row, or save what they have read, one is not refused."""
+        calls: list[Coroutine[Any, Any, object]]
         if self.row is None:
             handles = [self.new_entity() for _ in range(3)]
             calls = [self.db.insert(each.entity) for each in handles]
@@ -520,8 +521,9 @@ class World:
                         self.assign(each.entity, each.shown, path, self.random_value(path))
             calls = [self.db.save(each.entity) for each in handles]
         results = await asyncio.gather(*calls, return_exceptions=True)
-        assert {type(each) for each in results} <= {type(None), EntityExists, PreconditionFailed}, results
-        done = [each for each, result in zip(handles, results, strict=True) if result is None]
+        errors = [each for each in results if isinstance(each, BaseException)]
+        assert {type(each) for each in errors} <= {EntityExists, PreconditionFailed}, results
+        done = [each for each, result in zip(handles, results, strict=True) if not isinstance(result, BaseException)]
         won = [each for each in done if self.row is None or not _same(each.shown, self.row)]  # others send nothing
         assert len(won) == 1 or (not won and done == handles), (self.log, results)
         for each in won:
