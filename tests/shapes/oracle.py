@@ -7,7 +7,7 @@ import asyncio
 import datetime as dt
 import math
 import types
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import lru_cache, partial
@@ -506,10 +506,9 @@ class World:
 
     async def race(self) -> None:
         """Of several programs that insert the row, or save what they have read, one is not refused."""
-        calls: list[Coroutine[Any, Any, object]]
         if self.row is None:
             handles = [self.new_entity() for _ in range(3)]
-            calls = [self.db.insert(each.entity) for each in handles]
+            calls: list[Any] = [self.db.insert(each.entity) for each in handles]
         else:
             entities = [await self.db.get(self.model, **self.key) for _ in range(3)]
             handles = [Handle(entity, dict(self.row), self.version, dict(self.row)) for entity in entities]
@@ -522,8 +521,8 @@ class World:
             calls = [self.db.save(each.entity) for each in handles]
         results = await asyncio.gather(*calls, return_exceptions=True)
         errors = [each for each in results if isinstance(each, BaseException)]
-        assert {type(each) for each in errors} <= {EntityExists, PreconditionFailed}, results
-        done = [each for each, result in zip(handles, results, strict=True) if not isinstance(result, BaseException)]
+        assert {type(each) for each in errors} <= {EntityExists, PreconditionFailed}, errors
+        done = [each for each, result in zip(handles, results, strict=True) if result not in errors]
         won = [each for each in done if self.row is None or not _same(each.shown, self.row)]  # others send nothing
         assert len(won) == 1 or (not won and done == handles), (self.log, results)
         for each in won:
