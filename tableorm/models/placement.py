@@ -91,8 +91,12 @@ class PlacedRows:
         return self.shared and same and not any("{kind}" in text for text in mine)
 
 
-def rows_of(schema: Schema) -> Iterator[PlacedRows]:
-    """Yield the rows of a concrete model, and those of its declarations."""
+def rows_of(schema: Schema) -> Sequence[PlacedRows]:
+    """Return the rows of a concrete model, and those of its declarations."""
+    return schema.placed or tuple(_rows_of(schema))
+
+
+def _rows_of(schema: Schema) -> Iterator[PlacedRows]:
     partition, row = schema.templates()
     yield PlacedRows(label=schema.name, schema=schema, table=schema.table_text(), partition=partition, row=row)
     for name, derived in schema.derived.items():
@@ -120,6 +124,7 @@ def may_share_partition(one: DerivedSchema, two: DerivedSchema) -> bool:
 
 def note_model(schema: Schema) -> None:
     """Note that the program declares a concrete model."""
+    schema.placed = rows_of(schema)
     _declared[_name_of(schema)] = schema
     _staged.clear()
 
@@ -197,7 +202,7 @@ def check_placement_of(schema: Schema, models: Sequence[Schema]) -> None:
     Raises:
         ModelError: One could be.
     """
-    mine = list(rows_of(schema))
+    mine = rows_of(schema)
     defers = any(own.deferred for own in mine)
     for other in models:
         if not defers and not any(each.deferred for each in other.derived.values()):

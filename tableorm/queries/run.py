@@ -422,7 +422,7 @@ async def _read_again(run: QueryExecution, row: Row) -> Any:
     """Return the entity of a row of which too little was read, or of an index entry; None if it is not a result."""
     target = run.plan.target
     if run.primaries is not None:
-        return await run.primaries.read(row, partial(_fetch_known, run))
+        return await run.primaries.read(row, partial(_fetch_known, run), run.plan.once)
     rows = await _fetch_known(run, RowAddress.of_row(target.table, row), None)
     return next(iter(target.kinds.load_all(rows)), None)
 

@@ -82,22 +82,22 @@ _TURN = 32  # operations that are taken before other tasks get a turn, which the
 
 class Bulk(AsyncOnly, AwaitsCalls):
     """
-    Many writes over any partitions. Made by `db.bulk()`; `report` says how they went.
+    Many writes, across any number of partitions. Made by `db.bulk()`; `report` tells how they went.
 
-    Each operation takes its entity as it is when it is called, and the entity has its new ETag once it was written. An
-    operation that cannot be encoded raises at the call. One that the store refuses does not stop the others: it is
-    named in the report, and the end of the block raises `BulkFailed`. A call that was cancelled, or timed out, has not
-    added its operation.
+    Each method takes its entity as it is at the time of the call, and the entity gets its new ETag when it has been
+    written. A value that can't be encoded raises at the call. A write that the store refuses doesn't stop the others:
+    it's listed in the report, and the end of the block raises `BulkFailed`. A call that is cancelled or times out has
+    not queued its write.
 
-    A `save`, `merge`, `replace` or `delete` of an object that was given before waits until that was written, and is
-    sent under the ETag that the object got.
+    Passing an object again to `save`, `merge`, `replace` or `delete` waits until its earlier write is done, and uses
+    the ETag that the object then has.
 
     Args:
         db: Where the rows are.
-        concurrency: How many transactions may be under way.
-        rate: How many operations may be sent a second; None for any number.
+        concurrency: The maximum number of transactions at a time.
+        rate: The maximum number of operations per second; None for no limit.
         on_progress: Called with the report so far after each transaction.
-        errors: Whether the end of the block raises `BulkFailed` if an operation failed, or only the report names it.
+        errors: Whether the end of the block raises `BulkFailed` if a write failed, or only lists it in the report.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
 
     @property
     def report(self) -> BulkReport:
-        """What became of the operations so far; of all of them once the block has ended."""
+        """What happened to the operations so far; to all of them, once the block has ended."""
         return BulkReport(
             written=self._written,
             existing=self._existing,
@@ -155,25 +155,26 @@ class Bulk(AsyncOnly, AwaitsCalls):
 
     @property
     def concurrency(self) -> int:
-        """How many transactions may be under way now: fewer than were asked for while the store is overloaded."""
+        """How many transactions may currently run at a time: fewer than requested while the store is overloaded."""
         return self._concurrency.now
 
     @awaited
     async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True, exist_ok: bool = False) -> None:
         """
-        Insert a new entity. Raises what `db.insert` raises of its values.
+        Insert a new entity. Invalid values raise the same errors as in `db.insert`.
 
         Args:
             entity: An entity or bag.
-            repeat: What it is for `db.insert`; False holds for the whole transaction that the entity is sent in.
-            exist_ok: Whether a row with its key stays as it is, and is no failure: `report.existing` counts these.
+            repeat: As in `db.insert`; False applies to the whole transaction that the entity is sent in.
+            exist_ok: Whether to leave an existing row with its key unchanged without counting that as a failure:
+                `report.existing` counts these.
         """
         self._db.boundary.fill(entity)
         await self._add(insert_change(entity, repeat=repeat, exist_ok=exist_ok))
 
     @awaited
     async def save(self, entity: Entity | PropertyBag) -> None:
-        """Write what has changed since the entity was read. Raises as `db.save`."""
+        """Write what changed since the entity was read. Raises the same errors as `db.save`."""
         await self._wait_until_written(entity)
         await self._add(save_change(entity))
 
@@ -185,7 +186,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         *,
         if_match: str | None = None,
     ) -> None:
-        """Merge some fields. Raises what `db.merge` raises of its values."""
+        """Merge some fields into the row. Invalid values raise the same errors as in `db.merge`."""
         if if_match is None:
             await self._wait_until_written(entity)
         await self._add(merge_change(entity, only, if_match))
@@ -194,14 +195,17 @@ class Bulk(AsyncOnly, AwaitsCalls):
     async def replace(
         self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False
     ) -> None:
-        """Replace the row. Raises what `db.replace` raises of its values."""
+        """Replace the row. Invalid values raise the same errors as in `db.replace`."""
         if if_match is None:
             await self._wait_until_written(entity)
         await self._add(replace_change(entity, if_match, drop_extra=drop_extra))
 
     @awaited
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
-        """Insert, or merge or replace the row that is there. Raises what `db.upsert` raises of its values."""
+        """
+        Insert the entity, or merge it into or replace an existing row. Invalid values raise the same errors as in
+        `db.upsert`.
+        """
         self._db.boundary.fill(entity)
         await self._add(upsert_change(entity, mode))
 

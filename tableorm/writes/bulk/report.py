@@ -21,7 +21,7 @@ class BulkFailure:
     An operation that failed.
 
     Args:
-        operation: Its verb.
+        operation: The name of its method.
         entity: The entity, bag or key that it was given.
         error: Why it failed.
     """
@@ -34,16 +34,15 @@ class BulkFailure:
 @attrs.frozen
 class BulkReport:
     """
-    What became of the operations of a bulk so far.
+    What happened to the operations of a bulk so far.
 
     Args:
-        written: Operations that were applied; a save that had nothing to write counts too.
-        failed: The first 1000 operations that failed. An `OutcomeUnknown` says that its operation may have been
-            applied.
-        failures: How many operations failed in all.
-        requests: Transactions and single operations that were sent. One that is repeated after a lost reply
-            counts once.
-        existing: Inserts with `exist_ok` that found a row, which stays as it is.
+        written: The number of operations that were applied; a save with nothing to write counts too.
+        failed: The first 1000 failed operations. `OutcomeUnknown` means that the operation may have been applied.
+        failures: The total number of failed operations.
+        requests: The number of transactions and single operations that were sent. Resending one after a lost reply
+            does not count.
+        existing: The number of inserts with `exist_ok` that found a row and left it unchanged.
         kept: The first 1000 entities and bags of these inserts.
     """
 
@@ -65,10 +64,10 @@ class BulkReport:
 
 class BulkFailed(TableOrmError):
     """
-    Some operations of a bulk failed; the others were written. `__cause__` is the error of the first that failed.
+    Some operations of a bulk failed; the others were written. `__cause__` is the error of the first one that failed.
 
     Args:
-        report: What became of all operations: `report.failed` has those that failed, each with its entity and error.
+        report: What happened to all operations. `report.failed` lists the failed ones, each with its entity and error.
     """
 
     def __init__(self, report: BulkReport) -> None:

@@ -12,7 +12,7 @@ from msgspec import structs
 from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
 from ...models.entity import Entity
 from ...models.kinds import KindSet, describe_kind
-from ...models.manifest import IndexEntry, PlacedEntry
+from ...models.manifest import PlacedEntry
 from ...models.marker_rows import is_marker
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.schema import Schema
@@ -166,10 +166,10 @@ def _places_of_entries(schema: Schema, row: Row) -> Iterator[tuple[str, str]]:
     values = schema.decode(row.copy()).__dict__
     for each in schema.derived.values():
         entry = each.entry(values, partition_key, row_key)
-        if isinstance(entry, IndexEntry):
-            yield partition_key, entry.row_key
-        elif isinstance(entry, PlacedEntry):
+        if isinstance(entry, PlacedEntry):
             yield entry.partition_key, entry.row_key
+        elif entry is not None:
+            yield from ((partition_key, row_key) for row_key in entry.entry_keys)
 
 
 def _unchanged_extra(change: Change, schema: Schema, known: Row, row: Row) -> Iterator[str]:
