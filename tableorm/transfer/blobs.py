@@ -141,7 +141,8 @@ class BlobTransfer:
         """Send a request for a blob; return None if there is none."""
         await require_blobs(self.db, f"{address.name} is a blob")
         try:
-            return await ask_for_blobs(side, "get-blob", _LABEL, lambda store: request(store, address.name))
+            operation = "put-blob" if request == self._put else "get-blob"
+            return await ask_for_blobs(side, operation, _LABEL, lambda store: request(store, address.name))
         except Fault as fault:
             if fault.code in _ABSENT:
                 return None
