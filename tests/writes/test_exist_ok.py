@@ -187,7 +187,7 @@ async def test_a_row_that_comes_after_the_look_stays(way: Way) -> None:
 
         kept = await insert_all(db, way, [Plain(id=number, code="new") for number in range(100)])
 
-        there = backend.next_id
+        there, backend.next_id = backend.next_id, 60
         assert there > 50
         assert sorted(each.id for each in kept) == [*range(there)]
         codes = [each.code for each in await db.select(Plain).where(Plain.shop == "s").all()]
