@@ -34,9 +34,11 @@ __all__ = [
     "Timestamp",
     "condition_of",
     "conjuncts",
+    "is_list",
 ]
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 MAX_DEPTH = 50
 """
@@ -94,7 +96,10 @@ def _refuse_term(term: object) -> NoReturn:
 
 @attrs.frozen(eq=False, str=False, repr=False)
 class Comparison(Expression):
-    """The comparison `field op value`; the operator None is `startswith`."""
+    """
+    The comparison `field op value`; the operator None is `startswith`. A list is equal to each of its elements: that
+    is `contains`, and its lists are compared in no other way.
+    """
 
     field: "Field[Any]"
     op: Op | None
@@ -103,6 +108,8 @@ class Comparison(Expression):
     def __str__(self) -> str:
         if self.op is None:
             return f"{self.field}.startswith({self.value!r})"
+        if is_list(self.field):
+            return f"{'~' if self.op is Op.NE else ''}{self.field}.contains({self.value!r})"
         return f"{self.field} {_SIGNS[self.op]} {self.value!r}"
 
 
@@ -196,6 +203,12 @@ def conjuncts(expression: Expression) -> Iterator[Expression]:
         yield expression
 
 
+def is_list(field: "Field[Any]") -> bool:
+    """Return whether the values of a field are lists: then an equality is one with an element."""
+    member = field.model.__schema__.by_path.get(field.name)
+    return member is not None and member.type.json_text and member.type.base is list
+
+
 def _values(field: object, values: Iterable[Any]) -> list[Any]:
     """Return the values of `in_`, in an order that is the same in every process, as cursors need it."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -259,7 +272,7 @@ class _Operators(Generic[T]):
             raise ModelError(f"{self} has no items; it stands for the field in conditions, as in {self} == value")
 
         def __getattr__(self, name: str) -> Any:
-            known = "==, !=, <, <=, >, >=, between, in_, is_none and startswith"
+            known = "==, !=, <, <=, >, >=, between, in_, is_none, startswith and contains"
             raise AttributeError(f"{self} has no {name!r}; a condition is made by {known}", name=name, obj=self)
 
     def _compare(self, op: Op, other: object) -> Expression:
@@ -322,10 +335,34 @@ class Field(_Operators[T]):
             raise EncodeError(f"{fault}, so no stored text starts with it", self.model.__name__, self.name, prefix)
         return Comparison(self, None, prefix)
 
+    def contains(self: "Field[list[V]] | Field[list[V] | None]", value: V) -> Expression:
+        """
+        Return the condition that a list has this element. An index with `{field:each}` in its row_key answers it; in
+        other queries it is evaluated on the rows that come back.
+
+        Raises:
+            ModelError: The field is no list.
+            EncodeError: The value is not of the type of the elements.
+        """
+        return Comparison(self, Op.EQ, self._element(value))
+
     def _compare(self, op: Op, other: object) -> Expression:
         found = Comparison(self, op, other)
         self._require_constant(other, found)
         return found
+
+    def _element(self, value: Any) -> Any:
+        """Return an element of a list as conditions compare it. Refuses what no list of the field can have."""
+        if not is_list(self):
+            raise ModelError(f"{self}.contains() is refused: the field is no list; use another condition on it")
+        try:
+            hash(value)
+            self.model.__schema__.fields[self.name].type.encode([value])
+        except (TypeError, ValueError) as error:
+            kind = self.model.__schema__.fields[self.name].type.name
+            term = Comparison(self, Op.EQ, value)
+            raise self._misfit(term, value, f"the value {error}; the field is {kind}") from None
+        return value
 
     def _require_constant(self, other: object, term: Expression) -> None:
         """Refuse a value of a condition that no value of the field can equal."""
@@ -340,7 +377,8 @@ class Field(_Operators[T]):
             )
         kind = self.model.__schema__.by_path[self.name].type
         if kind.json_text:
-            raise self._misfit(term, other, "a field stored as JSON text has no comparison; filter in Python")
+            remedy = "use contains() for one element, or filter in Python" if is_list(self) else "filter in Python"
+            raise self._misfit(term, other, f"a field stored as JSON text has no comparison; {remedy}")
         try:
             kind.encode(other)
         except ValueError as error:
@@ -373,6 +411,8 @@ class ComposedField(Field[T]):
         return self._compare(Op.GE, prefix)
 
     def _require_constant(self, other: object, term: Expression) -> None:
+        if is_list(self):
+            raise self._misfit(term, other, "a list has no comparison; use contains() for one element")
         more = ", ..." if len(self.parts) > 3 else ""
         raise self._misfit(term, other, f"compare a part of it: {', '.join(map(str, self.parts[:3]))}{more}")
 

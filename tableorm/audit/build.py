@@ -206,7 +206,9 @@ def _rows_to_write(context: AuditContext, row: Row) -> list[str] | None:
     noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
     if noted == due or not snapshot.legible:
         return None  # the audit says what is wrong with an entity, if something is
-    return [entry.local_key for entry in (due, noted) if entry is not None and entry.local_key is not None]
+    entries = [entry for entry in (due, noted) if entry is not None]
+    keys = [entry.local_key for entry in entries if entry.local_key is not None]
+    return keys + [key for entry in entries if not entry.local_key for key in entry.entry_keys]
 
 
 async def _write(context: AuditContext, limit: asyncio.Semaphore, chunks: Sequence[Sequence[Row]]) -> None:

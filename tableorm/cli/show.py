@@ -3,7 +3,6 @@ The command `tableorm show`, which prints rows.
 """
 
 import argparse
-import asyncio
 import sys
 
 import attrs
@@ -14,6 +13,7 @@ from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..stores import Bounds, RowQuery
 from .arguments import add_database, open_existing, parse_count, parse_table
+from .parser import add_examples
 
 __all__ = ["SHOW", "Show"]
 
@@ -35,12 +35,12 @@ class Show:
         parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
         parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
         parser.add_argument("--limit", metavar="N", type=parse_count, help="how many rows to show at most")
+        add_examples(parser, "local:./hr.tables Directory --limit 10", "local:./hr.tables Directory --partition Sales")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Print the rows."""
-        return asyncio.run(self._run(args, args.table, args.limit))
-
-    async def _run(self, args: argparse.Namespace, table: str, limit: int | None) -> int:
+        table: str = args.table
+        limit: int | None = args.limit
         query = RowQuery(partition=Bounds() if args.partition is None else Bounds.only(args.partition))
         encode = msgspec.json.Encoder().encode
         continuation: str | None = None

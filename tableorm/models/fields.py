@@ -2,6 +2,7 @@
 The parts of a field declaration in a model's class body: `Mapped[T]` and `field(...)`.
 """
 
+import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -42,6 +43,8 @@ def shape_of(annotation: type[Mapped[Any]], values: Any) -> Shape[Any] | None:
         values: What stands in its brackets, without None: a class may say how its values are stored.
     """
     make: type[Shape[Any]] | None = getattr(values, "_shape_of_values", None)
+    if typing.get_origin(values) is list:
+        make = getattr(typing.get_args(values)[0], "_shape_of_elements", None)
     return make() if make is not None else annotation._shape  # pyright: ignore[reportPrivateUsage]
 
 
@@ -257,5 +260,4 @@ def encrypted(*, accept_plain: bool = False, **options: Any) -> Any:
         if argument in options:
             raise ModelError(f"encrypted({argument}=...) is refused: that needs to see the value; use field()")
     declared: Any = field(**options)
-    shape = SHAPES["chunked"](compress=options.get("compress", False), encrypted=True) if declared.shape else None
-    return attrs.evolve(declared, encrypted=True, accept_plain=accept_plain, shape=shape)
+    return attrs.evolve(declared, encrypted=True, accept_plain=accept_plain)

@@ -48,6 +48,7 @@ class Key(Generic[E_co]):
     """
 
     _shape_of_values: ClassVar[Any]
+    _shape_of_elements: ClassVar[Any]
     model: type[E_co]
     table: str
     partition_key: str

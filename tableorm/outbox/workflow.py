@@ -6,6 +6,7 @@ commits, and not otherwise. Workers run the steps. After each step they write in
 under its ETag. A step that has ended, and whose successor could not be noted, is run again.
 """
 
+import asyncio
 import datetime as dt
 import hashlib
 import inspect
@@ -31,7 +32,9 @@ from .decision import Decision, Work, read_decision
 from .worker import Patience
 
 __all__ = [
+    "Progress",
     "StepFailed",
+    "WorkProgress",
     "Workflow",
     "WorkflowSchema",
     "note_progress",
@@ -346,6 +349,63 @@ async def note_progress(
             raise translate(fault, f"progress of the decision row {decision.token}", table) from fault
         return await read_decision(db, table, decision.partition_key, decision.token)
     return attrs.evolve(decision, progress=progress, etag=etag)
+
+
+@attrs.define
+class Progress:
+    """
+    How far the works of a decision are that are done page by page.
+
+    Args:
+        db: Where the decision row is.
+        table: Its table.
+        decision: What it says; None if somebody else has deleted it meanwhile.
+    """
+
+    db: Connection
+    table: str
+    decision: Decision | None
+    _turn: asyncio.Lock = attrs.Factory(asyncio.Lock)
+
+    def of(self, number: int) -> "WorkProgress":
+        """Return that of one work."""
+        return WorkProgress(self, number)
+
+    def reached(self, number: int) -> dict[str, str]:
+        """Return the cursors of a work, by name of what is done."""
+        _, found = ("", None) if self.decision is None else self.decision.progress.get(number, ("", None))
+        return cast("dict[str, str]", found) if isinstance(found, dict) else {}
+
+    async def note(self, number: int, name: str, cursor: str) -> bool:
+        """Write a cursor into the decision row; return False if that is gone. Raises TableOrmError."""
+        async with self._turn:
+            if self.decision is not None:
+                reached = {**self.reached(number), name: cursor}
+                progress = {**self.decision.progress, number: (None, reached)}
+                self.decision = await note_progress(self.db, self.table, self.decision, progress)
+            return self.decision is not None
+
+
+@attrs.frozen
+class WorkProgress:
+    """
+    How far one work of a decision is.
+
+    Args:
+        all: That of all works.
+        number: Which work it is.
+    """
+
+    all: Progress
+    number: int
+
+    def reached(self, name: str) -> str | None:
+        """Return the cursor of what is done; None if it has not begun."""
+        return self.all.reached(self.number).get(name)
+
+    async def note(self, name: str, cursor: str) -> bool:
+        """Write a cursor into the decision row; return False if that is gone. Raises TableOrmError."""
+        return await self.all.note(self.number, name, cursor)
 
 
 _CHANGED = frozenset({Code.CONDITION_NOT_SATISFIED, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND})

@@ -2,6 +2,8 @@
 The report of a sweep: what it has deleted so far, and the cursor from which another process can go on.
 """
 
+from typing import Any
+
 import attrs
 
 from ..errors import counted
@@ -35,6 +37,10 @@ class SweepReport(RangeReport):
     failed: int = 0
     failures: tuple[str, ...] = ()
     trimmed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a dictionary of plain values, for JSON."""
+        return attrs.asdict(self, filter=lambda field, _: field.name != "_cursor")
 
     def __str__(self) -> str:
         more = "".join(f", {count} {what}" for count, what in ((self.kept, "kept"), (self.failed, "failed")) if count)

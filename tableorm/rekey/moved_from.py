@@ -168,11 +168,15 @@ def _refuse_layout(label: str, schema: Schema) -> None:
             f"{label} is refused: a row of {name} that is about to be moved could be read as an entity; give {name} a "
             "kind and discriminator='property', 'row_key' or 'partition_key'"
         )
+    if schema.stages:
+        raise ModelError(
+            f"{label} is refused: {name} is wide or has encrypted fields, and a re-key takes rows as they are stored; "
+            "give entities their new keys one by one"
+        )
     causes = {
         "a table for each period": schema.periods is not None,
         "entities that expire": schema.visibility is not None,
         "fields that other entities keep": bool(schema.maintained),
-        "row stages": bool(schema.stages),
         **{
             each.label: not each.movable or each.deferred or each.row_schema is None for each in schema.derived.values()
         },

@@ -5,7 +5,7 @@ Series: a field of a fixed number of slots, each of which is stored in a propert
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -209,14 +209,21 @@ class Series(Mapped[Slots[T]]):
         def __set__(self, instance: object, value: Sequence[T]) -> None: ...
 
 
+class _Options(TypedDict, total=False):
+    """The arguments of `series` but for `length` and `default`."""
+
+    name: str | None
+    doc: str | None
+    readonly: bool
+    hidden: bool
+    encrypted: bool
+    accept_plain: bool
+
+
 @overload
-def series(
-    length: int, *, default: T, name: str | None = ..., doc: str | None = ..., readonly: bool = ..., hidden: bool = ...
-) -> Series[T]: ...
+def series(length: int, *, default: T, **options: Unpack[_Options]) -> Series[T]: ...
 @overload
-def series(
-    length: int, *, name: str | None = ..., doc: str | None = ..., readonly: bool = ..., hidden: bool = ...
-) -> Series[Any]: ...
+def series(length: int, **options: Unpack[_Options]) -> Series[Any]: ...
 def series(
     length: int,
     *,
@@ -225,6 +232,8 @@ def series(
     doc: str | None = None,
     readonly: bool = False,
     hidden: bool = False,
+    encrypted: bool = False,
+    accept_plain: bool = False,
 ) -> Any:
     """
     Declare a series: a field with one property for each of its slots, annotated `Series[...]`.
@@ -240,6 +249,8 @@ def series(
         doc: A description for JSON schemas and OpenAPI.
         readonly: Whether clients are barred from setting the field, as in `field`.
         hidden: Whether to hide the field from clients, as in `field`.
+        encrypted: Whether to store each slot encrypted, like a field of `encrypted()`.
+        accept_plain: Whether to read rows whose slots aren't encrypted, as in `encrypted`.
 
     Returns:
         A declaration, which the class turns into the field. An entity that is created without the field has an empty
@@ -247,6 +258,16 @@ def series(
     """
     if type(length) is not int or length < 1:
         raise ModelError(f"series({shown(length)}) is refused: give the number of slots")
+    if accept_plain and not encrypted:
+        raise ModelError("series(accept_plain=True) is refused: its slots are plain; add encrypted=True")
     shape = _SeriesShape(length, default)
-    arguments = {"factory": shape.empty, "converter": shape.convert}
-    return FieldDeclaration(name=name, doc=doc, readonly=readonly, hidden=hidden, arguments=arguments, shape=shape)
+    return FieldDeclaration(
+        name=name,
+        doc=doc,
+        readonly=readonly,
+        hidden=hidden,
+        arguments={"factory": shape.empty, "converter": shape.convert},
+        shape=shape,
+        encrypted=encrypted,
+        accept_plain=accept_plain,
+    )

@@ -316,7 +316,8 @@ async def _send(
             companions += more or ()  # otherwise a row was split
             derived = _derive_again(derived, [*writes, *companions])
             continue
-        plan = await plan_sealed(db, derived, found)
+        elsewhere = await _fetch(db, derived) if derived.fills else {}
+        plan = await plan_sealed(db, derived, {**found, **elsewhere})
         deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
             if deferral is not None and deferral.claims:
@@ -551,6 +552,16 @@ async def _read(
             derived.effects.update((each.row_key, each) for each in routed)
         waiting = deeper
     return found
+
+
+async def _fetch(db: Connection, derived: Derived) -> dict[Any, Row | None]:
+    """Return the rows of other partitions from which parts of writes are made."""
+    fills = {fill.source: fill for fill in derived.fills if isinstance(fill.source, RowAddress)}
+    try:
+        rows = await map_together(lambda fill: fill.fetch(db), list(fills.values()))
+    except TableOrmError as error:
+        refuse_before_sending(derived.writes[0], error, transaction=derived.transaction)
+    return dict(zip(fills, rows, strict=True))
 
 
 async def _split(db: Connection, effect: Effect, row: Row | None, derived: Derived) -> bool:

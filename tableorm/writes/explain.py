@@ -16,6 +16,8 @@ from ..models.entity import Entity
 from ..models.key import Key
 from ..models.manifest import (
     BlobListEntry,
+    CopyEntry,
+    HeldEntry,
     ManifestEntry,
     PlacedEntry,
     PlacedListEntry,
@@ -248,10 +250,13 @@ def _explain_addressed(boundary: Boundary, writes: Sequence[PlannedWrite]) -> Wr
     check_effects(boundary, derived)
     read = [effect for effect in derived.effects.values() if effect.reads]
     known = {row_key: effect for row_key, effect in derived.effects.items() if not effect.reads}
-    unread = [fill for fill in derived.fills if fill.source in {effect.row_key for effect in read}]
+    rows = {effect.row_key for effect in read}
+    unread = [fill for fill in derived.fills if fill.source in rows or isinstance(fill.source, RowAddress)]
     fills = [fill for fill in derived.fills if fill not in unread]
     plan = plan_derived(structs.replace(derived, effects=known, fills=fills), {})
     found = _explanation(plan, read, frozenset(fill.row_key for fill in unread))
+    others = [get_step(fill.source) for fill in unread if isinstance(fill.source, RowAddress)]
+    found = attrs.evolve(found, steps=(*others, *found.steps))
     if plan.decision is None:
         return found
     path = _path(RowAddress.of_row(plan.table, plan.writes[-1].operation.row))
@@ -381,6 +386,12 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
             for at in (each.holder, share_address(each.holder, subtotal), subtotal):
                 yield get_step(at)
             yield WriteStep("POST", BATCH)  # the total, and what it has of the subtotal
+        for each in entries:
+            if isinstance(each, CopyEntry):
+                yield get_step(RowAddress.of(each))
+            if isinstance(each, HeldEntry):  # a page of holders, each of which is read, then the source
+                yield from (WriteStep("GET", f"/{each.table}()"), WriteStep("GET", f"/{each.table}(...)"), look)
+                yield WriteStep("PUT", f"/{each.table}(...)", AS_READ)
         for each in entries:
             if isinstance(each, UploadEntry):
                 blob = BlobAddress(each.table, each.token, each.partition_key)

@@ -9,7 +9,7 @@ an older one fails at an ETag.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -45,7 +45,7 @@ __all__ = ["EventualAggregateMaintainer"]
 class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
     """A count or sum of a model in entities that may be in other partitions."""
 
-    entry_type = SubtotalEntry
+    entry_type: ClassVar[type[ManifestEntry]] = SubtotalEntry
     deferred = limited = True
     rows_per_chunk = AggregateSchema.rows_per_chunk + 1  # the decision row
 

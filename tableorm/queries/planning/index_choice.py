@@ -74,6 +74,9 @@ def _has_every_entity(index: DerivedSchema, terms: Sequence[Expression]) -> bool
         for term in terms
         if isinstance(term, (Comparison, Membership)) and not (isinstance(term, Membership) and term.negated)
     }
+    rows = index.row_schema
+    if rows is not None and rows.row is not None and rows.row.each is not None:
+        given = {term.field.name for term in terms if isinstance(term, Comparison) and term.op is Op.EQ}
     return index.holds_all(given)  # what satisfies a comparison is not None
 
 
