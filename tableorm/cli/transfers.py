@@ -77,7 +77,7 @@ class Copy:
                 )
             finally:
                 progress.save()  # also when it was interrupted
-            await _tell_what_is_left(db)
+            await _tell_what_is_left(db, report)
             status = print_report(report, args)
             if args.verify:
                 options["name"] = args.name and f"{args.name} verify"
@@ -170,8 +170,14 @@ def _add_file(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-async def _tell_what_is_left(db: Database) -> None:
-    """Print that index lists in blobs are not copied, if there are any."""
+async def _tell_what_is_left(db: Database, report: TransferReport) -> None:
+    """Print what is not copied of the source: index lists in blobs, and what its workers have still to do."""
+    if report.pending:
+        print(
+            f"tableorm: workers have not completed {report.pending} writes of FROM: run a worker there until it has "
+            "nothing to do, then copy again; or run `tableorm outbox retry TO TABLE` and a worker of TO",
+            file=sys.stderr,
+        )
     with suppress(TableOrmError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             if (await db.blobs.list_blobs(BLOB_LISTS, limit=1)).blobs:

@@ -1,8 +1,8 @@
 """Reading: single entities by key, and queries."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, Literal, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
 from ..connection.blob_fields import bind_blobs
@@ -14,7 +14,7 @@ from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
-from ..errors import EntityNotFound, ModelError, WrongKind, shown
+from ..errors import DecodeError, EntityNotFound, ModelError, WrongKind, shown
 from ..expressions import Field
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
@@ -28,6 +28,7 @@ from ..protocol.codes import Code
 from ..queries.changes import ChangeStream, open_changes
 from ..queries.execution import CONCURRENCY
 from ..queries.home import QueriedHome
+from ..queries.misfits import check_policy
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query, loads_relations
@@ -162,7 +163,13 @@ class Reader(Stores):
         """
         return open_changes(self._connection, model, after, fields)
 
-    async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
+    async def get_many(
+        self,
+        keys: Iterable[Key[M]],
+        *,
+        concurrency: int = CONCURRENCY,
+        misfits: Literal["raise", "skip"] | Callable[[DecodeError | WrongKind], object] = "raise",
+    ) -> "list[M | None]":
         """
         Read entities by their keys, several at a time. Keys of one partition that lie close together share a range
         read.
@@ -173,6 +180,9 @@ class Reader(Stores):
         Args:
             keys: The keys, of any tables and models. Equal keys are read once.
             concurrency: The maximum number of requests at a time.
+            misfits: What happens with a row that does not fit its model or is of another kind. "raise", the default,
+                raises the error; "skip" returns None in its place; a function does the same, and is called with the
+                error, such as `errors.append`.
 
         Returns:
             The entity of each key, in the order of the keys; None where there is none. Equal keys give the same object.
@@ -181,6 +191,7 @@ class Reader(Stores):
             WrongKind: A row is of another kind than its key's model.
             DecodeError: A row does not fit its model.
         """
+        check_policy(f"get_many(misfits={misfits!r})", misfits)
         if type(concurrency) is not int or concurrency < 1:
             raise ModelError(f"get_many(concurrency={concurrency!r}) is refused: give a number from 1")
         if not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -195,10 +206,16 @@ class Reader(Stores):
 
         async def work() -> None:
             for key in left:
-                if key not in nearby:
-                    found[key] = await self._point(key, {})
-                elif (row := nearby[key]) is not None:
-                    found[key] = await self._entity_of(key.model, key.table, row)
+                try:
+                    if key not in nearby:
+                        found[key] = await self._point(key, {})
+                    elif (row := nearby[key]) is not None:
+                        found[key] = await self._entity_of(key.model, key.table, row)
+                except (DecodeError, WrongKind) as error:
+                    if misfits == "raise":
+                        raise
+                    if misfits != "skip":
+                        misfits(error)
 
         await work_together(work, min(concurrency, len(found)))
         return [found[key] for key in wanted]

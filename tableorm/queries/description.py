@@ -117,7 +117,7 @@ class QueryDescription(NotAList, Generic[E_co]):
         Raises:
             ModelError: It is none of these.
         """
-        check_policy(self, policy)
+        check_policy(f"{self}.misfits({policy!r})", policy)
         return attrs.evolve(self, misfits=policy)
 
     def load(self, relation: Loads, /, *more: Loads) -> Self:

@@ -266,7 +266,6 @@ async def test_many_writers(db: Database) -> None:
         for step in range(6):
             number, tag = (writer + step) % 3, f"{writer}.{step}"
 
-
             def append(fan: Fan, tag: str = tag) -> None:
                 fan.tags.append(tag)
 
