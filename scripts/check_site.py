@@ -8,7 +8,6 @@ import asyncio
 import functools
 import http.server
 import itertools
-import json
 import os
 import re
 import shutil
@@ -54,14 +53,14 @@ FOUND = f"""
 new Promise(resolve => {{
     const started = Date.now();
     const look = () => {{
-        const links = [...{DIALOG}.querySelectorAll("ol a")].map(link => new URL(link.href));
-        // Results of the search before this one stay until the new ones are there.
-        const done = links[0]?.searchParams.get("h") === WORDS || Date.now() - started > 5000;
-        done ? resolve(links.map(link => link.pathname)) : setTimeout(look, 50);
+        const links = [...{DIALOG}.querySelectorAll("ol a")].map(link => new URL(link.href).pathname);
+        const done = (links.length > 0) === WANTED || Date.now() - started > 20000;
+        done ? resolve(links) : setTimeout(look, 50);
     }};
     look();
 }})
 """
+"""Waits until there are results, or none."""
 
 
 def main() -> None:
@@ -128,8 +127,10 @@ async def seen_in(chromium: str) -> list[str]:
             await tab.run("document.querySelector('.md-search__button').click()")
             for words, page in SEARCHES.items():
                 await tab.run(f"{DIALOG}.querySelector('input').focus(), {DIALOG}.querySelector('input').select()")
+                await tab.call("Input.insertText", {"text": ""})
+                await tab.run(FOUND.replace("WANTED", "false"))
                 await tab.call("Input.insertText", {"text": words})
-                found = await tab.run(FOUND.replace("WORDS", json.dumps(words)))
+                found = await tab.run(FOUND.replace("WANTED", "true"))
                 if not found or found[0] != f"/{page}":
                     faults.append(f"a search for {words!r} finds {found[:3]}, not {page} first")
     return faults

@@ -180,9 +180,9 @@ class Reader(Stores):
         Args:
             keys: The keys, of any tables and models. Equal keys are read once.
             concurrency: The maximum number of requests at a time.
-            misfits: What to do with a row that is of another kind than its key's model, or does not fit it: raise the
-                error; or return None in its place, with "skip", or with a function that is called with the error, such
-                as `errors.append`.
+            misfits: What happens with a row that does not fit its model or is of another kind. "raise", the default,
+                raises the error; "skip" returns None in its place; a function does the same, and is called with the
+                error, such as `errors.append`.
 
         Returns:
             The entity of each key, in the order of the keys; None where there is none. Equal keys give the same object.
