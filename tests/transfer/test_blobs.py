@@ -200,3 +200,19 @@ async def test_encrypted_blobs_are_copied_as_they_are() -> None:
         async with connect("local::memory:", encryption=Encryption(keys)) as back:
             assert (await target.copy_rows(back)).complete
             assert await (await back.get(Scan, ward="b", id=1)).image.read() == b"an image" * 50_000
+
+
+async def test_the_command_takes_blobs_that_are_elsewhere(tmp_path: Path) -> None:
+    """`--blobs` and `--to-blobs` say where the blobs of either side are."""
+    places = {name: f"local:{tmp_path}/{name}.tables" for name in ("from", "to", "old", "new")}
+    async with connect(places["from"], blobs=places["old"]) as db:
+        await fill(db, 3)
+
+    options = ("--blobs", places["old"], "--to-blobs", places["new"], "--verify")
+    done = await asyncio.to_thread(run_command, "copy", places["from"], places["to"], *options)
+
+    assert (done.returncode, done.stdout.count(", 2 blobs")) == (0, 2)
+    async with connect(places["to"], blobs=places["new"]) as target:
+        image = (await target.get(Photo, album="a2", id=2)).image
+        assert image is not None
+        assert await image.read() == bytes([2]) * 200
