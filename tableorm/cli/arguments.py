@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
+from logging import ERROR, getLogger
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -166,6 +167,8 @@ async def open_existing(
                 )
             options[name] = place
         if credential is not None:
+            # Its warnings are pages about each kind of login that failed.
+            getLogger("azure.identity").setLevel(ERROR)
             options["credential"] = await opened.enter_async_context(credential)
         if getattr(args, "encryption", None) is not None:  # a copy and a re-key open a database for rows alone
             options["encryption"] = args.encryption
