@@ -35,6 +35,7 @@ __all__ = [
     "add_state",
     "add_tables",
     "find_targets",
+    "load_target",
     "open_existing",
     "open_target",
     "parse_count",
@@ -73,7 +74,11 @@ def add_database(parser: argparse.ArgumentParser) -> None:
 
 
 def add_models(
-    parser: argparse.ArgumentParser, *others: type, instances: tuple[type, ...] = (), plain_tables: bool = False
+    parser: argparse.ArgumentParser,
+    *others: type,
+    instances: tuple[type, ...] = (),
+    plain_tables: bool = False,
+    optional: bool = False,
 ) -> None:
     """
     Declare the models that a command is for, as the last arguments.
@@ -84,11 +89,13 @@ def add_models(
         instances: Classes of which it takes instances too.
         plain_tables: Whether a module alone means its models without a table for each period; `args.left_out` has
             the others, which `tell_left_out` prints.
+        optional: Whether there may be none.
     """
     parser.add_argument(
         "models",
         metavar="MODULE[:MODEL]",
-        nargs="+",
+        nargs="*" if optional else "+",
+        default=[],
         type=partial(_load_targets, (Entity, *others), instances, plain_tables=plain_tables),
         action=_StoreModels,
         help="such as hr.models:Employee; a module alone means all of its models, those that it imports included"
@@ -352,6 +359,11 @@ def _load_targets(bases: tuple[type, ...], instances: tuple[type, ...], text: st
     return _Targets([target], [])
 
 
+def load_target(text: str, *kinds: type) -> Any:
+    """Return the model that `module:Model` names, or an instance of other kinds, such as an index of a model."""
+    return _load_targets((Entity,), kinds, text, plain_tables=False).found[0]
+
+
 def _find_member(holder: Any, name: str, kinds: tuple[tuple[type, ...], tuple[type, ...]]) -> Any:
     """Return a member of a module or a class. Raises ModelError, with the members that could be meant."""
     try:
@@ -378,10 +390,9 @@ class _StoreModels(argparse.Action):
         self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, __: str | None = None
     ) -> None:
         given: list[_Targets] = values
-        found, left_out = (
-            list({id(each): each for part in parts for each in part}.values()) for parts in zip(*given, strict=True)
-        )
-        if not found:
+        found = list({id(each): each for part in given for each in part.found}.values())
+        left_out = list({id(each): each for part in given for each in part.left_out}.values())
+        if given and not found:
             names = ", ".join(each.__name__ for each in left_out)
             has = "have" if len(left_out) > 1 else "has"
             raise argparse.ArgumentError(None, f"no model is left: {names} {has} a table for each period")

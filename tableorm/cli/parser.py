@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
@@ -48,11 +48,24 @@ class CommandParser(argparse.ArgumentParser):
             "--traceback", action="store_true", default=argparse.SUPPRESS, help="show where an error comes from"
         )
         self.set_defaults(parser=self)
+        self._commands: Any = None
+
+    def add_subparsers(self, **options: Any) -> Any:
+        """Return what commands are added to."""
+        self._commands = super().add_subparsers(**options)
+        return self._commands
+
+    def words(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield what can follow each command: the names of its commands, or its options."""
+        commands: dict[str, CommandParser] = self._commands.choices if self._commands else {}
+        yield self.prog, [*commands] or [each for each in self._option_string_actions if each.startswith("--")]
+        for parser in commands.values():
+            yield from parser.words()
 
     def parse_known_args(self, *args: Any, **options: Any) -> Any:
         """Parse the arguments, the URL of the environment before them if they begin with none."""
         given: list[str] = list(args[0])
-        if not given and self._subparsers is not None:
+        if not given and self._commands:
             self.print_help()
             self.exit()
         if self.get_default("needs_url") and not {"-h", "--help"} & set(given) and not self._begins_with_url(given):

@@ -191,32 +191,19 @@ class Template:
                     raise ValueError(f"{self.key} {key!r} has two values of {part.field!r}")
         return values
 
-    def element_text(self, key: str, element: Any = None) -> str:
+    def with_element(self, key: str, element: Any) -> str:
         """
-        Return the text of the element of a list that a key holds, or of another one as the key would hold it.
+        Return a key with another element of the list of `each`.
 
         Raises:
             ValueError: The key is not of the template, or the element does not fit.
         """
-        number, part = self._each_part()
-        return self._groups(key)[number] if element is None else writer(part)(element)
-
-    def key_of_element(self, key: str, element: Any) -> str:
-        """Return a key with another element of the list. Raises ValueError, as `element_text` does."""
-        texts, text = iter(self._groups(key)), self.element_text(key, element)
-        found = ((part, None if part.field is None else next(texts)) for part in self.parts)
-        return "".join(
-            part.literal if held is None else text if part.format and part.format.each else held for part, held in found
-        )
-
-    def _each_part(self) -> tuple[int, Part]:
-        return next((n, part) for n, part in enumerate(self.field_parts) if part.format and part.format.each)
-
-    def _groups(self, key: str) -> tuple[str, ...]:
         found = self.match(key)
         if found is None:
             raise ValueError(f"{self.key} {key!r} is not of the template {self.text!r}")
-        return found.groups()
+        texts = iter(found.groups())
+        held = [(part, part.literal if part.format is None else next(texts)) for part in self.parts]
+        return "".join(writer(part)(element) if part.format and part.format.each else text for part, text in held)
 
     def stored_text(self, key: str, field: str) -> str | None:
         """Return the text of a field as the key holds it; None if the key is not of this template."""

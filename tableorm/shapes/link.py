@@ -20,7 +20,7 @@ from ..protocol.codes import Fault
 from ..protocol.filters import Op
 from ..protocol.limits import check_key
 
-__all__ = ["LinkShape"]
+__all__ = ["LinkShape", "LinksShape"]
 
 
 class _Checked:

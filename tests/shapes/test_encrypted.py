@@ -53,6 +53,7 @@ from tableorm import (
 from tableorm.cli.command_line import main
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import BLOB_FIELDS, METADATA
+from tableorm.shapes.blob import BlobAddress, content_of
 from tableorm.shapes.encrypted import ContentKeys
 from tableorm.stores import BlobStore, Operation, Row, Verb
 from tableorm_migrations import plan_rekey, rewrite, run_rekey, verify_rekey
@@ -556,6 +557,14 @@ async def test_blobs_are_encrypted(db: Database) -> None:
         assert (await each.scan.read(), await each.scan.read(70_000, 6)) == (data, data[70_000:70_006])
     assert (await db.audit(Record)).clean
 
+    assert moved.scan is not None
+    own = BlobAddress.of(content_of(moved.scan).members.address).name
+    whole = before[own]
+    for changed, start in ((whole[:100], 0), (whole[:100], 119_000), (whole[:-1], 119_000), (whole + b"x", 0)):
+        await db.blobs.put(BLOB_FIELDS, own, changed)
+        with pytest.raises(EncryptionError, match=r"the blob of Record\.scan (is|has)"):
+            await moved.scan.read(start)
+    await db.blobs.put(BLOB_FIELDS, own, whole)
     name, other = before
     connection_of(db).wrap_blobs(lambda store: cast("BlobStore", Exchanged(store, {name: other, other: name})))
     for each in (moved, two):

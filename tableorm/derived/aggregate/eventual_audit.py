@@ -22,7 +22,7 @@ from .audit import AggregateCheck, TotalHolderCheck, aggregate_of, claim_on, ver
 from .rows import CountRow, count_row_of
 from .schema import AggregateSchema
 
-__all__ = ["eventual_checks"]
+__all__ = ["ShareCheck", "SubtotalCheck", "eventual_checks"]
 
 
 def eventual_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
@@ -114,21 +114,20 @@ class SubtotalCheck(_CountCheck):
         claimed, _ = claim_on(address.row_key, number.field[0], number.value)
         if is_candidate(claimed) and not await verify_lone_subtotal(self.context, address, number):
             return False
-        has = await self._value_at(share_address(number.of, address))
-        if has == number.value or await self._is_under_way(address):
+        context = self.context
+        row = await context.read(share_address(number.of, address))
+        has = CountRow(SHARE_KIND, address, ()) if row is None else count_row_of(row)
+        if has.value == number.value or await self._is_under_way(address):
             return True
-        again = await self.context.read(address)
-        if again is None or again["odata.etag"] != (number.row or {})["odata.etag"]:
+        # With a number that is newer in any case it is copied.
+        newer = number.operation(address, number.value, max(number.number, has.number) + 1, new_token())
+        if not await context.settle(address, number.row, [newer]):
             return False
-        text = f"the subtotal is {number.value}, and {number.field[0]} of {number.of} has {has} of it"
+        text = f"the subtotal is {number.value}, and {number.field[0]} of {number.of} has {has.value} of it"
         refused = await self._copy(aggregate, address, number.of)
-        repaired = self.context.repair and refused is None
+        repaired = context.repair and refused is None
         self._record(address, Damage.STALE, text, repaired=repaired, refused=refused)
         return True
-
-    async def _value_at(self, share: RowAddress) -> int:
-        row = await self.context.read(share)
-        return 0 if row is None else count_row_of(row).value
 
     async def _is_under_way(self, address: RowAddress) -> bool:
         decisions = await read_decisions(self.context.db, address.table, address.partition_key)

@@ -4,8 +4,7 @@ What writes do to the entries of an index of the elements of a list, of which an
 Entries of elements that stay are written only if what they hold has changed.
 """
 
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import LimitExceeded
@@ -27,18 +26,12 @@ class EachIndexMaintainer(IndexMaintainer):
     entry_type = EachEntry
 
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
-        """Return how many entries an entity with these fields has."""
-        if values is None:
-            return MAX_TRANSACTION_OPERATIONS - 2
-        return len(self._elements(values)) if super().own_rows(values) else 0
+        """Return how many entries an entity with these fields has, at most."""
+        return MAX_TRANSACTION_OPERATIONS - 2 if values is None else len(values.get(self._list) or ())
 
-    def _elements(self, values: Mapping[str, Any]) -> list[Any]:
-        assert self.rows.each is not None
-        return values.get(self.rows.each.name) or []
-
-    def holds_all(self, given: AbstractSet[str]) -> bool:
-        """Return whether an element is given, and entries of all such entities tell the rest."""
-        return self.rows.each is not None and self.rows.each.name in given and super().holds_all(given)
+    @property
+    def _list(self) -> str:
+        return str(self.rows.templates()[1].each)
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> EachEntry | None:
         """Return the RowKeys of the entity's entries. Raises TemplateError."""
@@ -51,69 +44,55 @@ class EachIndexMaintainer(IndexMaintainer):
 
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Write the entries of elements that came, or all if what they hold changes; delete those of others."""
-        due = self.rows.addresses(source.values)
-        noted = frozenset(() if before is None else before.entry_keys)
-        refreshes = bool(noted) and self.rows.concerns(source.changed)
-        written = [key for key in due if refreshes or key not in noted]
+        return self._derive(before, source, checked=False)
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Write all entries, after reading those that the manifest names; delete what it names wrongly."""
+        entry, effects = self._derive(before, source, checked=True)
+        if before is not None and not isinstance(before, EachEntry):
+            effects += undo_entry(self.name, before, source.write, checked=True)
+        return entry, effects
+
+    def _derive(
+        self, before: ManifestEntry | None, source: Source, *, checked: bool
+    ) -> tuple[ManifestEntry | None, list[Effect]]:
+        rows, write, values = self.rows, source.write, source.values
+        due = rows.addresses(values)
+        noted = frozenset(before.entry_keys if isinstance(before, EachEntry) else ())
+        rewrites = checked or (bool(noted) and rows.concerns(source.changed))
+        written = [key for key in due if rewrites or key not in noted]
         gone = sorted(noted.difference(due))
-        reads = False
-        if before is not None and (gone or refreshes):
-            reads = not (self._is_told(source) or is_proven(before, source.write))
-        effects = self._writes(due, written, noted, source, reads=reads)
-        effects += [IndexEntryEffect(self.rows, key, source.write, existed=True, reads=reads) for key in gone]
-        self._refuse_many(source, due, len(effects), len(gone))
+        reads = checked
+        if before is not None and (gone or rewrites) and not checked:
+            reads = not (self._is_told(source) or is_proven(before, write))
+        self._refuse_many(source, len(due), len(written), len(gone))
+        effects: list[Effect] = [IndexEntryEffect(rows, key, write, existed=True, reads=reads) for key in gone]
+        row = with_tokens_of(rows.entry_row(values, source.row, written[0]), source.row) if written else {}
+        for key in written:
+            there, own = key in noted, {**values, self._list: due[key]}
+            canonical = write.operation.canonical
+            effects.append(
+                IndexEntryEffect(
+                    rows, key, write, there, {**row, "RowKey": key}, own, reads=reads and there, canonical=canonical
+                )
+            )
         entry = _entry_of(due)
         return before if entry == before else entry, effects
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
-        """Write the entries, after reading those that the manifest names; delete what it names wrongly."""
-        due = self.rows.addresses(source.values)
-        noted = frozenset(before.entry_keys if isinstance(before, EachEntry) else ())
-        effects = self._writes(due, [*due], noted, source, reads=True)
-        left = EachEntry(tuple(sorted(noted.difference(due)))) if noted else before
-        if left is not None:
-            effects += undo_entry(self.name, left, source.write, checked=True)
-        self._refuse_many(source, due, len(effects), len(effects) - len(due))
-        return _entry_of(due), effects
-
-    def _writes(
-        self, due: Mapping[str, Any], written: Sequence[str], noted: AbstractSet[str], source: Source, *, reads: bool
-    ) -> list[Effect]:
-        """Return the effects that write some of the entries; `reads` says it of those that the manifest names."""
-        if not written:
-            return []
-        rows, write, values = self.rows, source.write, source.values
-        assert rows.each is not None
-        row = with_tokens_of(rows.entry_row(values, source.row, written[0]), source.row)
-        return [
-            IndexEntryEffect(
-                rows,
-                key,
-                write,
-                existed=key in noted,
-                row={**row, "RowKey": key},
-                values={**values, rows.each.name: due[key]},
-                reads=reads and key in noted,
-                canonical=write.operation.canonical,
-            )
-            for key in written
-        ]
-
-    def _refuse_many(self, source: Source, due: Mapping[str, Any], count: int, gone: int) -> None:
+    def _refuse_many(self, source: Source, elements: int, written: int, gone: int) -> None:
         """Refuse a write of more entries than a transaction has room for. Raises LimitExceeded."""
-        if count < MAX_TRANSACTION_OPERATIONS:
+        size, limit = written + gone + 1, MAX_TRANSACTION_OPERATIONS
+        if size <= limit:
             return
-        name = "" if self.rows.each is None else self.rows.each.name
         raise LimitExceeded(
-            f"{source.write.origin}: {name} has {len(due)} elements, so that {count - gone} entries of index "
-            f"{self.rows.label} would be written and {gone} deleted, in one transaction of "
-            f"{MAX_TRANSACTION_OPERATIONS} operations with the entity; change fewer elements at a time, or store an "
-            "entity for each of them instead of a list",
+            f"{source.write.origin}: {self._list} has {elements} elements, so that {written} entries of index "
+            f"{self.label} would be written and {gone} deleted, in one transaction of {limit} operations with the "
+            "entity; change fewer elements at a time, or store an entity for each of them instead of a list",
             Code.INVALID_INPUT,
             model=self.schema.name,
-            field=name,
-            limit=MAX_TRANSACTION_OPERATIONS,
-            size=count + 1,
+            field=self._list,
+            limit=limit,
+            size=size,
         )
 
 

@@ -74,7 +74,7 @@ class EntrySchema(Schema):
 
     Attributes:
         keys_only: Whether an entry holds nothing but where its primary row is.
-        needed: The optional fields of its templates: None in one of them means no entry.
+        needed: The optional fields of its templates, and the list of `each`: None in one of them means no entry.
         exact: Whether there is an entry exactly while there is a primary that says so.
         each: The list of which each element makes an entry; None if an entity has one entry.
     """
@@ -122,7 +122,7 @@ class EntrySchema(Schema):
         if self.each is not None and self.each.name not in fields:
             (member,) = self.each.members
             self.by_path[member.path] = ElementMember(member.field, member.path, "RowKey", member.type, row)
-        self.needed = tuple([name for name in self.key_fields if primary.fields[name].optional])
+        self.needed = tuple([n for n in self.key_fields if primary.fields[n].optional or n == row.each])
         # What entries have and their primary row does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
         self._encode_own = make_encoder(self.label, self._own, self._slow_encoder, {})
@@ -447,10 +447,9 @@ class IndexSchema(EntrySchema):
         element. The arguments and errors are those of `address`.
         """
         assert self.row is not None
-        if self.each is None or not self.has_entry(values):
-            return {}
-        name = self.each.name
-        found = {self.row.format({**values, name: element}): element for element in values[name]}
+        name = str(self.row.each)
+        elements = values[name] if self.has_entry(values) else ()
+        found = {self.row.format({**values, name: element}): element for element in elements}
         return {key: found[key] for key in sorted(found)}
 
     def entry_row(self, values: Mapping[str, Any], row: Row, address: str) -> Row:

@@ -180,8 +180,7 @@ def _make_element_test(wanted: Collection[Any], member: ElementMember) -> Test:
 
     def test_element(row: Row) -> bool | None:
         try:
-            held = member.template.element_text(row["RowKey"])
-            return any(member.template.element_text(row["RowKey"], value) == held for value in wanted)
+            return any(member.template.with_element(row["RowKey"], value) == row["RowKey"] for value in wanted)
         except MISFITS:
             return None  # a row of another kind
 

@@ -66,7 +66,7 @@ class EntityOnce:
         template, own = schema.templates()[1], entry["RowKey"]
         try:
             elements = schema.each.members[0].read(holder) or ()
-            before = [key for each in elements if utf16_key(key := template.key_of_element(own, each)) < utf16_key(own)]
+            before = [key for each in elements if utf16_key(key := template.with_element(own, each)) < utf16_key(own)]
         except MISFITS:
             return True  # what is wrong with the row is said when it is loaded
         return not any(self._finds({**entry, "RowKey": key}) for key in before)
@@ -96,21 +96,15 @@ def once(target: QueryTarget, terms: Sequence[Expression], requests: Iterable[Po
     for schema in target.schemas:
         if not isinstance(schema, EntrySchema) or schema.each is None or _tells_one(schema, given):
             continue
-        name = f"{schema.primary.name}.{schema.each.name}"
-        remedy = f"add a condition {name}.contains(...)"
-        if not schema.follows and schema.each.name not in schema.fields:
+        stored = [leaf for term in terms for leaf in leaves(term) if isinstance(leaf, PropertyComparison)]
+        told = schema.follows or schema.each.name in schema.fields
+        if not told or any(leaf.property != "PartitionKey" for leaf in stored):
+            name = schema.each.name
+            why = "with conditions on what entries store" if told else f"while they do not hold {name}"
             raise ModelError(
-                f"a query of {schema.name} without an element is refused: its entries do not hold {name}, which tells "
-                f"how often an entity has one; {remedy}, or put {schema.each.name!r} into include="
-            )
-        if any(
-            isinstance(leaf, PropertyComparison) and leaf.property != "PartitionKey"
-            for t in terms
-            for leaf in leaves(t)
-        ):
-            raise ModelError(
-                f"a query of {schema.name} without an element is refused with a condition on what is stored: of the "
-                f"entries of an entity, some may satisfy it; {remedy}, or use conditions on fields"
+                f"a query of {schema.name} without an element is refused {why}: an entity has an entry for each "
+                f"element, and could come several times; add a condition {schema.primary.name}.{name}.contains(...), "
+                f"put {name!r} into include=, or use conditions on fields alone"
             )
         return EntityOnce(target, tuple(requests))
     return None
