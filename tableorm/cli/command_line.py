@@ -20,9 +20,9 @@ from typing import Any, Protocol, runtime_checkable
 from .. import __version__
 from ..errors import TableOrmError
 from .output import report
-from .parser import CommandParser
+from .parser import CommandParser, add_command
 
-__all__ = ["COMMANDS", "Command", "main"]
+__all__ = ["COMMANDS", "Command", "main", "make_parser"]
 
 COMMANDS = "tableorm.commands"
 """The entry-point group that subcommands are found in; the entry point's name is the command's."""
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     args = argparse.Namespace()
     try:
-        args = _parser(given).parse_command(given)
+        args = make_parser(given).parse_command(given)
         status: int | Coroutine[Any, Any, int] = args.command.run(args)
         if inspect.iscoroutine(status):
             status = asyncio.run(status)
@@ -105,15 +105,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser(arguments: Sequence[str]) -> CommandParser:
+def make_parser(arguments: Sequence[str]) -> CommandParser:
+    """Return the parser of some arguments: of the command that they begin with, or of all commands."""
     about = "Show, check and serve the tables of a database."
     parser = CommandParser(prog="tableorm", description=about)
     parser.add_argument("--version", action="version", version=f"tableorm {__version__}")
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in sorted(_commands(next(iter(arguments), "")).items()):
-        choice = choices.add_parser(name, help=command.help, description=command.help)
-        command.configure(choice)
-        choice.set_defaults(command=command)
+        add_command(choices, name, command).set_defaults(command=command)
     return parser
 
 

@@ -57,7 +57,11 @@ class Upkeep(Transfers):
         clients make.
 
             token = await db.grant(
-                Employee, "r", dt.timedelta(hours=1), start={"department": "Sales"}, end={"department": "Sales"}
+                Employee,
+                "r",
+                dt.timedelta(hours=1),
+                start={"department": "Sales"},
+                end={"department": "Sales"},
             )
 
         For the same rights, you get the same token again until shortly before it expires. Nothing is sent.
