@@ -220,6 +220,20 @@ async def test_holders_in_the_partition_of_their_source(db: Database) -> None:
     assert await find_wrong(db) == []
 
 
+async def test_a_source_that_goes_and_comes_back(db: Database) -> None:
+    """Copies of an office that is deleted become None, and follow an office that is inserted again."""
+    await db.insert(Branch(office="c", id=1))
+    await db.delete(await db.get(Office, name="c"))
+    gone = await db.get(Branch, office="c", id=1)
+    await db.insert(Office(name="c", title="again"))
+    again = await db.get(Branch, office="c", id=1)
+
+    assert (gone.title, again.title) == (None, "again")
+    again.title = "again"
+    await db.save(again)
+    assert (await db.audit(*MODELS)).findings == ()
+
+
 async def test_what_is_counted_needs_an_office(db: Database) -> None:
     """An office that does not exist is refused before anything is sent; one in which clerks are counted stays."""
     with pytest.raises(ReferenceNotFound, match="office_x"):
