@@ -123,8 +123,10 @@ async def run_server(
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop.set)
             if sys.platform != "win32":
-                on_hangup = (stop.set,) if has_terminal() else (_reload, server, options)
-                loop.add_signal_handler(signal.SIGHUP, *on_hangup)
+                if has_terminal():
+                    loop.add_signal_handler(signal.SIGHUP, stop.set)
+                else:
+                    loop.add_signal_handler(signal.SIGHUP, _reload, server, options)
         try:
             on_start(server.urls)
             await stop.wait()
