@@ -9,7 +9,7 @@ ARGS ?=
 bin := .venv/bin
 environment := $(PYTHON) scripts/environment.py $(if $(filter file,$(origin PYTHON)),,--this-python)
 pytest := $(bin)/python -m pytest -n auto
-code := $(wildcard tableorm backends migrations tests examples benchmarks scripts)
+code := $(wildcard tableorm tableorm_command backends migrations tests examples benchmarks scripts)
 
 # Without this, pyright asks the network whether it is the newest.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1

@@ -24,7 +24,7 @@ from .server import DEVELOPMENT_KEY, Account, Server, serve
 from .server.security.accounts import read_keys
 from .server.serving import read_certificate
 
-__all__ = ["Options", "print_urls", "run_alone", "run_server", "warn_of_open_keys"]
+__all__ = ["Options", "has_terminal", "print_urls", "run_alone", "run_server", "warn_of_open_keys"]
 
 
 @attrs.frozen(kw_only=True)
@@ -123,8 +123,10 @@ async def run_server(
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop.set)
             if sys.platform != "win32":
-                on_hangup = (stop.set,) if has_terminal() else (_reload, server, options)
-                loop.add_signal_handler(signal.SIGHUP, *on_hangup)
+                if has_terminal():
+                    loop.add_signal_handler(signal.SIGHUP, stop.set)
+                else:
+                    loop.add_signal_handler(signal.SIGHUP, _reload, server, options)
         try:
             on_start(server.urls)
             await stop.wait()

@@ -20,7 +20,7 @@ from ..queries.query import Query
 from .arguments import add_database, load_target, open_existing, parse_count, parse_table
 from .conditions import parse_fields, parse_where
 from .output import emit
-from .tabular import add_forms, as_text, print_rows
+from .tabular import as_text, print_rows
 
 __all__ = ["GET", "QUERY", "Get", "QueryCommand", "values_of"]
 
@@ -52,7 +52,7 @@ class QueryCommand:
         parser.add_argument("--top", metavar="N", type=parse_count, help="read N at most")
         parser.add_argument("--all", action="store_true", help="allow a query that has to read the whole table")
         parser.add_argument("--explain", action="store_true", help="print what would be sent, and send nothing")
-        add_forms(parser)
+        parser.add_argument("--csv", action="store_true", help="print CSV")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print what is found, or what would be sent for it."""
@@ -74,7 +74,7 @@ class QueryCommand:
                 return 0
             if not allowed:
                 raise ScanRefused(refusal)
-            await print_rows(args, _read(query, only), only)
+            await print_rows(args, _read(query, only))
         return 0
 
 

@@ -16,7 +16,7 @@ from ..errors import TableOrmError, counted
 from ..protocol.redaction import escape_unprintable
 from .output import paint, report, to_json
 
-__all__ = ["add_forms", "as_text", "format_table", "print_rows"]
+__all__ = ["as_text", "format_table", "print_rows"]
 
 Values = Mapping[str, Any]
 
@@ -25,19 +25,13 @@ _GAP = "  "
 _NARROWEST = 6  # a column that is cut shows so much
 
 
-def add_forms(parser: argparse.ArgumentParser) -> None:
-    """Declare in which form rows are printed, besides `--json`."""
-    parser.add_argument("--csv", action="store_true", help="print CSV")
-
-
-async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values], columns: Sequence[str] = ()) -> None:
+async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values]) -> None:
     """
     Print rows as they arrive, in the form that the arguments name.
 
     Args:
         args: The arguments.
         rows: Their values as JSON has them, by name.
-        columns: The columns that are known before the first row.
 
     Raises:
         TableOrmError: A row does not fit the columns of a CSV file, of which the first rows had others.
@@ -50,18 +44,16 @@ async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values], colu
             continue
         batch.append(row)
         if len(batch) == _TOGETHER:
-            shown = _print_batch(args, batch, shown, columns)
+            shown = _print_batch(args, batch, shown)
             batch = []
     if batch:
-        _print_batch(args, batch, shown, columns)
+        _print_batch(args, batch, shown)
     report(counted(count, "row"), "dim")
 
 
-def _print_batch(
-    args: argparse.Namespace, rows: Sequence[Values], before: list[str], columns: Sequence[str]
-) -> list[str]:
+def _print_batch(args: argparse.Namespace, rows: Sequence[Values], before: list[str]) -> list[str]:
     """Print some rows, with a header if the columns have changed; return the columns."""
-    names = list(dict.fromkeys([*columns, *(name for row in rows for name in row)]))
+    names = list(dict.fromkeys(name for row in rows for name in row))
     if not args.csv:
         for line in format_table(rows, names, header=names != before):
             print(line)

@@ -19,6 +19,7 @@ from tableorm import Entity, Mapped, TableOrmError, __version__, connect
 from tableorm.cli.command_line import make_parser
 from tests.commandline import run_command as tableorm
 
+ROOT = Path(__file__).parents[2]
 COMMAND = str(Path(sys.executable).with_name("tableorm"))
 EMPLOYEES = 2500  # more than two pages
 
@@ -243,6 +244,25 @@ def test_interrupt(tmp_path: Path) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         [COMMAND, "hello", "you"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        complaint = process.stderr.read()
+
+    assert (process.returncode, complaint) == (130, b"tableorm: interrupted; run it again\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")
+def test_interrupt_while_it_starts(tmp_path: Path) -> None:
+    """Ctrl-C ends it in the same way while its modules are still imported."""
+    (tmp_path / "attrs.py").write_text("print('importing', flush=True); import time; time.sleep(60)", encoding="utf-8")
+    code = "import sys; from tableorm_command import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout
         assert process.stderr

@@ -8,7 +8,6 @@ import datetime as dt
 import io
 import json
 import os
-import pty
 import subprocess
 import sys
 import unicodedata
@@ -251,6 +250,8 @@ def test_tables_fit(rows: list[list[object]], width: int) -> None:
 @pytest.mark.parametrize("plain", [False, True])
 def test_colours(url: str, plain: bool) -> None:
     """A terminal gets a bold header, unless NO_COLOR is set, and no line that is wider than it."""
+    import pty
+
     main, side = pty.openpty()
     environment = {name: text for name, text in os.environ.items() if name not in ("NO_COLOR", "TERM", "COLUMNS")}
     environment |= {"TERM": "xterm", "COLUMNS": "40"} | ({"NO_COLOR": "1"} if plain else {})

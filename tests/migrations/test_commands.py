@@ -274,7 +274,7 @@ def test_rewrite_and_build_index(project: Project) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "problem"),
     [
-        (["revision", "items"], 2, "required: --message"),
+        (["revision", "items"], 2, "--message is missing"),
         (["revision", "nowhere", "--message", "x"], 1, "'nowhere' cannot be imported: ModuleNotFoundError"),
         (["upgrade", "local:./other.tables", "items"], 1, "other.tables"),
         (["upgrade", URL, "items", "--directory", "nowhere"], 1, "nowhere has no revisions; write the first one"),

@@ -10,7 +10,8 @@ from scripts.docs_pages import ROOT
 
 __all__ = ["MODULES", "PACKAGES", "parse_module", "relative"]
 
-_CANDIDATES = [ROOT / "tableorm", *sorted((ROOT / "backends").iterdir()), *sorted((ROOT / "migrations").glob("*"))]
+_BESIDE = [*sorted((ROOT / "backends").iterdir()), *sorted((ROOT / "migrations").glob("*"))]
+_CANDIDATES = [ROOT / "tableorm", ROOT / "tableorm_command", *_BESIDE]
 
 PACKAGES = [folder for folder in _CANDIDATES if (folder / "__init__.py").exists()]
 MODULES = [module for package in PACKAGES for module in sorted(package.rglob("*.py"))]

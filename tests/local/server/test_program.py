@@ -51,7 +51,7 @@ class Program:
         return self.process.stdout.readline()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
+        self.process.send_signal(signal.Signals[name])
         return self.process.wait(60)
 
 
@@ -90,6 +90,25 @@ async def count_tables_as_others_do(connection_string: str) -> int:
         seen.add(len(await db.tables()))
     (count,) = seen
     return count
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such terminals")
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGINT"])
+def test_a_terminal(name: str) -> None:
+    """In a terminal Ctrl-C ends it with a line that says how to go on, and so does closing the terminal."""
+    import pty
+
+    main, side = pty.openpty()
+    command = [*COMMAND, "--data", ":memory:", "--port", "0"]
+    with subprocess.Popen(command, stdin=side, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.Signals[name])
+        _, complaint = process.communicate(timeout=60)
+    os.close(side)
+    os.close(main)
+
+    assert (process.returncode, complaint) == (0, "tableorm: stopped; the same command serves :memory: again\n")
 
 
 async def test_connection_string(start: Start) -> None:
