@@ -64,6 +64,7 @@ bench:
 docs:
 	@$(environment) docs
 	$(bin)/zensical build --strict --clean
+	$(bin)/python -m scripts.check_site
 
 clean:
 	rm -rf .venv .azurite .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site

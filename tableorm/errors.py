@@ -1,41 +1,41 @@
 """
-Every error that tableorm raises, in one tree; `BulkFailed` is defined beside the report that it has.
+Every error that tableorm raises, in one tree. `BulkFailed` is defined next to the report that it carries.
 
     TableOrmError
-      ModelError            a declaration is wrong, raised when the class is made; or a call is wrong
-        TemplateError       a key template is wrong, or cannot make or read a key
-      EncodeError           a value does not fit its field
-        InvalidInput        data that an entity is made or changed from does not fit; it lists every fault
-        MalformedETag       what was given as if_match is neither "*" nor one ETag
-      DecodeError           a stored row does not fit its model
-      EncryptionError       an encrypted row is not as it was sealed, or its key is not there
+      ModelError            a declaration is wrong (raised when the class is made), or a call is
+        TemplateError       a key template is wrong, or can't make or read a key
+      EncodeError           a value doesn't fit its field
+        InvalidInput        the data for an entity doesn't fit its model; lists every fault
+        MalformedETag       if_match is neither "*" nor a single ETag
+      DecodeError           a stored row doesn't fit its model
+      EncryptionError       an encrypted row was altered, or its key is missing
       EntityNotFound        no such row
-        ReferenceNotFound   an entity that another one refers to, or is counted in, does not exist
+        ReferenceNotFound   an entity that another one refers to, or is counted in, doesn't exist
       TableNotFound         no such table
       WrongKind             the row is of another kind
-      NotLoaded             the field, or what a relation leads to, was not loaded
-      NotRead               the write needs an ETag, and the entity was neither read nor written
-      NotSupported          this backend or version cannot do it
+      NotLoaded             the field or relation wasn't loaded
+      NotRead               the write needs an ETag, and the entity was never read or written
+      NotSupported          this backend or version can't do it
       Conflict
         EntityExists        an insert found a row with its key
           UniqueViolation   another entity has the value of a unique index
         PreconditionFailed  the row has changed since it was read
-        LostRace            others wrote first, at each of many attempts; nothing was written
-        GoingBack           entities of a re-key go back to their older keys, which is in the way for now
+        LostRace            others wrote first, in each of many attempts; nothing was written
+        GoingBack           a re-key is being rolled back, which is in the way for now
       TransactionFailed     one operation failed, nothing was applied
       BulkFailed            some operations of a bulk failed, the others were applied
       OutcomeUnknown        the reply to a write was lost, and nothing proves what happened
-      LimitExceeded         a limit of the service, or a list that is full, checked before anything is sent
+      LimitExceeded         a limit of the service, or a full list; checked before anything is sent
       ScanRefused           the query would scan
-      CursorError           the cursor belongs to another query, or is damaged
+      CursorError           the cursor is damaged, or belongs to another query
       MultipleEntitiesFound one entity was asked for, and there are several
-      AccessDenied          the caller is not permitted to do this
-      Unavailable           the store cannot be reached, is busy, or is damaged
+      AccessDenied          you aren't permitted to do this
+      Unavailable           the store can't be reached, is busy, or is damaged
         AccountNotFound     the server knows no such account
-        Throttled           the store refuses for now: it is asked for too much, or is busy
+        Throttled           the store refuses requests for now
 
-Each message names the model and the key (or field) and the value, and says what to do. `.code` is the service's error
-code if there is one. All errors survive pickling.
+Each message names the model, the key or field, and the value, and tells what to do. `.code` is the service's error code
+if there is one. All errors can be pickled.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -108,7 +108,7 @@ def near(name: str, known: Iterable[str], noun: str) -> str:
 
 class TableOrmError(Exception):
     """
-    Base of every error of tableorm.
+    The base class of all errors of tableorm.
 
     Args:
         message: What happened, to what, and what to do.
@@ -139,21 +139,21 @@ def _rebuild(
 
 
 class ModelError(TableOrmError, TypeError):
-    """A declaration or a call is wrong; the message names the class and the field, the keyword or the call."""
+    """A declaration or a call is wrong. The message names the class and the field, keyword or call."""
 
 
 class TemplateError(ModelError, ValueError):
     """
-    A key template is wrong, or a key cannot be made from fields or read back into them.
+    A key template is wrong, or a key can't be made from fields or read back into them.
 
     Args:
         problem: What is wrong and what to do.
-        model: Name of the model.
-        key: "partition_key" or "row_key"; "key" if it is about both.
-        template: The template's text.
-        fields: Names of the fields whose values do not fit the key; empty if anything else is wrong, as a field that
-            was not set.
-        limit: How many characters a key has at most, if that is what is wrong; None for anything else.
+        model: The name of the model.
+        key: "partition_key" or "row_key"; "key" if it concerns both.
+        template: The template as it was declared.
+        fields: The names of the fields whose values don't fit the key; empty for any other problem, such as a field
+            that wasn't set.
+        limit: The maximum number of characters, if the key is too long; None for any other problem.
     """
 
     fields: tuple[str, ...] = ()
@@ -181,10 +181,10 @@ class EncodeError(TableOrmError, ValueError):
 
     Args:
         problem: What is wrong and what to do.
-        model: Name of the model.
-        field: Name of the field.
+        model: The name of the model.
+        field: The name of the field.
         value: The value.
-        misuse: Whether the program uses the field wrongly, so that no other value would do.
+        misuse: Whether the field itself is misused, so that no other value would help.
     """
 
     misuse = False
@@ -196,13 +196,13 @@ class EncodeError(TableOrmError, ValueError):
 
 class InputFault(NamedTuple):
     """
-    One thing that is wrong with data that an entity is made or changed from.
+    One fault in the data that an entity is created or updated from.
 
     Args:
-        path: Where it is: `("items", 2, "price")`; empty if it is the data as a whole.
+        path: Where it is, such as `("items", 2, "price")`; empty for the data as a whole.
         problem: What is wrong and what to do.
-        value: The value that is there; None where something is missing.
-        kind: "missing"; "unknown" for a name that the model does not know; "invalid" for a value.
+        value: The value at that place; None if something is missing.
+        kind: "missing"; "unknown" for a name that the model doesn't have; "invalid" for a value.
     """
 
     path: tuple[str | int, ...]
@@ -216,11 +216,11 @@ class InputFault(NamedTuple):
 
 class InvalidInput(EncodeError):
     """
-    Data that an entity is made or changed from does not fit its model.
+    The data that an entity is created or updated from does not fit its model.
 
     Args:
-        model: Name of the model.
-        faults: What is wrong, up to 100 things; `field`, `value` and `problem` are those of the first.
+        model: The name of the model.
+        faults: Up to 100 faults. `field`, `value` and `problem` are those of the first one.
     """
 
     def __init__(self, model: str, faults: Sequence[InputFault]) -> None:
@@ -236,13 +236,13 @@ class InvalidInput(EncodeError):
 
 class MalformedETag(EncodeError):
     """
-    What was given as `if_match`, for example the header `If-Match` of a request, is neither "*" nor one ETag.
+    The value given as `if_match`, for example from a request's `If-Match` header, is neither "*" nor a single ETag.
 
     Args:
         problem: What is wrong and what to do.
-        model: The verb and the model: "modify of Order".
+        model: The method and the model, such as "modify of Order".
         field: "if_match".
-        value: What was given.
+        value: The value that was given.
     """
 
 
@@ -262,12 +262,12 @@ class DecodeError(TableOrmError, ValueError):
 
     Args:
         problem: What is wrong and what to do.
-        model: Name of the model.
-        key: (PartitionKey, RowKey) of the row.
-        field: Name of the field that is at fault, if there is one.
+        model: The name of the model.
+        key: The row's (PartitionKey, RowKey).
+        field: The name of the field at fault, if there is one.
 
     Attributes:
-        cursor: Where the query that has found the row goes on behind it; None if it has no cursors, or was no query.
+        cursor: Where the query can resume after this row; None if it has no cursors, or if there was no query.
     """
 
     cursor: str | None = None
@@ -280,13 +280,13 @@ class DecodeError(TableOrmError, ValueError):
 
 class EncryptionError(TableOrmError, ValueError):
     """
-    An encrypted row is not as it was sealed, is not for its place, or its key is not there; or a query has a condition
-    on an encrypted field. The message has no key and no value.
+    An encrypted row was altered or moved, or its key is missing; or a query has a condition on an encrypted field. The
+    message contains no key and no value.
 
     Args:
         problem: What is wrong.
         address: Table, PartitionKey and RowKey, if it is about a row.
-        property_name: Name of the property that is at fault, if there is one.
+        property_name: The name of the property at fault, if there is one.
     """
 
     def __init__(self, problem: str, address: object = None, property_name: str | None = None) -> None:
@@ -297,7 +297,7 @@ class EncryptionError(TableOrmError, ValueError):
 
 
 class EntityNotFound(TableOrmError, LookupError):
-    """There is no row with the key `key`; or no such blob, or message in a queue."""
+    """There is no row with the key `key`; or there is no such blob, or no such message in a queue."""
 
     def __init__(self, message: str, code: str | None = None, key: object = None) -> None:
         super().__init__(message, code)
@@ -305,11 +305,11 @@ class EntityNotFound(TableOrmError, LookupError):
 
 
 class ReferenceNotFound(EntityNotFound):
-    """An entity that another one refers to, or is counted in, does not exist; `key` is its PartitionKey and RowKey."""
+    """An entity that another one refers to, or is counted in, doesn't exist. `key` is its PartitionKey and RowKey."""
 
 
 class TableNotFound(TableOrmError, LookupError):
-    """There is no such table; create it with `db.create_tables(Model)`."""
+    """There is no such table. Create it with `db.create_tables(Model)`."""
 
     def __init__(self, message: str, code: str | None = None, table: str = "") -> None:
         super().__init__(message, code)
@@ -317,7 +317,7 @@ class TableNotFound(TableOrmError, LookupError):
 
 
 class WrongKind(TableOrmError, LookupError):
-    """The row at that key is of another kind than the model asked for: of the kind `found`."""
+    """The row under that key is not of the requested model: its kind is `found`."""
 
     def __init__(self, message: str, key: object = None, found: str | None = None) -> None:
         super().__init__(message)
@@ -325,14 +325,14 @@ class WrongKind(TableOrmError, LookupError):
 
 
 class NotLoaded(TableOrmError, AttributeError):
-    """A field of this entity, or what a relation of it leads to, was not loaded, so it has no value."""
+    """A field or relation of this entity wasn't loaded, so it has no value."""
 
 
 class NotRead(TableOrmError, ValueError):
     """
-    The write needs an ETag, and the entity was neither read nor written, so it has none.
+    The write needs an ETag, and the entity has none because it was never read or written.
 
-    This is no `PreconditionFailed`: to repeat the write cannot help.
+    This is not a `PreconditionFailed`: repeating the write doesn't help.
 
     Args:
         message: Which write, and what to do.
@@ -345,7 +345,7 @@ class NotRead(TableOrmError, ValueError):
 
 
 class NotSupported(TableOrmError):
-    """This backend, URL or state of the database cannot do what was asked."""
+    """This backend, this URL, or the database in its current state can't do what was asked."""
 
 
 class Conflict(TableOrmError):
@@ -364,8 +364,8 @@ class EntityExists(Conflict):
         message: Which row, and what to do.
         code: The service's error code.
         entity: What was to be written.
-        index: Name of the index whose entry found a row at its key: "Employee.by_email". "" if the entity itself did.
-            While entities get new keys, the name of the older model if another entity has the key by that.
+        index: The name of the index whose entry already exists, such as "Employee.by_email"; "" if it's the entity
+            itself. During a re-key, the name of the older model if another entity has the key there.
     """
 
     def __init__(self, message: str, code: str | None = None, entity: object = None, *, index: str = "") -> None:
@@ -381,7 +381,7 @@ class UniqueViolation(EntityExists):
         message: Which entity has it.
         code: The service's error code.
         entity: What was to be written.
-        index: Name of the index: "Employee.by_email".
+        index: The name of the index, such as "Employee.by_email".
         values: The values of the index's fields that were to be written.
     """
 
@@ -399,18 +399,18 @@ class UniqueViolation(EntityExists):
 
 
 class PreconditionFailed(Conflict):
-    """The row has changed since it was read, so its ETag is another one."""
+    """The row has changed since it was read, so its ETag no longer matches."""
 
 
 class LostRace(Conflict):
-    """Others wrote first, at each of many attempts, so nothing was written; the same call may succeed later."""
+    """Others wrote first, in each of many attempts, so nothing was written. The same call may succeed later."""
 
 
 class GoingBack(Conflict):
     """
-    Entities of a re-key go back to their older keys, or have just begun to, or stopped. An insert needs the older key
-    of an entity that was deleted: it may succeed when all have gone back. A query was running when they turned round:
-    run it again.
+    A re-key is being rolled back, or a rollback has just begun or stopped. An insert may need the older key of a
+    deleted entity: try again once everything has been rolled back. A query that was running at the time has to be run
+    again.
     """
 
 
@@ -421,12 +421,12 @@ class TransactionFailed(TableOrmError):
     Args:
         message: What failed.
         code: The service's error code.
-        index: Which of the user's operations failed, counted from 0; None when the store did not say.
-        operation: The verb of that operation.
+        index: Which of your operations failed, counting from 0; None if the store didn't say.
+        operation: The name of that operation's method.
         entity: The entity that the operation was given.
 
     Attributes:
-        others: The errors of further operations that would have failed too, by index, as far as they are known.
+        others: Errors of other operations that would have failed too, by index, as far as they are known.
     """
 
     def __init__(
@@ -446,14 +446,14 @@ class OutcomeUnknown(TableOrmError):
     """
     The reply to a write was lost, and nothing proves whether the write happened.
 
-    This is not a `Conflict`: whether to repeat the write is your choice.
+    This is not a `Conflict`: it's up to you whether to repeat the write.
 
     Args:
         message: What was attempted, and what was found.
         code: The service's error code of the last attempt.
-        verb: What was attempted: "insert", "save", ...
+        verb: The method that was called: "insert", "save", ...
         token: The write token that the row would carry; None for models without write tokens.
-        found: The row as it was found afterwards, an entity or a bag; None if there is none, or it could not be read.
+        found: The row as it was found afterwards, as an entity or bag; None if there is none, or it couldn't be read.
     """
 
     def __init__(
@@ -475,10 +475,10 @@ class LimitExceeded(TableOrmError, ValueError):
     Args:
         message: What is too much, with the limit and the size.
         code: The service's error code.
-        model: Name of the model; "" if it is not about one entity.
-        field: Name of the field whose value is too large; "" if it is not a single one.
-        limit: What is allowed: bytes, or operations of a transaction; None if it is not known.
-        size: How much there is of it.
+        model: The name of the model; "" if it isn't about a single entity.
+        field: The name of the field whose value is too large; "" if it isn't a single field.
+        limit: What is allowed, in bytes or in operations of a transaction; None if unknown.
+        size: The actual size.
     """
 
     def __init__(
@@ -496,30 +496,28 @@ class LimitExceeded(TableOrmError, ValueError):
 
 
 class ScanRefused(TableOrmError):
-    """The query would visit every partition. The message says which condition is missing."""
+    """The query would visit every partition. The message tells which condition is missing."""
 
 
 class CursorError(TableOrmError, ValueError):
-    """The cursor is damaged, belongs to another query, or names a position outside of the query."""
+    """The cursor is damaged, belongs to another query, or points outside of the query."""
 
 
 class MultipleEntitiesFound(TableOrmError):
-    """The query was to find one entity, and there are several."""
+    """One entity was asked for, and there are several."""
 
 
 class AccessDenied(TableOrmError):
-    """
-    The credentials, the permissions of the file, or the scope do not allow this. `code` is None if it is the scope.
-    """
+    """The credentials, the file's permissions, or the scope don't allow this. `code` is None if it's the scope."""
 
 
 class Unavailable(TableOrmError):
-    """The store cannot be reached, did not answer in time, is full, or is damaged."""
+    """The store can't be reached, didn't answer in time, is full, or is damaged."""
 
 
 class AccountNotFound(Unavailable):
-    """The server knows no account of the name in the URL, so nothing was read or written. To repeat cannot help."""
+    """The server knows no account of the name in the URL, so nothing was read or written. Trying again doesn't help."""
 
 
 class Throttled(Unavailable):
-    """The store refuses for now: it is asked for too much at once, is busy, or is full. Try again later."""
+    """The store refuses requests for now, because there are too many at once or it is busy or full. Try again later."""

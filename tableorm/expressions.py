@@ -34,9 +34,11 @@ __all__ = [
     "Timestamp",
     "condition_of",
     "conjuncts",
+    "is_list",
 ]
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 MAX_DEPTH = 50
 """
@@ -47,9 +49,10 @@ levels deeper, and may have 64 levels.
 
 class Expression:
     """
-    A condition on fields. Combine conditions with `&`, `|` and `~`, not with `and`, `or` and `not`.
+    A condition on fields, such as `Employee.age > 30`. Combine conditions with `&`, `|` and `~`, not with `and`, `or`
+    and `not`.
 
-    For many values of one field write `field.in_(values)`: a long chain of `|` takes much longer to make.
+    To compare a field with many values, use `field.in_(values)`: a long chain of `|` takes much longer to build.
     """
 
     __slots__ = ()
@@ -93,7 +96,10 @@ def _refuse_term(term: object) -> NoReturn:
 
 @attrs.frozen(eq=False, str=False, repr=False)
 class Comparison(Expression):
-    """The comparison `field op value`; the operator None is `startswith`."""
+    """
+    The comparison `field op value`; the operator None is `startswith`. A list is equal to each of its elements: that
+    is `contains`, and its lists are compared in no other way.
+    """
 
     field: "Field[Any]"
     op: Op | None
@@ -102,6 +108,8 @@ class Comparison(Expression):
     def __str__(self) -> str:
         if self.op is None:
             return f"{self.field}.startswith({self.value!r})"
+        if is_list(self.field):
+            return f"{'~' if self.op is Op.NE else ''}{self.field}.contains({self.value!r})"
         return f"{self.field} {_SIGNS[self.op]} {self.value!r}"
 
 
@@ -195,6 +203,12 @@ def conjuncts(expression: Expression) -> Iterator[Expression]:
         yield expression
 
 
+def is_list(field: "Field[Any]") -> bool:
+    """Return whether the values of a field are lists: then an equality is one with an element."""
+    member = field.model.__schema__.by_path.get(field.name)
+    return member is not None and member.type.json_text and member.type.base is list
+
+
 def _values(field: object, values: Iterable[Any]) -> list[Any]:
     """Return the values of `in_`, in an order that is the same in every process, as cursors need it."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -258,7 +272,7 @@ class _Operators(Generic[T]):
             raise ModelError(f"{self} has no items; it stands for the field in conditions, as in {self} == value")
 
         def __getattr__(self, name: str) -> Any:
-            known = "==, !=, <, <=, >, >=, between, in_, is_none and startswith"
+            known = "==, !=, <, <=, >, >=, between, in_, is_none, startswith and contains"
             raise AttributeError(f"{self} has no {name!r}; a condition is made by {known}", name=name, obj=self)
 
     def _compare(self, op: Op, other: object) -> Expression:
@@ -267,11 +281,11 @@ class _Operators(Generic[T]):
 
 class Field(_Operators[T]):
     """
-    A field of a model, such as `Employee.age`. Comparing it makes a condition: `Employee.age >= 30`.
+    A field of a model, such as `Employee.age`. Comparing it builds a query condition: `Employee.age >= 30`.
 
     Attributes:
-        model: The class it was taken from.
-        name: Its name in Python; of a part of a field its path, such as "spot.x".
+        model: The class that it was taken from.
+        name: Its name in Python; for a part of a field, its path, such as "spot.x".
     """
 
     __slots__ = ("model", "name")
@@ -290,9 +304,9 @@ class Field(_Operators[T]):
 
     def in_(self, values: Iterable[T]) -> Expression:
         """
-        Return the condition that the field has one of these values; with no values, a query finds nothing.
+        Return the condition that the field has one of these values. Without values, a query finds nothing.
 
-        For a key field each value becomes a request of its own; a query sends at most 1,000 of these.
+        For a key field, each value becomes a request of its own; a query sends at most 1,000 of these.
 
         Raises:
             ModelError: None is among the values, or they are not an iterable.
@@ -305,15 +319,15 @@ class Field(_Operators[T]):
 
     def is_none(self) -> Expression:
         """
-        Return the condition that the field has no value: the property is absent.
+        Return the condition that the field has no value, which means that the property is absent.
 
-        The service cannot evaluate it, so it is evaluated on the rows that come back. The service does evaluate
+        The service can't evaluate this, so it's evaluated on the rows that come back. The service does evaluate
         `~field.is_none()`.
         """
         return Presence(self, negated=True)
 
     def startswith(self, prefix: str) -> Expression:
-        """Return the condition that the text starts with `prefix`, in the same letter case."""
+        """Return the condition that the string starts with `prefix`. This is case-sensitive."""
         if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{self}.startswith() needs a str, got {prefix!r}")
         fault = check_text(prefix)
@@ -321,10 +335,34 @@ class Field(_Operators[T]):
             raise EncodeError(f"{fault}, so no stored text starts with it", self.model.__name__, self.name, prefix)
         return Comparison(self, None, prefix)
 
+    def contains(self: "Field[list[V]] | Field[list[V] | None]", value: V) -> Expression:
+        """
+        Return the condition that a list has this element. An index with `{field:each}` in its row_key answers it; in
+        other queries it is evaluated on the rows that come back.
+
+        Raises:
+            ModelError: The field is no list.
+            EncodeError: The value is not of the type of the elements.
+        """
+        return Comparison(self, Op.EQ, self._element(value))
+
     def _compare(self, op: Op, other: object) -> Expression:
         found = Comparison(self, op, other)
         self._require_constant(other, found)
         return found
+
+    def _element(self, value: Any) -> Any:
+        """Return an element of a list as conditions compare it. Refuses what no list of the field can have."""
+        if not is_list(self):
+            raise ModelError(f"{self}.contains() is refused: the field is no list; use another condition on it")
+        try:
+            hash(value)
+            self.model.__schema__.fields[self.name].type.encode([value])
+        except (TypeError, ValueError) as error:
+            kind = self.model.__schema__.fields[self.name].type.name
+            term = Comparison(self, Op.EQ, value)
+            raise self._misfit(term, value, f"the value {error}; the field is {kind}") from None
+        return value
 
     def _require_constant(self, other: object, term: Expression) -> None:
         """Refuse a value of a condition that no value of the field can equal."""
@@ -339,7 +377,8 @@ class Field(_Operators[T]):
             )
         kind = self.model.__schema__.by_path[self.name].type
         if kind.json_text:
-            raise self._misfit(term, other, "a field stored as JSON text has no comparison; filter in Python")
+            remedy = "use contains() for one element, or filter in Python" if is_list(self) else "filter in Python"
+            raise self._misfit(term, other, f"a field stored as JSON text has no comparison; {remedy}")
         try:
             kind.encode(other)
         except ValueError as error:
@@ -372,6 +411,8 @@ class ComposedField(Field[T]):
         return self._compare(Op.GE, prefix)
 
     def _require_constant(self, other: object, term: Expression) -> None:
+        if is_list(self):
+            raise self._misfit(term, other, "a list has no comparison; use contains() for one element")
         more = ", ..." if len(self.parts) > 3 else ""
         raise self._misfit(term, other, f"compare a part of it: {', '.join(map(str, self.parts[:3]))}{more}")
 
@@ -381,10 +422,10 @@ S = TypeVar("S", str, dt.datetime)
 
 class SystemField(_Operators[S]):
     """
-    The PartitionKey, RowKey or Timestamp of a row, as it is stored. Comparing it makes a condition.
+    The PartitionKey, RowKey or Timestamp of a row, as stored. Comparing it builds a query condition.
 
     Attributes:
-        name: Which of them it is.
+        name: Which of the three it is.
     """
 
     __slots__ = ("_kind", "name")
@@ -400,15 +441,15 @@ class SystemField(_Operators[S]):
         return self.name
 
     def in_(self, values: Iterable[S]) -> Expression:
-        """Return the condition that it is one of these values. Raises what `Field.in_` raises."""
+        """Return the condition that it is one of these values. Raises the same errors as `Field.in_`."""
         return AnyOf(tuple(self._compare(Op.EQ, value) for value in _values(self, values)))
 
     def is_none(self) -> Expression:
-        """Return a condition that is never true: every row has it."""
+        """Return a condition that is never true, since every row has these properties."""
         return AnyOf(())
 
     def startswith(self, prefix: str) -> Expression:
-        """Return the condition that the key starts with `prefix`, in the same letter case."""
+        """Return the condition that the key starts with `prefix`. This is case-sensitive."""
         if self._kind is not str:
             raise ModelError(f"{self}.startswith() is refused: it is for text")
         start = self._compare(Op.GE, prefix)

@@ -3,9 +3,11 @@ The command `tableorm backup`, which copies a database file.
 """
 
 import argparse
-import asyncio
 
 import attrs
+
+from tableorm.cli.output import emit
+from tableorm.cli.parser import add_examples
 
 from .backup import back_up
 
@@ -23,11 +25,12 @@ class Backup:
         parser.add_argument("file", metavar="FILE", help="the database file")
         parser.add_argument("copy", metavar="TO", help="name of the copy")
         parser.add_argument("--overwrite", action="store_true", help="replace a file of that name")
+        add_examples(parser, "hr.tables hr-2026-11-29.tables")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Copy the file, and print its name."""
-        asyncio.run(back_up(args.file, args.copy, overwrite=args.overwrite))
-        print(f"{args.copy} is a copy of {args.file}, and in order")  # noqa: T201 - what the program says
+        await back_up(args.file, args.copy, overwrite=args.overwrite)
+        emit(args, {"file": args.file, "copy": args.copy}, f"{args.copy} is a copy of {args.file}, and in order")
         return 0
 
 

@@ -3,10 +3,11 @@ The command `tableorm check`, which checks a whole database file.
 """
 
 import argparse
-import asyncio
 
 import attrs
 
+from tableorm.cli.output import emit
+from tableorm.cli.parser import add_examples
 from tableorm.errors import Unavailable
 from tableorm.protocol.codes import Fault
 
@@ -25,12 +26,13 @@ class Check:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         parser.add_argument("file", metavar="FILE", help="the database file")
+        add_examples(parser, "hr.tables")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Print that the file is in order; otherwise raise what is wrong."""
         file: str = args.file
-        asyncio.run(_check(file))
-        print(f"{file} is in order")  # noqa: T201 - what the program says
+        await _check(file)
+        emit(args, {"file": file, "in_order": True}, f"{file} is in order")
         return 0
 
 

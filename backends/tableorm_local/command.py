@@ -7,6 +7,8 @@ import contextlib
 
 import attrs
 
+from tableorm.cli.output import report
+from tableorm.cli.parser import add_examples
 from tableorm.errors import NotSupported
 
 __all__ = ["SERVE", "Serve"]
@@ -44,13 +46,14 @@ class Serve:
             help="refuse tokens that are signed with the key of the file, which copies of the file have too",
         )
         parser.add_argument("--open-metrics", action="store_true", help="let other machines read /metrics")
+        add_examples(parser, "--data hr.tables", "--data hr.tables --port 0 --access-log -")
 
     def run(self, args: argparse.Namespace) -> int:
         """Serve until SIGTERM or SIGINT."""
         if len(args.account) != len(args.key_file):
             raise NotSupported("each --account needs a --key-file of its own, in the same order")
         # The other commands do not wait for the import of an HTTP server.
-        from .server_process import Options, run_alone, warn_of_open_keys  # noqa: PLC0415
+        from .server_process import Options, has_terminal, run_alone, warn_of_open_keys  # noqa: PLC0415
         from .workers import supervise  # noqa: PLC0415
 
         options = Options(
@@ -66,7 +69,10 @@ class Serve:
         )
         warn_of_open_keys(options)
         _allow_many_files()
-        return run_alone(options) if args.workers == 1 else supervise(options, args.workers)
+        status = run_alone(options) if args.workers == 1 else supervise(options, args.workers)
+        if has_terminal():
+            report(f"stopped; the same command serves {args.data} again", "dim")
+        return status
 
 
 def _parse_port(text: str) -> int:

@@ -3,10 +3,11 @@ The command `tableorm keys`, which replaces the key of a database file that sign
 """
 
 import argparse
-import asyncio
 
 import attrs
 
+from tableorm.cli.output import emit
+from tableorm.cli.parser import add_examples
 from tableorm.errors import Unavailable
 from tableorm.protocol.codes import Fault
 
@@ -26,15 +27,17 @@ class Keys:
         actions = parser.add_subparsers(metavar="ACTION", required=True)
         rotate = actions.add_parser("rotate", help="make a new key; tokens that were signed with the old one end")
         rotate.add_argument("file", metavar="FILE", help="the database file")
+        add_examples(rotate, "hr.tables")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Replace the key, and print what that means."""
         file: str = args.file
-        if asyncio.run(_rotate(file)):
+        rotated = await _rotate(file)
+        if rotated:
             done = "has a new key; tokens signed with the old one are refused from now on, by running programs too"
         else:
             done = "has no key, as it has never signed a token; nothing is changed"
-        print(f"{file} {done}")  # noqa: T201 - what the program says
+        emit(args, {"file": file, "rotated": rotated}, f"{file} {done}")
         return 0
 
 

@@ -104,7 +104,8 @@ async def run_server(
     options: Options, on_start: Callable[[Sequence[str]], None], until: socket.socket | None = None
 ) -> None:
     """
-    Serve until SIGTERM, SIGINT, or the other end of `until` is closed. SIGHUP reads keys and certificate again.
+    Serve until SIGTERM, SIGINT, or the other end of `until` is closed. SIGHUP reads keys and certificate again; a
+    terminal sends it when it is closed, which ends the server.
 
     Raises:
         TableOrmError: The server does not start.
@@ -122,7 +123,8 @@ async def run_server(
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop.set)
             if sys.platform != "win32":
-                loop.add_signal_handler(signal.SIGHUP, _reload, server, options)
+                on_hangup = (stop.set,) if has_terminal() else (_reload, server, options)
+                loop.add_signal_handler(signal.SIGHUP, *on_hangup)
         try:
             on_start(server.urls)
             await stop.wait()
@@ -131,6 +133,12 @@ async def run_server(
     finally:
         if stream is not None and stream is not sys.stderr.buffer:
             stream.close()
+
+
+def has_terminal() -> bool:
+    """Return whether the process was started in a terminal."""
+    streams = sys.stdin, sys.stdout, sys.stderr
+    return any(stream is not None and stream.isatty() for stream in streams)
 
 
 def _open_log(file: str | None) -> BinaryIO | None:

@@ -24,7 +24,7 @@ from tableorm.errors import NotSupported, TableOrmError, Unavailable
 
 from .server.front.metrics import drop_process, share_metrics
 from .server.serving import bind
-from .server_process import Options, print_urls, run_server
+from .server_process import Options, has_terminal, print_urls, run_server
 
 __all__ = ["supervise"]
 
@@ -120,7 +120,10 @@ class _Supervisor:
     def _handle_signals(self) -> bool:
         """Handle the signals that have come. Return whether one of them asks to stop."""
         numbers = self._signals.recv(100)
-        if signal.SIGHUP in numbers:
+        hung_up = signal.SIGHUP in numbers
+        if hung_up and has_terminal():
+            return True
+        if hung_up:
             for worker in self._workers:
                 if worker.pid is not None:
                     os.kill(worker.pid, signal.SIGHUP)

@@ -163,7 +163,16 @@ def _compare_keys(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
 
 
 def _stored(fields: Mapping[str, FieldLayout]) -> dict[str, tuple[str, FieldLayout]]:
-    return {field.property: (name, field) for name, field in fields.items() if field.property is not None}
+    return {
+        field.property: (name, structs.replace(field, type="Blob") if _is_blob(fields, name) else field)
+        for name, field in fields.items()
+        if field.property is not None
+    }
+
+
+def _is_blob(fields: Mapping[str, FieldLayout], name: str) -> bool:
+    """Return whether a property is the address of a blob, which no value of another type is."""
+    return name.endswith(".address") and f"{name.removesuffix('address')}sha256" in fields
 
 
 def _compare_fields(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
@@ -253,6 +262,13 @@ def _compare_field(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded:
         yield tell("maintained-changed", "maintained" if new.maintained else "not maintained any more")
     if old.expiry != new.expiry:
         yield tell("expiry-changed", "entities expire" if new.expiry else "entities do not expire any more")
+    if old.encrypted != new.encrypted:
+        added = "made-encrypted" if new.accept_plain else "encrypted-at-once"
+        code = added if new.encrypted else "encryption-removed"
+        yield tell(code, "it is encrypted" if new.encrypted else "it is not encrypted any more")
+    elif old.accept_plain != new.accept_plain:
+        code = "plain-accepted" if new.accept_plain else "plain-refused"
+        yield tell(code, f"accept_plain={new.accept_plain}")
 
 
 def _compare_values(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:

@@ -317,6 +317,42 @@ RULES = {
             "end all older programs before the first time is written, and before a sweep",
         ),
         _rule(
+            "made-encrypted",
+            _REWRITE,
+            "a field becomes encrypted(accept_plain=True)",
+            "older programs cannot read values that are encrypted, and those that are stored already are not",
+            "end all older programs before the new ones begin; then run rewrite; leave out accept_plain in a later "
+            "revision",
+        ),
+        _rule(
+            "encrypted-at-once",
+            _REFUSED,
+            "a field becomes encrypted()",
+            "stored values are not encrypted, so that they are refused",
+            "first declare encrypted(accept_plain=True), and run rewrite; for a blob declare another field",
+        ),
+        _rule(
+            "plain-refused",
+            _REWRITE,
+            "an encrypted field loses accept_plain=True",
+            "values that are not encrypted are refused from now on",
+            "first run rewrite to the end",
+        ),
+        _rule(
+            "plain-accepted",
+            _TWO,
+            "an encrypted field gets accept_plain=True",
+            "whoever may write the table can put values that are not encrypted there, which older programs refuse",
+            "leave it out, unless values are stored that are not encrypted",
+        ),
+        _rule(
+            "encryption-removed",
+            _REFUSED,
+            "a field is no longer encrypted",
+            "stored values are encrypted, and cannot be read",
+            "declare another field, and remove this one later",
+        ),
+        _rule(
             "class-changed",
             _TWO,
             "a class that is stored as JSON text gets or loses members, or their types change",

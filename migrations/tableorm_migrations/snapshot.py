@@ -55,6 +55,8 @@ class FieldLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         values: The stored values of an enum.
         classes: By name the members of the classes that its JSON text is made of, with their types.
         form: How a value is stored that begins in the property, and may go on in others; "" if it does not.
+        encrypted: Whether it is encrypted; of a field of several properties only the first one says it.
+        accept_plain: Whether it may also be stored as it is.
     """
 
     type: str
@@ -67,6 +69,8 @@ class FieldLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     values: tuple[str | int | float | bool, ...] = ()
     classes: dict[str, dict[str, str]] = {}
     form: str = ""
+    encrypted: bool = False
+    accept_plain: bool = False
 
 
 class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -218,7 +222,7 @@ def _describe_field(info: FieldInfo) -> Iterator[tuple[str, FieldLayout]]:
     """Yield the layouts of a field: one for each of its members, or one if its values go on from one to the next."""
     form = "" if info.shape is None else info.shape.form
     for member in info.members[:1] if form else info.members:
-        kind = info.type if form else member.type
+        kind, first = info.type if form else member.type, member is info.members[0]
         yield (
             info.name if form else member.path,
             FieldLayout(
@@ -232,6 +236,8 @@ def _describe_field(info: FieldInfo) -> Iterator[tuple[str, FieldLayout]]:
                 values=_values(member.type),
                 classes=_classes(kind.annotation) if kind.json_text else {},
                 form=form,
+                encrypted=info.encrypted and first,
+                accept_plain=info.accept_plain and first,
             ),
         )
 

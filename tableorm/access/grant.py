@@ -35,16 +35,16 @@ _SPARE = dt.timedelta(minutes=5)
 @attrs.frozen(kw_only=True)
 class GrantExplanation:
     """
-    What a token opens, and what it does not.
+    What a token opens, and what it doesn't.
 
     Args:
         table: The name of the table.
-        permissions: Letters of `raud`: read, add, update, delete; None if the policy gives them.
+        permissions: Letters of `raud`: read, add, update, delete; None if the policy has them.
         keys: The range of keys.
-        expires_at: When the token expires; None if the policy says that.
-        policy: The name of the stored access policy that the token refers to; None if there is none.
+        expires_at: When the token expires; None if the policy has the time.
+        policy: The name of the stored access policy that the token refers to, or None.
         covers: What it opens, in sentences.
-        not_covered: What it does not open although the model, or working with it, needs it, in sentences.
+        not_covered: What it doesn't open although working with the model needs it, in sentences.
     """
 
     table: str
@@ -65,10 +65,10 @@ class GrantExplanation:
 
 class Grant(str):
     """
-    A token, which knows what it opens: a str, as `connect(url, sas=...)` and every other client takes it.
+    A token that knows what it opens. It's a str, so `connect(url, sas=...)` and every other client accept it.
 
     Attributes:
-        explanation: What the token opens, and what it does not.
+        explanation: What the token opens, and what it doesn't.
     """
 
     __slots__ = ("explanation",)
@@ -82,16 +82,16 @@ class Grant(str):
 
     @property
     def expires_at(self) -> dt.datetime | None:
-        """When the token expires; None if its policy says that."""
+        """When the token expires; None if its policy has the time."""
         return self.explanation.expires_at
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        """What the token does not open although the model, or working with it, needs it."""
+        """What the token doesn't open although working with the model needs it."""
         return self.explanation.not_covered
 
     def explain(self) -> GrantExplanation:
-        """Return what the token opens, and what it does not: `print(token.explain())`."""
+        """Return what the token opens and what it doesn't: `print(token.explain())`."""
         return self.explanation
 
     def __repr__(self) -> str:

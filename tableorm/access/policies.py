@@ -24,9 +24,9 @@ class StoredPolicy:
 
     Args:
         name: The name by which tokens refer to it.
-        permissions: Letters of `raud` that it gives; None if each token gives them.
-        starts_at: When its tokens begin to be good; None if each token says that.
-        expires_at: When its tokens expire; None if each token says that.
+        permissions: The permissions that it grants, letters of `raud`; None if each token has its own.
+        starts_at: When its tokens become valid; None if each token has its own time.
+        expires_at: When its tokens expire; None if each token has its own time.
     """
 
     name: str
@@ -37,10 +37,10 @@ class StoredPolicy:
 
 class TablePolicies:
     """
-    The stored access policies of a table, five at most. Made by `db.policies(Model)`.
+    The stored access policies of a table, at most five. Made by `db.policies(Model)`.
 
-    A token that refers to a policy is good while the policy is there: removing the policy revokes all of its tokens. In
-    the cloud that takes up to 30 seconds.
+    A token that refers to a policy is valid only as long as the policy exists, so removing the policy revokes all of
+    its tokens. In the cloud this takes up to 30 seconds.
     """
 
     def __init__(self, db: Connection, table: str) -> None:
@@ -68,19 +68,22 @@ class TablePolicies:
         expires_at: dt.datetime | None = None,
     ) -> StoredPolicy:
         """
-        Store a policy, in place of one of that name. Tokens that refer to it have the new rights from then on.
+        Store a policy, replacing any policy of that name. Tokens that refer to it have the new rights from then on.
 
-        Each token says what is None here: `grant(..., policy=name)` with `permissions` or `expires_in`.
+            await db.policies(Employee).set("readers", "r", expires_at=now + dt.timedelta(days=30))
+
+        Whatever is None here has to be given for each token: `grant(..., policy=name)` with `permissions` or
+        `expires_in`.
 
         Args:
-            name: 1 to 64 characters, without control characters, and without blanks at the ends.
+            name: 1 to 64 characters, without control characters, and without spaces at either end.
             permissions: Letters of `raud`: read, add, update, delete.
-            starts_at: When its tokens begin to be good; an aware datetime.
-            expires_at: When its tokens expire; an aware datetime.
+            starts_at: When its tokens become valid, as an aware datetime.
+            expires_at: When its tokens expire, as an aware datetime.
 
         Raises:
-            ModelError: An argument is refused, and why.
-            LimitExceeded: The table has five other policies.
+            ModelError: An argument is refused; the error tells why.
+            LimitExceeded: The table already has five other policies.
             TableNotFound: There is no such table.
             NotSupported: This store does not have policies.
         """
@@ -116,7 +119,7 @@ class TablePolicies:
         Remove a policy, which revokes every token that refers to it.
 
         Args:
-            name: Its name.
+            name: The name of the policy.
             missing_ok: Whether to accept that there is no such policy.
 
         Raises:

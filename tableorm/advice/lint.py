@@ -106,7 +106,7 @@ def _check_numbers(schema: Schema) -> Iterator[LintFinding]:
         for part in template.parts:
             if part.field is None or part.format is None or part.format.order is not Order.NONE:
                 continue
-            if part.format.decimal:
+            if part.format.decimal and not part.format.each:
                 yield _finding("unpadded-number", f"{schema.name}.{name}", f"{part.field} has no width")
 
 
@@ -124,7 +124,7 @@ def _check_derived(schema: Schema) -> Iterator[LintFinding]:
                     names = ", ".join(info.name for info in schema.maintained)
                     yield _finding("index-without-maintained", each.label, f"its entries do not hold {names}")
                 # Where maintained fields are wanted, or an entity is several rows, keys alone are what gives these.
-                plain = not schema.maintained and schema.split is None
+                plain = not schema.maintained and schema.split is None and ":each}" not in declared["row_key"]
                 if declared["include"] == "keys" and not declared["unique"] and plain:
                     yield _finding("keys-only-index", each.label, "it has keys alone")
             case "IndexList":

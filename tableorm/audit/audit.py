@@ -65,7 +65,7 @@ async def audit(
     tables |= {str(each.table) for schema in schemas for each in schema.derived.values() if not each.in_blobs}
     kinds = {table: _kinds_in(table, schemas) for table in sorted(tables)}
     guests = {
-        table: [s for s in schemas if s not in own.schemas and any(e.table == table for e in s.derived.values())]
+        table: [s for s in schemas if s not in own.schemas and any(table in e.tables for e in s.derived.values())]
         for table, own in kinds.items()
     }
     parallel, turns, asked = options.parallel, SnapshotTurns(), AuditCounts()

@@ -106,7 +106,8 @@ class _IndexBuild:
                 f"{index.model.__name__} is abstract and has no concrete classes yet; import or declare them"
             )
         if any(each.related() for each in self.declared):
-            self.schemas = with_related(self.schemas)
+            related = with_related(self.schemas)
+            self.schemas = [each for each in related if each.table == self.schemas[0].table]
         self._kinds = KindSet.of([schema.model for schema in self.schemas])
         self.table = self.schemas[0].table_name()
         self._db, self._name, self._parallel = db, index.name, parallel
@@ -205,7 +206,9 @@ def _rows_to_write(context: AuditContext, row: Row) -> list[str] | None:
     noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
     if noted == due or not snapshot.legible:
         return None  # the audit says what is wrong with an entity, if something is
-    return [entry.local_key for entry in (due, noted) if entry is not None and entry.local_key is not None]
+    entries = [entry for entry in (due, noted) if entry is not None]
+    keys = [entry.local_key for entry in entries if entry.local_key is not None]
+    return keys + [key for entry in entries if not entry.local_key for key in entry.entry_keys]
 
 
 async def _write(context: AuditContext, limit: asyncio.Semaphore, chunks: Sequence[Sequence[Row]]) -> None:

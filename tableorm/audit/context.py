@@ -254,9 +254,10 @@ class AuditContext:
             return again is stored
         return bool(again["odata.etag"] == stored["odata.etag"])
 
-    async def send(self, operations: Sequence[Operation]) -> bool:
+    async def send(self, operations: Sequence[Operation], table: str | None = None) -> bool:
         """
-        Apply a transaction. Return False if somebody else has written meanwhile or the outcome is unknown: look again.
+        Apply a transaction, to the table that is audited if no other is named. Return False if somebody else has
+        written meanwhile or the outcome is unknown: look again.
 
         Raises:
             TableOrmError: The store refused it for another reason.
@@ -264,7 +265,7 @@ class AuditContext:
         self.counts.requests += 1
         store, _ = self.db.sending("transaction", "")
         try:
-            await store.transact(self.kinds.table, list(operations))
+            await store.transact(table or self.kinds.table, list(operations))
         except Fault as fault:
             if fault.code in LOST_RACE or fault.transient:
                 return False

@@ -112,8 +112,9 @@ class DecisionCheck(Check):
         """Do what a change has left to do; return why that failed, or None."""
         context = self.context
         try:
-            await carry_out(context.db, context.kinds.table, self._schemas, decision)
-            await delete_decision(context.db, context.kinds.table, decision)
+            left = await carry_out(context.db, context.kinds.table, self._schemas, decision)
+            if left is not None:
+                await delete_decision(context.db, context.kinds.table, left)
         except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
             return f"{type(error).__name__}: {error}"
         return None

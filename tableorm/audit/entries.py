@@ -1,5 +1,5 @@
 """
-Checks of derived rows of which an entity has one each: its manifest says where, and the row names the entity.
+Checks of derived rows that belong to one entity: its manifest says where they are, and each names the entity.
 
 `EntryCheck` is the base for patterns of this form; `EntityCheck` reports what no declaration accounts for.
 """
@@ -12,7 +12,7 @@ import msgspec
 from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rows import delete_as_read
 from ..errors import shown
-from ..models.manifest import IndexEntry, ManifestEntry, PlacedEntry, PlacedListEntry
+from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
 from ..models.schema import Schema
 from ..stores import Operation, Row, RowAddress
@@ -35,9 +35,14 @@ def entity_problems(snapshot: EntitySnapshot) -> list[Problem]:
     return problems
 
 
-def _row_key_of(entry: ManifestEntry | None) -> str | None:
-    """Return where an entry says the row is; None if it is not an entry about one row."""
-    return entry.row_key if isinstance(entry, IndexEntry) else None
+def _row_keys_of(entry: ManifestEntry | None) -> tuple[str, ...]:
+    """Return where an entry says the rows are; none if it is not an entry about rows of this form."""
+    return () if entry is None else entry.entry_keys
+
+
+def _row_at(address: str, row: Row | None) -> Row | None:
+    """Return a derived row under another key: those of one list differ in nothing else."""
+    return row if row is None or row["RowKey"] == address else {**row, "RowKey": address}
 
 
 def _undeclared_places(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry | PlacedListEntry]]:
@@ -57,9 +62,9 @@ def _names_entity(row: Row) -> bool:
 
 class EntryCheck(Check):
     """
-    The check of derived rows of which each entity has at most one.
+    The check of derived rows of which each entity has at most one, or one for each element of a list.
 
-    The manifest entry is the RowKey of the row, whose kind is `Model#name` and whose property `_of` is the RowKey of
+    The manifest entry has the RowKeys of the rows, whose kind is `Model#name` and whose property `_of` is the RowKey of
     the entity.
 
     Args:
@@ -105,17 +110,16 @@ class EntryCheck(Check):
         """Claim the row that the entity ought to have; WRONG where its manifest names another one, or none."""
         claims: list[tuple[str, int]] = []
         for name in self.names(snapshot):
-            noted = snapshot.manifest.get(name)
-            address, noted_address = _row_key_of(snapshot.expected.get(name)), _row_key_of(noted)
-            if address is not None and noted_address == address:
-                row = snapshot.derived_rows.get(name)
-                unknown = f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]
-                claims.append((address, hash(unknown if row is None else self.contents(row))))
-                continue
-            if address is not None and (noted is not None or not self._lenient):
-                claims.append((address, WRONG))
-            if noted_address is not None:
-                claims.append((noted_address, WRONG))
+            noted, due = snapshot.manifest.get(name), _row_keys_of(snapshot.expected.get(name))
+            named = _row_keys_of(noted)
+            for address in due:
+                if address in named:
+                    row = _row_at(address, snapshot.derived_rows.get(name))
+                    unknown = f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]
+                    claims.append((address, hash(unknown if row is None else self.contents(row))))
+                elif noted is not None or not self._lenient:
+                    claims.append((address, WRONG))
+            claims += [(address, WRONG) for address in named if address not in due]
         return claims
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
@@ -135,18 +139,19 @@ class EntryCheck(Check):
         del found
         names = self.names(snapshot) if snapshot.problem is None else ()
         entries = [each.get(name) for name in names for each in (snapshot.manifest, snapshot.expected)]
-        return {entry.row_key for entry in entries if isinstance(entry, IndexEntry)}
+        return {key for entry in entries for key in _row_keys_of(entry)}
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Compare the row that ought to be there; then look for one that the manifest names besides."""
         problems: list[Problem] = []
         for name in self.names(snapshot) if snapshot.problem is None else ():
-            noted, address = _row_key_of(snapshot.manifest.get(name)), _row_key_of(snapshot.expected.get(name))
-            if address is not None:
+            noted, due = _row_keys_of(snapshot.manifest.get(name)), _row_keys_of(snapshot.expected.get(name))
+            for address in due:
                 problem = self._compare_expected(name, address, snapshot, found.get(address))
                 problems += [] if problem is None else [problem]
-            if noted is not None and noted != address:
-                problems += self.compare_leftover(name, noted, snapshot, found.get(noted))
+            for address in noted:
+                if address not in due:
+                    problems += self.compare_leftover(name, address, snapshot, found.get(address))
         return problems
 
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
@@ -154,13 +159,13 @@ class EntryCheck(Check):
         if row is not None and self.is_row_of(row, name, snapshot):
             text = f"the {self.noun} at {shown(address)} was left behind: the entity belongs elsewhere, or nowhere"
             return [Problem(Damage.ORPHAN, name, address, text)]
-        if name not in snapshot.expected:
+        if {*_row_keys_of(snapshot.expected.get(name))} <= {*_row_keys_of(snapshot.manifest.get(name))}:
             text = f"its manifest names {shown(address)}, and the entity should have no {self.noun}"
             return [Problem(Damage.MANIFEST, name, address, text)]
         return []
 
     def _compare_expected(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> Problem | None:
-        noted, content = snapshot.manifest.get(name), snapshot.derived_rows.get(name)
+        noted, content = snapshot.manifest.get(name), _row_at(address, snapshot.derived_rows.get(name))
         if noted is None and self._lenient:
             return None
         if row is None:
@@ -179,7 +184,7 @@ class EntryCheck(Check):
         if not equal:
             text = f"the {self.noun} at {shown(address)} is not as the entity is"
             return Problem(Damage.STALE, name, address, text)
-        if _row_key_of(noted) != address:
+        if address not in _row_keys_of(noted):
             named = "does not name it" if noted is None else f"names {shown(noted.to_json())}"
             text = f"the {self.noun} at {shown(address)} is right, but the manifest of the entity {named}"
             return Problem(Damage.MANIFEST, name, address, text)
@@ -240,11 +245,11 @@ class EntryCheck(Check):
         snapshot = None if primary is None else self.context.snapshot(primary)
         if snapshot is None or str(snapshot.schema.kind) != kind:
             return True
-        if _row_key_of(snapshot.manifest.get(name)) == row["RowKey"]:
+        if row["RowKey"] in _row_keys_of(snapshot.manifest.get(name)):
             return False
         if snapshot.problem is not None:
             return False  # nobody knows what it ought to have
-        return bool(_row_key_of(snapshot.expected.get(name)) != row["RowKey"])
+        return row["RowKey"] not in _row_keys_of(snapshot.expected.get(name))
 
 
 class EntityCheck(EntryCheck):
@@ -273,7 +278,7 @@ class EntityCheck(EntryCheck):
     def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
         """Return the unknown names; of a newer entity, a newer program may know them: its manifest counts then."""
         entries = snapshot.manifest.items()
-        return [name for name, entry in entries if isinstance(entry, IndexEntry) and name not in self._declared]
+        return [name for name, entry in entries if entry.entry_keys and name not in self._declared]
 
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim WRONG for an entity that cannot be read; and the rows that it names under unknown names."""

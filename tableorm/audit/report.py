@@ -24,7 +24,7 @@ _ROOM = 10_000  # characters of findings in a row
 class Damage(StrEnum):
     """
     What is wrong with a row that is derived from an entity, such as an index entry, or with the entity's manifest,
-    which lists the rows that were derived from it.
+    which lists the rows that are derived from it.
     """
 
     MISSING = "missing"
@@ -77,19 +77,19 @@ _UNFINISHED_REMEDY = "run a worker that knows what it names, or remove the cause
 @attrs.frozen(kw_only=True)
 class Finding:
     """
-    One thing that an audit found to be wrong.
+    One problem that an audit found.
 
     Args:
         damage: The kind of damage.
-        model: Name of the model.
-        index: Name of the index, list, count, sum or embedded copies; for a wrong count or sum the field that holds it.
-            None if the damage concerns none of them, or all.
-        partition_key: PartitionKey of the entity.
-        row_key: RowKey of the entity; "" if the derived row does not name it.
-        address: RowKey of the index entry, the row of the list, or the other entity; None if there is no other row.
+        model: The name of the model.
+        index: The name of the index, list, count, sum or embedded copies; for a wrong count or sum, the field that
+            holds it. None if the damage concerns none of them, or all.
+        partition_key: The PartitionKey of the entity.
+        row_key: The RowKey of the entity; "" if the derived row doesn't name it.
+        address: The RowKey of the index entry, the row of the list, or the other entity; None if there is no other row.
         problem: The problem in words.
         repaired: Whether it was repaired.
-        refused: Why its repair was tried and failed; None if it was not tried or did not fail.
+        refused: Why repairing it failed; None if that wasn't tried or didn't fail.
     """
 
     damage: Damage
@@ -117,7 +117,7 @@ class Finding:
         return f"{name} ({self.partition_key!r}, {self.row_key!r}): {self.damage}: {self.problem}; {end}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as a dictionary of plain values, for JSON."""
+        """Return the finding as plain values that JSON can represent."""
         return _plain_values(self)
 
 
@@ -167,18 +167,18 @@ class AuditCounts(JobCounts):
 @attrs.frozen(eq=False, kw_only=True)
 class AuditReport(RangeReport):
     """
-    What an audit has found so far or, when it has ended, in all.
+    What an audit has found so far, or in total once it has finished.
 
     Args:
-        entities: Entities that were checked.
-        derived_rows: Index entries and rows of index lists that were checked.
-        counts: How many findings of each kind of damage: {"missing": 3}.
-        findings: The first 1,000 that were found, in the order of their entities; fewer of a shared audit.
+        entities: The number of entities that were checked.
+        derived_rows: The number of index entries and rows of index lists that were checked.
+        counts: The number of findings by kind of damage: {"missing": 3}.
+        findings: The first 1,000 findings, in the order of their entities; fewer for a shared audit.
         repaired: How many of all findings were repaired.
-        undecided: How many rows could not be verified, because others wrote them again and again, or because of an
-            error that the logger `tableorm.audit` tells; audit again.
-        requests: Requests that were sent, without repetitions; what a repair sends counts as one.
-        seconds: How long it took, earlier parts included if it was resumed.
+        undecided: The number of rows that couldn't be verified, because others kept writing them or because of an error
+            that the logger `tableorm.audit` reports. Run the audit again.
+        requests: The number of requests, without retries; a repair counts as one.
+        seconds: How long it took, including earlier parts if it was resumed.
     """
 
     derived_rows: int = 0
@@ -189,16 +189,16 @@ class AuditReport(RangeReport):
 
     @property
     def found(self) -> int:
-        """The number of all findings."""
+        """The total number of findings."""
         return sum(self.counts.values())
 
     @property
     def clean(self) -> bool:
-        """Whether everything is right: nothing was found, or all of it was repaired, and nothing is undecided."""
+        """Whether everything is correct: nothing was found or everything was repaired, and nothing is undecided."""
         return self.found == self.repaired and not self.undecided
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as a dictionary of plain values, for JSON."""
+        """Return the report as plain values that JSON can represent."""
         return {**_plain_values(self), "found": self.found, "clean": self.clean}
 
     def __str__(self) -> str:
@@ -213,13 +213,13 @@ class AuditReport(RangeReport):
 @attrs.frozen(kw_only=True)
 class BuildReport(RunReport):
     """
-    What `db.build_index` has done so far or, when it has ended, in all. Its `written` are entities that got their index
-    entry, were added to the list, or were counted; its `failures` what cannot be built, such as a unique value that two
-    entities have.
+    What `db.build_index` has done so far, or in total once it has finished. Its `written` counts entities that got
+    their index entry, were added to the list, or were counted; its `failures` list what can't be built, such as a
+    unique value that two entities share.
 
     Args:
-        readable: Whether it is complete, and read from now on: the store says so, or is not asked. A count or a sum is
-            read at any time.
+        readable: Whether it is complete and used by queries from now on: the store has recorded that, or isn't asked. A
+            count or sum can be read at any time.
     """
 
     readable: bool = False

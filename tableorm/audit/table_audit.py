@@ -112,7 +112,7 @@ class TableAudit:
         self._checks: dict[Schema, list[Check]] = {schema: [] for schema in (*own, *context.guests)}
         self._by_row_kind: dict[str, Check | None] = {}
         declared = [each for schema in own for each in schema.derived.values()]
-        declared += [e for schema in context.guests for e in schema.derived.values() if e.table == table]
+        declared += [e for schema in context.guests for e in schema.derived.values() if table in e.tables]
         for each in declared:
             if isinstance(each, AuditedMaintainer) and context.only in (None, each.name):
                 for check in each.checks(context):

@@ -11,18 +11,20 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ..database.connect import GROUP, connect, find_backend
+from ..database.connect import connect, find_backend
 from ..database.database import Database
-from ..errors import ModelError, NotSupported, TableOrmError, near
+from ..errors import AccessDenied, ModelError, NotSupported, TableNotFound, TableOrmError, near
 from ..models.entity import Entity, schema_of
 from ..shapes.encrypted import Encryption
 from ..stores import RetryPolicy
+from .output import report
+from .parser import URL
 
 __all__ = [
     "add_database",
@@ -33,6 +35,7 @@ __all__ = [
     "add_state",
     "add_tables",
     "find_targets",
+    "load_target",
     "open_existing",
     "open_target",
     "parse_count",
@@ -42,8 +45,9 @@ __all__ = [
 ]
 
 _ENVIRONMENT = "TABLEORM"
-_URL = f"{_ENVIRONMENT}_URL"
 _MODEL = re.compile(r"[\w.]+(:[\w.]+)?")
+_NO_TOKEN = "the credential got no token"  # noqa: S105 - what the Azure backend says of a failed login
+_OURS = Path(__file__).parents[1]
 _RETRY = RetryPolicy(attempts=8)  # some seconds, since somebody waits at the prompt
 _OWN_CREDENTIAL = re.compile(r"\?|(?:accountkey|sharedaccesssignature|usedevelopmentstorage)=", re.IGNORECASE)
 _CREDENTIALS = ("key", "sas")
@@ -51,13 +55,12 @@ _CREDENTIALS = ("key", "sas")
 
 def add_database(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say which database to open."""
+    parser.set_defaults(needs_url=True)
     parser.add_argument(
         "url",
         metavar="URL",
-        nargs="?",
         type=_parse_url,
-        default=os.environ.get(_URL, ""),
-        help=f"what to open, as for tableorm.connect: local:./hr.tables; may be left out where {_URL} is set",
+        help=f"what to open, as for tableorm.connect: local:./hr.tables; may be left out where {URL} is set",
     )
     parser.add_argument("--queues", metavar="URL", type=_parse_url, help="where the queues are, if they are elsewhere")
     parser.add_argument("--blobs", metavar="URL", type=_parse_url, help="where the blobs are, if they are elsewhere")
@@ -71,7 +74,11 @@ def add_database(parser: argparse.ArgumentParser) -> None:
 
 
 def add_models(
-    parser: argparse.ArgumentParser, *others: type, instances: tuple[type, ...] = (), plain_tables: bool = False
+    parser: argparse.ArgumentParser,
+    *others: type,
+    instances: tuple[type, ...] = (),
+    plain_tables: bool = False,
+    optional: bool = False,
 ) -> None:
     """
     Declare the models that a command is for, as the last arguments.
@@ -82,11 +89,13 @@ def add_models(
         instances: Classes of which it takes instances too.
         plain_tables: Whether a module alone means its models without a table for each period; `args.left_out` has
             the others, which `tell_left_out` prints.
+        optional: Whether there may be none.
     """
     parser.add_argument(
         "models",
         metavar="MODULE[:MODEL]",
-        nargs="+",
+        nargs="*" if optional else "+",
+        default=[],
         type=partial(_load_targets, (Entity, *others), instances, plain_tables=plain_tables),
         action=_StoreModels,
         help="such as hr.models:Employee; a module alone means all of its models, those that it imports included"
@@ -97,7 +106,7 @@ def add_models(
 def tell_left_out(args: argparse.Namespace) -> None:
     """Print which models of a module the command leaves out, on stderr."""
     for model in args.left_out:
-        print(f"{model.__name__} is left out: it has a table for each period", file=sys.stderr)
+        report(f"{model.__name__} is left out: it has a table for each period", "dim")
 
 
 def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -106,8 +115,8 @@ def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> No
         "tables",
         metavar="TABLE",
         nargs="*" if optional else "+",
+        default=[],
         type=parse_table,
-        action=_StoreTables,
         help="name of a table; all tables if none is given" if optional else "name of a table",
     )
 
@@ -173,7 +182,24 @@ async def open_existing(
         except TypeError as error:
             given = ", ".join(f"{name} is {variable}" for name, variable in variables.items())
             raise NotSupported(f"{error} ({given})") from error
-        yield await opened.enter_async_context(db)
+        try:
+            await opened.enter_async_context(db)
+            yield db
+        except TableNotFound as error:
+            names = [] if create else await db.tables()
+            if not error.table or error.table in names:
+                raise
+            name = error.table.removeprefix(args.prefix)
+            message = f"there is no table {name!r}; {near(name, names, 'table')}"
+            raise TableNotFound(message, error.code, name) from error
+        except AccessDenied as error:
+            if credential is None or _NO_TOKEN not in str(error):
+                raise
+            raise AccessDenied(
+                "nobody is logged in to Azure here; run `az login`, or set "
+                f"{' or '.join(variables.values())} beside {environment}_URL",
+                error.code,
+            ) from error
 
 
 def _find_none(_: str) -> None:
@@ -191,15 +217,15 @@ def _shares_credential(url: str, place: str) -> bool:
 def _parse_url(text: str) -> str:
     """Return the URL that a command-line argument or the environment gives; refuse the empty one of neither."""
     if not text:
-        raise argparse.ArgumentTypeError(f"an argument is missing: give the URL first, or set {_URL}, then the others")
+        raise argparse.ArgumentTypeError(f"it is missing; give it first, such as local:./hr.tables, or set {URL}")
     return text
 
 
 def _load_encryption(text: str) -> Encryption:
     """Return the keys that `module:name` names."""
     module, _, name = text.partition(":")
+    found: Any = getattr(_import(module), name, None)
     try:
-        found: Any = getattr(_import(module), name, None)
         found = found() if inspect.isfunction(found) else found
     except TableOrmError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
@@ -217,6 +243,7 @@ def parse_count(text: str) -> int:
 
 def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
     """Declare the arguments of jobs that processes share, with how many ranges they work on if not told."""
+    parser.set_defaults(resume="the same command goes on where it stopped")
     parser.add_argument(
         "--parallel",
         metavar="N",
@@ -241,6 +268,7 @@ def add_name(parser: argparse.ArgumentParser) -> None:
 
 def add_state(parser: argparse.ArgumentParser, what: str) -> None:
     """Declare the file that keeps how far something got."""
+    parser.set_defaults(resume="the same command goes on where it stopped if it has --name or --state")
     parser.add_argument(
         "--state", metavar="FILE", type=Path, help=f"keeps how far the {what} got; another run goes on there"
     )
@@ -270,7 +298,8 @@ def find_targets(module: str, bases: tuple[type, ...], instances: tuple[type, ..
         instances: Classes whose instances are meant too.
 
     Raises:
-        ModelError: The module cannot be imported, or has none.
+        TableOrmError: The module cannot be imported.
+        ModelError: It has none.
     """
     found = [each for each in vars(_import(module)).values() if _is_target(each, bases, instances)]
     if not found:
@@ -284,7 +313,18 @@ def _import(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except Exception as error:
-        raise ModelError(f"{module!r} cannot be imported: {type(error).__name__}: {error}") from error
+        # No ModelError, which argparse takes for wrong usage, as it is a TypeError.
+        raise TableOrmError(f"{module!r} cannot be imported: {_describe(error)}") from error
+
+
+def _describe(error: Exception) -> str:
+    """Return what is wrong with a module, and in which line if one of its lines was run."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error}"
+    files = [(each.filename, each.lineno) for each in extract_tb(error.__traceback__)]
+    theirs = [each for each in files if "importlib" not in each[0] and not Path(each[0]).is_relative_to(_OURS)]
+    place = "".join(f" ({os.path.relpath(file)}, line {line})" for file, line in theirs[-1:])
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _is_target(found: Any, bases: tuple[type, ...], instances: tuple[type, ...]) -> bool:
@@ -319,6 +359,11 @@ def _load_targets(bases: tuple[type, ...], instances: tuple[type, ...], text: st
     return _Targets([target], [])
 
 
+def load_target(text: str, *kinds: type) -> Any:
+    """Return the model that `module:Model` names, or an instance of other kinds, such as an index of a model."""
+    return _load_targets((Entity,), kinds, text, plain_tables=False).found[0]
+
+
 def _find_member(holder: Any, name: str, kinds: tuple[tuple[type, ...], tuple[type, ...]]) -> Any:
     """Return a member of a module or a class. Raises ModelError, with the members that could be meant."""
     try:
@@ -338,50 +383,18 @@ def _has_periods(target: Any) -> bool:
     return isinstance(target, type) and issubclass(target, Entity) and schema_of(target).periods is not None
 
 
-class _Store(argparse.Action):
-    """Stores the last arguments; where the URL of a command is left out, the first of them stands in its place."""
+class _StoreModels(argparse.Action):
+    """Stores the models that several arguments name, each once."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
+        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, __: str | None = None
     ) -> None:
-        url: str | None = getattr(namespace, "url", None)
-        try:
-            if url is not None and self.is_item(url):
-                namespace.url = _parse_url(parser.get_default("url"))
-                assert callable(self.type)
-                values = [self.type(url), *values]
-        except argparse.ArgumentTypeError as error:
-            raise argparse.ArgumentError(None, str(error)) from error
-        setattr(namespace, self.dest, values)
-
-    @staticmethod
-    def is_item(text: str) -> bool:
-        """Return whether a text is one of these arguments, and not a URL."""
-        raise NotImplementedError
-
-
-class _StoreModels(_Store):
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
-    ) -> None:
-        super().__call__(parser, namespace, values)
-        given: list[_Targets] = getattr(namespace, self.dest)
-        found, left_out = (
-            list({id(each): each for part in parts for each in part}.values()) for parts in zip(*given, strict=True)
-        )
-        if not found:
+        given: list[_Targets] = values
+        found = list({id(each): each for part in given for each in part.found}.values())
+        left_out = list({id(each): each for part in given for each in part.left_out}.values())
+        if given and not found:
             names = ", ".join(each.__name__ for each in left_out)
             has = "have" if len(left_out) > 1 else "has"
             raise argparse.ArgumentError(None, f"no model is left: {names} {has} a table for each period")
         setattr(namespace, self.dest, found)
         namespace.left_out = left_out
-
-    @staticmethod
-    def is_item(text: str) -> bool:
-        return _MODEL.fullmatch(text) is not None and text.partition(":")[0] not in entry_points(group=GROUP).names
-
-
-class _StoreTables(_Store):
-    @staticmethod
-    def is_item(text: str) -> bool:
-        return text.isalnum()

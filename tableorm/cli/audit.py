@@ -3,14 +3,11 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 """
 
 import argparse
-import asyncio
 
 import attrs
-import msgspec
 
 from ..audit.report import AuditReport
 from ..errors import counted
-from ..protocol.redaction import escape_unprintable
 from .arguments import (
     add_database,
     add_models,
@@ -21,6 +18,8 @@ from .arguments import (
     run_options,
     tell_left_out,
 )
+from .output import emit
+from .parser import add_examples
 from .progress import ProgressReporter
 
 __all__ = ["AUDIT", "Audit"]
@@ -41,23 +40,18 @@ class Audit:
         add_database(parser)
         add_models(parser, plain_tables=True)
         parser.add_argument("--repair", action="store_true", help="repair what is found")
-        parser.add_argument("--json", action="store_true", help="print the report as JSON")
         add_name(parser)
         add_run(parser)
         add_state(parser, "audit")
+        add_examples(parser, "local:./hr.tables hr.models", "local:./hr.tables hr.models:Employee --repair")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Run the audit and print its report."""
         tell_left_out(args)
-        report = asyncio.run(self._run(args))
-        if args.json:
-            print(escape_unprintable(msgspec.json.encode(report.to_dict()).decode()))
-        else:
-            for finding in report.findings:
-                print(escape_unprintable(str(finding)))
-            if report.found > len(report.findings):
-                print(f"and {report.found - len(report.findings)} more")
-            print(report)
+        report = await self._run(args)
+        more = report.found - len(report.findings)
+        lines = [*map(str, report.findings), *([f"and {more} more"] if more > 0 else []), str(report)]
+        emit(args, report.to_dict(), *lines)
         return 0 if report.clean else 1
 
     async def _run(self, args: argparse.Namespace) -> AuditReport:

@@ -8,17 +8,21 @@ Any distribution can add a command; the built-in ones are registered in the same
 """
 
 import argparse
+import asyncio
+import inspect
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from .. import __version__
 from ..errors import TableOrmError
-from ..protocol.redaction import escape_unprintable
+from .output import report
+from .parser import CommandParser
 
-__all__ = ["COMMANDS", "Command", "main"]
+__all__ = ["COMMANDS", "Command", "main", "make_parser"]
 
 COMMANDS = "tableorm.commands"
 """The entry-point group that subcommands are found in; the entry point's name is the command's."""
@@ -41,15 +45,16 @@ class Command(Protocol):
         """Declare the arguments. May be called more than once, each time with a new parser."""
         ...
 
-    def run(self, args: argparse.Namespace) -> int:
+    def run(self, args: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
         """
         Run the command.
 
         Args:
-            args: The arguments that `configure` declared.
+            args: The arguments that `configure` declared; `args.json` says whether `--json` was given. After Ctrl-C the
+                text `args.resume`, if there is one, says how to go on.
 
         Returns:
-            The exit status.
+            The exit status, or a coroutine that returns it.
 
         Raises:
             TableOrmError: It is printed as one line, and the exit status is 1.
@@ -71,59 +76,63 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: After `--help`, `--version` and wrong usage, as argparse does.
     """
-    args = _parser().parse_args(arguments)
-    command: Command = args.command
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    args = argparse.Namespace()
     try:
-        status = command.run(args)
+        args = make_parser(given).parse_command(given)
+        status: int | Coroutine[Any, Any, int] = args.command.run(args)
+        if inspect.iscoroutine(status):
+            status = asyncio.run(status)
         sys.stdout.flush()
-    except TableOrmError as error:
-        if args.traceback:
-            raise
-        _report(str(error))
-        return 1
     except BrokenPipeError:
-        # The reader, `head` perhaps, has closed the pipe. Python would print an error when it flushes at exit.
+        # The reader, `head` perhaps, has what it wanted. Python would print an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        if args.traceback:
+        return 0
+    except (TableOrmError, OSError, KeyboardInterrupt) as error:
+        if "--traceback" in given:
             raise
-        _report(f"{error.filename}: {error.strerror}" if error.filename is not None else str(error))
+        if isinstance(error, KeyboardInterrupt):
+            if arguments is None:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process ends anyway
+            report(f"interrupted; {getattr(args, 'resume', 'run it again')}")
+            return 130
+        if isinstance(error, OSError) and error.filename is not None:
+            report(f"{error.filename}: {error.strerror}")
+        else:
+            report(str(error))
         return 1
-    except KeyboardInterrupt:
-        if args.traceback:
-            raise
-        return 130
+    assert isinstance(status, int)
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser(arguments: Sequence[str]) -> CommandParser:
+    """Return the parser of some arguments: of the command that they begin with, or of all commands."""
     about = "Show, check and serve the tables of a database."
-    parser = argparse.ArgumentParser(prog="tableorm", description=about, allow_abbrev=False)
+    parser = CommandParser(prog="tableorm", description=about)
     parser.add_argument("--version", action="version", version=f"tableorm {__version__}")
-    parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, command in sorted(_commands().items()):
-        choice = choices.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
-        # Suppressed when absent, or its default would overwrite the option before the command.
-        choice.add_argument("--traceback", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    for name, command in sorted(_commands(next(iter(arguments), "")).items()):
+        choice = choices.add_parser(name, help=command.help, description=command.help)
         command.configure(choice)
         choice.set_defaults(command=command)
     return parser
 
 
-def _commands() -> dict[str, Command]:
+def _commands(name: str) -> dict[str, Command]:
+    """Return the command with a name, since loading the others takes a while; all of them if there is none."""
     commands: dict[str, Command] = {}
+    found = entry_points(group=COMMANDS)
     # Our own commands come first: another distribution cannot take their names.
-    for entry in sorted(entry_points(group=COMMANDS), key=lambda entry: (_distribution(entry) != _OWN, entry.name)):
+    entries = found.select(name=name) or found
+    for entry in sorted(entries, key=lambda entry: (_distribution(entry) != _OWN, entry.name)):
         try:
             command = _load(entry)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken command must not break the others
             problem = f"{type(error).__name__}: {error}"
-            _report(f"command {entry.name!r} of {_distribution(entry)} is left out: it cannot be loaded: {problem}")
+            report(f"command {entry.name!r} of {_distribution(entry)} is left out: it cannot be loaded: {problem}")
             continue
         if entry.name in commands:
-            _report(f"command {entry.name!r} of {_distribution(entry)} is left out: another command has that name")
+            report(f"command {entry.name!r} of {_distribution(entry)} is left out: another command has that name")
             continue
         commands[entry.name] = command
     return commands
@@ -134,13 +143,9 @@ def _load(entry: EntryPoint) -> Command:
     if not isinstance(command, Command):
         raise TypeError(f"{entry.value} lacks a member of tableorm.cli.Command: help, configure or run")
     # A trial, so that a command which fails here does not leave half of its arguments behind.
-    command.configure(argparse.ArgumentParser())
+    command.configure(CommandParser())
     return command
 
 
 def _distribution(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist else "an unknown distribution"
-
-
-def _report(message: str) -> None:
-    print("tableorm:", escape_unprintable(" ".join(message.split())), file=sys.stderr)

@@ -3,13 +3,13 @@ The command `tableorm inspect`, which proposes models for a table that other pro
 """
 
 import argparse
-import asyncio
 import sys
 
 import attrs
 
 from ..advice import inspect_table
 from .arguments import add_database, open_existing, parse_count, parse_table
+from .parser import add_examples
 from .progress import TableProgress
 
 __all__ = ["INSPECT", "Inspect"]
@@ -33,12 +33,10 @@ class Inspect:
         parser.add_argument(
             "--rows", metavar="N", type=parse_count, help="read about N rows, the first of evenly spread ranges of keys"
         )
+        add_examples(parser, "local:./old.tables Customers", "local:./old.tables Customers --rows 5000")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Print the module."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         async with open_existing(args) as db:
             proposal = await inspect_table(db, args.table, rows=args.rows, on_progress=TableProgress(args.table))
         print(proposal.text, end="")

@@ -5,11 +5,11 @@ The command `tableorm lint`, which looks for declarations that become slow, hot 
 import argparse
 
 import attrs
-import msgspec
 
 from ..advice import LintFinding, lint
-from ..protocol.redaction import escape_unprintable
 from .arguments import add_models
+from .output import emit
+from .parser import add_examples
 
 __all__ = ["LINT", "LintCommand"]
 
@@ -26,7 +26,6 @@ class LintCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("--json", action="store_true", help="print each finding as JSON")
         parser.add_argument(
             "--ignore",
             metavar="CODE",
@@ -35,13 +34,15 @@ class LintCommand:
             help="a rule that is not to be reported, or CODE:SUBJECT for one declaration; may be repeated",
         )
         add_models(parser)
+        add_examples(parser, "hr.models", "hr.models:Employee --ignore growing-partition-key")
 
     def run(self, args: argparse.Namespace) -> int:
         """Print what is found. Raises ModelError if no rule has a code."""
         found = lint(*args.models, ignore=args.ignore)
         for each in found:
-            text = msgspec.json.encode(_to_dict(each)).decode() if args.json else str(each)
-            print(escape_unprintable(text))
+            emit(args, _to_dict(each), str(each))
+        if not found and not args.json:
+            print("nothing was found")
         return int(bool(found))
 
 

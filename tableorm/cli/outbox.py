@@ -3,18 +3,16 @@ The command `tableorm outbox`, which shows what writes have left to do, and lets
 """
 
 import argparse
-import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 
 import attrs
-import msgspec
 
 from ..connection.connection import Connection, connection_of
 from ..errors import LimitExceeded, NotSupported
 from ..outbox.overview import Pending, drop_pending, find_pending, ring_again
-from ..protocol.redaction import escape_unprintable
 from .arguments import add_database, add_tables, open_existing
+from .output import report, to_json
+from .parser import add_examples
 
 __all__ = ["OUTBOX", "Outbox"]
 
@@ -41,19 +39,18 @@ class Outbox:
         """Declare the arguments."""
         choices = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
         for action, (what, _) in _ACTIONS.items():
-            choice = choices.add_parser(action, help=what, description=what, allow_abbrev=False)
+            choice = choices.add_parser(action, help=what, description=what)
             add_database(choice)
             add_tables(choice)
             choice.add_argument("--partition", metavar="PK", help="only what is in this partition")
             choice.add_argument(
                 "--token", metavar="TOKEN", required=action in ("show", "drop"), help="only the change with this token"
             )
+            token = " --token 8e6e5f2a" if action in ("show", "drop") else ""
+            add_examples(choice, f"local:./hr.tables Directory{token}")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Show what is found, and do what is asked for."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         _, act = _ACTIONS[args.action]
         found = unread = 0
         async with open_existing(args) as db:
@@ -68,16 +65,15 @@ class Outbox:
                     except (LimitExceeded, NotSupported) as error:
                         unread += 1
                         shown["error"] = str(error)
-                    print(escape_unprintable(msgspec.json.encode(shown).decode()))
+                    print(to_json(shown))
         if unread:
-            print(
-                f"tableorm: workers were not told of decision rows that cannot be read or say too much: {unread}",
-                file=sys.stderr,
-            )
+            report(f"workers were not told of decision rows that cannot be read or say too much: {unread}")
             return 1
         if args.token is not None and not found:
-            print(f"tableorm: there is no change {args.token} in {', '.join(args.tables)}", file=sys.stderr)
+            report(f"there is no change {args.token} in {', '.join(args.tables)}")
             return 1
+        if not found:
+            report("nothing is left to do", "dim")
         return 0
 
 

@@ -3,7 +3,6 @@ The command `tableorm drop-periods`, which drops the tables of periods that have
 """
 
 import argparse
-import asyncio
 import datetime as dt
 
 import attrs
@@ -11,8 +10,9 @@ import attrs
 from ..errors import ModelError, counted
 from ..models.entity import schema_of
 from ..models.schema import Schema
-from ..protocol.redaction import escape_unprintable
 from .arguments import add_database, add_models, open_existing
+from .output import emit
+from .parser import add_examples
 
 __all__ = ["DROP_PERIODS", "DropPeriods"]
 
@@ -42,23 +42,20 @@ class DropPeriods:
             help="also delete the blobs of these periods, such as logs/queue for logs/queue/2026/02/28/...",
         )
         parser.add_argument("--dry-run", action="store_true", help="delete nothing, and print what would be deleted")
+        add_examples(parser, "local:./logs.tables logs.models:Entry --before 2026-03-01 --dry-run")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Drop the periods and print what was dropped."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         chosen = [(model, _parse_bound(schema_of(model), args.before)) for model in args.models]
         found = False
         async with open_existing(args) as db:
             for model, before in chosen:
                 dropped = await db.drop_periods(model, before=before, blobs=args.delete_blobs, dry_run=args.dry_run)
-                for name in dropped.tables:
-                    print(escape_unprintable(name))
-                if dropped.blobs:
-                    print(counted(dropped.blobs, "blob"))
-                found = found or bool(dropped.tables)
-        if not found:
+                lines = [*dropped.tables, *([counted(dropped.blobs, "blob")] if dropped.blobs else [])]
+                if lines or args.json:
+                    emit(args, attrs.asdict(dropped), *lines)
+                found = found or bool(lines)
+        if not found and not args.json:
             print(f"nothing to delete: no table of a period that ended by {args.before}")
         return 0
 

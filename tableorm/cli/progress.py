@@ -2,6 +2,7 @@
 What long commands share: lines of progress, and a file that keeps how far they got.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from ..jobs.ranges import RangeReport
 from ..protocol.redaction import escape_unprintable
 from ..queries.sweep_report import SweepReport
 from ..transfer.report import TransferReport
+from .output import emit
 
 __all__ = ["ProgressReporter", "TableProgress", "draw_bar", "print_report"]
 
@@ -44,13 +46,11 @@ class TableProgress:
             print(escape_unprintable(f"{draw_bar(share)} {self._table}: {counted(rows, 'row')}"), file=sys.stderr)
 
 
-def print_report(report: SweepReport | TransferReport, file: TextIO | None = None) -> int:
+def print_report(report: SweepReport | TransferReport, args: argparse.Namespace, file: TextIO | None = None) -> int:
     """Print the failures of a report, and the report, on stdout or elsewhere; return the exit status of the command."""
-    for failure in report.failures:
-        print(escape_unprintable(str(failure)), file=file)
-    if report.failed > len(report.failures):
-        print(f"and {report.failed - len(report.failures)} more", file=file)
-    print(report, file=file)
+    more = report.failed - len(report.failures)
+    lines = [*map(str, report.failures), *([f"and {more} more"] if more > 0 else []), str(report)]
+    emit(args, report.to_dict(), *lines, file=file)
     return 1 if report.failed else 0
 
 

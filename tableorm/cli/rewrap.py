@@ -3,14 +3,14 @@ The command `tableorm rewrap`, which wraps the content keys of encrypted rows an
 """
 
 import argparse
-import asyncio
 import sys
 
 import attrs
 
 from ..jobs.report import RunReport
-from ..protocol.redaction import escape_unprintable
 from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options, tell_left_out
+from .output import emit
+from .parser import add_examples
 from .progress import draw_bar
 
 __all__ = ["REWRAP", "Rewrap"]
@@ -33,18 +33,15 @@ class Rewrap:
         add_models(parser, plain_tables=True)
         add_name(parser)
         add_run(parser)
+        add_examples(parser, "local:./hr.tables hr.models:Employee --encryption hr.keys:encryption")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Wrap, and print the report."""
         tell_left_out(args)
-        report = asyncio.run(self._run(args))
-        for line in (*report.failures, str(report)):
-            print(escape_unprintable(line))
-        return 0 if report.complete else 1
-
-    async def _run(self, args: argparse.Namespace) -> RunReport:
         async with open_existing(args) as db:
-            return await db.rewrap(*args.models, on_progress=_show, **run_options(args))
+            report = await db.rewrap(*args.models, on_progress=_show, **run_options(args))
+        emit(args, report.to_dict(), *report.failures, str(report))
+        return 0 if report.complete else 1
 
 
 def _show(report: RunReport) -> None:

@@ -3,17 +3,26 @@ The command `tableorm show`, which prints rows.
 """
 
 import argparse
-import asyncio
 import sys
+from typing import Any
 
 import attrs
 import msgspec
 
 from ..connection.connection import connection_of
+from ..database.database import Database
+from ..errors import ModelError
+from ..expressions import PartitionKey
+from ..models.entity import Entity, schema_of
+from ..models.property_bag import PropertyBag
 from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
+from ..queries.select import Select
 from ..stores import Bounds, RowQuery
-from .arguments import add_database, open_existing, parse_count, parse_table
+from .arguments import add_database, add_models, open_existing, parse_count, parse_table, tell_left_out
+from .output import report, to_json
+from .parser import add_examples
+from .query import values_of
 
 __all__ = ["SHOW", "Show"]
 
@@ -21,7 +30,7 @@ __all__ = ["SHOW", "Show"]
 @attrs.frozen
 class Show:
     """
-    `tableorm show URL TABLE` prints rows as lines of JSON, in key order.
+    `tableorm show URL TABLE` prints rows as lines of JSON, in key order; with models entities by their fields.
 
     The rows are printed as the service sends them: where JSON does not tell the type of a property, a second property
     `NAME@odata.type` does.
@@ -33,30 +42,60 @@ class Show:
         """Declare the arguments."""
         add_database(parser)
         parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
+        add_models(parser, plain_tables=True, optional=True)
         parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
         parser.add_argument("--limit", metavar="N", type=parse_count, help="how many rows to show at most")
+        add_examples(
+            parser,
+            "local:./hr.tables Directory --limit 10",
+            "local:./hr.tables Directory --partition Sales",
+            "local:./hr.tables Directory hr.models",
+        )
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Print the rows."""
-        return asyncio.run(self._run(args, args.table, args.limit))
-
-    async def _run(self, args: argparse.Namespace, table: str, limit: int | None) -> int:
-        query = RowQuery(partition=Bounds() if args.partition is None else Bounds.only(args.partition))
-        encode = msgspec.json.Encoder().encode
-        continuation: str | None = None
+        tell_left_out(args)
         async with open_existing(args) as db:
-            while True:
-                size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
-                store, _ = connection_of(db).sending("query", "")
-                request = store.query(table, query, limit=size, continuation=continuation)
-                page = await connection_of(db).call(f"show {table}", table, request)
-                for row in page.rows:
-                    sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
-                if limit is not None:
-                    limit -= len(page.rows)
-                continuation = page.continuation
-                if continuation is None or limit == 0:
-                    return 0
+            await (_show_entities if args.models else _show_rows)(db, args)
+        return 0
+
+
+async def _show_rows(db: Database, args: argparse.Namespace) -> None:
+    query = RowQuery(partition=Bounds() if args.partition is None else Bounds.only(args.partition))
+    encode = msgspec.json.Encoder().encode
+    limit: int | None = args.limit
+    continuation: str | None = None
+    while True:
+        size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
+        store, _ = connection_of(db).sending("query", "")
+        request = store.query(args.table, query, limit=size, continuation=continuation)
+        page = await connection_of(db).call(f"show {args.table}", args.table, request)
+        for row in page.rows:
+            sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
+        if limit is not None:
+            limit -= len(page.rows)
+        continuation = page.continuation
+        if continuation is None or limit == 0:
+            return
+
+
+async def _show_entities(db: Database, args: argparse.Namespace) -> None:
+    models = [model for model in args.models if schema_of(model).may_be_in(args.table)]
+    if not models:
+        raise ModelError(f"none of these models is in the table {args.table!r}; leave them out, or name others")
+    select: Any = db.select
+    query: Select[Entity | PropertyBag] = select(*models, PropertyBag).misfits(_report_misfit)
+    if args.partition is not None:
+        query = query.where(PartitionKey == args.partition)
+    if args.limit is not None:
+        query = query.limit(args.limit)
+    async for found in query.allow_scan():
+        named = {"model": type(found).__name__} if isinstance(found, Entity) else {}
+        print(to_json(named | values_of(found)))
+
+
+def _report_misfit(error: Exception) -> None:
+    report(str(error))
 
 
 SHOW = Show()

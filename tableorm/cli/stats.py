@@ -3,15 +3,14 @@ The command `tableorm stats`, which prints how many rows tables have, how large 
 """
 
 import argparse
-import asyncio
 import math
 
 import attrs
-import msgspec
 
 from ..advice import TableStatistics, measure_table
-from ..protocol.redaction import escape_unprintable
 from .arguments import add_database, add_tables, open_existing, parse_count
+from .output import to_json
+from .parser import add_examples
 from .progress import TableProgress
 
 __all__ = ["STATS", "StatsCommand"]
@@ -44,19 +43,16 @@ class StatsCommand:
             default=8,
             help="how many ranges of keys to read at the same time",
         )
-        parser.add_argument("--json", action="store_true", help="print the statistics of each table as JSON")
         parser.add_argument(
             "--gib-price", metavar="PRICE", type=_parse_price, help="of storing a GiB for a month, to print costs"
         )
         parser.add_argument(
             "--request-price", metavar="PRICE", type=_parse_price, help="of 10,000 requests, to print costs"
         )
+        add_examples(parser, "local:./hr.tables", "local:./hr.tables Directory --sample 100")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Print the statistics."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         async with open_existing(args) as db:
             tables: list[str] = args.tables or await db.tables()
             if not tables and not args.json:
@@ -86,7 +82,7 @@ def _to_json(measured: TableStatistics, args: argparse.Namespace) -> str:
     if args.gib_price is not None or args.request_price is not None:
         cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
         said["cost"] = attrs.asdict(cost)
-    return escape_unprintable(msgspec.json.encode(said).decode())
+    return to_json(said)
 
 
 def _parse_price(text: str) -> float:

@@ -3,7 +3,6 @@ The command `tableorm sweep`, which deletes entities that have expired, and trim
 """
 
 import argparse
-import asyncio
 
 import attrs
 
@@ -22,6 +21,7 @@ from .arguments import (
     run_options,
     tell_left_out,
 )
+from .parser import add_examples
 from .progress import ProgressReporter, print_report
 
 __all__ = ["SWEEP", "Sweep"]
@@ -45,11 +45,12 @@ class Sweep:
         add_name(parser)
         add_run(parser)
         add_state(parser, "sweep")
+        add_examples(parser, "local:./hr.tables hr.models")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Run the sweep and print its report."""
         tell_left_out(args)
-        return print_report(asyncio.run(self._run(args)))
+        return print_report(await self._run(args), args)
 
     async def _run(self, args: argparse.Namespace) -> SweepReport:
         progress = ProgressReporter(args.state, SweepReport.__str__)

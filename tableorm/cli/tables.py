@@ -3,12 +3,12 @@ The command `tableorm tables`, which lists the tables of a database.
 """
 
 import argparse
-import asyncio
 
 import attrs
 
-from ..protocol.redaction import escape_unprintable
 from .arguments import add_database, open_existing
+from .output import emit, report
+from .parser import add_examples
 
 __all__ = ["TABLES", "Tables"]
 
@@ -22,15 +22,16 @@ class Tables:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
+        add_examples(parser, "local:./hr.tables", "https://account.table.core.windows.net")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Print the names."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         async with open_existing(args) as db:
-            for name in await db.tables():
-                print(escape_unprintable(name))
+            names = await db.tables()
+            for name in names:
+                emit(args, {"table": name}, name)
+        if not names:
+            report("there are no tables", "dim")
         return 0
 
 

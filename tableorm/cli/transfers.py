@@ -6,15 +6,13 @@ import argparse
 import asyncio
 import sys
 from contextlib import suppress
-from typing import Any, TextIO, get_args
+from typing import Any, get_args
 
 import attrs
-import msgspec
 
 from ..database.database import Database
 from ..errors import TableOrmError
 from ..models.reserved import BLOB_LISTS
-from ..protocol.redaction import escape_unprintable
 from ..transfer.files import Format
 from ..transfer.report import TransferReport
 from ..transfer.writing import IfExists
@@ -31,6 +29,7 @@ from .arguments import (
     parse_table,
     run_options,
 )
+from .parser import add_examples
 from .progress import ProgressReporter, draw_bar, print_report
 
 __all__ = ["COPY", "EXPORT", "IMPORT", "Copy", "Export", "Import"]
@@ -59,15 +58,14 @@ class Copy:
         add_name(parser)
         add_run(parser)
         add_state(parser, "copy")
-        _add_json(parser)
+        parser.set_defaults(resume="the same command goes on: what is there already is not written again")
+        add_examples(
+            parser, "local:./hr.tables local:./copy.tables", "local:./a.tables local:./b.tables Directory --verify"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Copy, and print the report."""
-        try:
-            return asyncio.run(self._run(args))
-        except KeyboardInterrupt:
-            print("tableorm: the same command goes on: what is there already is not written again", file=sys.stderr)
-            raise
+        return asyncio.run(self._run(args))
 
     async def _run(self, args: argparse.Namespace) -> int:
         progress = _progress(args)
@@ -79,11 +77,11 @@ class Copy:
                 )
             finally:
                 progress.save()  # also when it was interrupted
-            await _tell_what_is_left(db)
-            status = _print(report, args)
+            await _tell_what_is_left(db, report)
+            status = print_report(report, args)
             if args.verify:
                 options["name"] = args.name and f"{args.name} verify"
-                status |= _print(await db.compare_rows(target, *args.tables, **options), args)
+                status |= print_report(await db.compare_rows(target, *args.tables, **options), args)
         return status
 
 
@@ -104,7 +102,7 @@ class Export:
         parser.add_argument("--system", action="store_true", help="write Timestamps and ETags too")
         parser.add_argument("--overwrite", action="store_true", help="replace a file of that name")
         parser.add_argument("--rate", metavar="N", type=parse_count, help="read N rows in a second at most")
-        _add_json(parser)
+        add_examples(parser, "local:./hr.tables Directory employees.csv", "local:./hr.tables Directory -")
 
     def run(self, args: argparse.Namespace) -> int:
         """Export, and print the report: on stderr if the rows are on stdout."""
@@ -122,7 +120,7 @@ class Export:
                 rate=args.rate,
                 on_progress=_progress(args).note,
             )
-        return _print(report, args, sys.stderr if args.file == "-" else sys.stdout)
+        return print_report(report, args, sys.stderr if args.file == "-" else sys.stdout)
 
 
 @attrs.frozen
@@ -144,7 +142,7 @@ class Import:
             "--parallel", metavar="N", type=parse_count, default=8, help="transactions at the same time; 8 if not given"
         )
         parser.add_argument("--rate", metavar="N", type=parse_count, help="write N rows in a second at most")
-        _add_json(parser)
+        add_examples(parser, "local:./hr.tables Directory employees.csv --if-exists replace")
 
     def run(self, args: argparse.Namespace) -> int:
         """Import, and print the report."""
@@ -161,7 +159,7 @@ class Import:
                 rate=args.rate,
                 on_progress=_progress(args).note,
             )
-        return _print(report, args)
+        return print_report(report, args)
 
 
 def _add_file(parser: argparse.ArgumentParser, what: str) -> None:
@@ -172,8 +170,14 @@ def _add_file(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-async def _tell_what_is_left(db: Database) -> None:
-    """Print that index lists in blobs are not copied, if there are any."""
+async def _tell_what_is_left(db: Database, report: TransferReport) -> None:
+    """Print what is not copied of the source: index lists in blobs, and what its workers have still to do."""
+    if report.pending:
+        print(
+            f"tableorm: workers have not completed {report.pending} writes of FROM: run a worker there until it has "
+            "nothing to do, then copy again; or run `tableorm outbox retry TO TABLE` and a worker of TO",
+            file=sys.stderr,
+        )
     with suppress(TableOrmError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             if (await db.blobs.list_blobs(BLOB_LISTS, limit=1)).blobs:
@@ -197,20 +201,8 @@ def _add_if_exists(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-
-
 def _progress(args: argparse.Namespace) -> ProgressReporter[TransferReport]:
     return ProgressReporter(getattr(args, "state", None), lambda report: f"{draw_bar(report.share)} {report}")
-
-
-def _print(report: TransferReport, args: argparse.Namespace, file: TextIO | None = None) -> int:
-    """Print a report; return the exit status."""
-    if not args.json:
-        return print_report(report, file)
-    print(escape_unprintable(msgspec.json.encode(report.to_dict()).decode()), file=file)
-    return 1 if report.failed else 0
 
 
 COPY = Copy()

@@ -10,12 +10,13 @@ import sys
 from contextlib import suppress
 
 import attrs
-import msgspec
 
 from ..connection.tasks import stop_tasks
 from ..outbox.workflow import Workflow
 from ..writes.archive_copy import BlobArchive, DatabaseArchive
 from .arguments import add_database, add_models, open_existing, parse_count, tell_left_out
+from .output import report, to_json
+from .parser import add_examples
 
 __all__ = ["WORKER", "WorkerCommand"]
 
@@ -41,15 +42,14 @@ class WorkerCommand:
             ("tries", 10, "after how many tries that failed a message is dropped, if its workflow does not say that"),
         ):
             parser.add_argument(f"--{name}", metavar="N", type=parse_count, default=default, help=what)
+        parser.set_defaults(resume="what was begun is done by the next worker")
+        add_examples(parser, "local:./hr.tables hr.models", "local:./hr.tables hr.models:Employee --drain")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Work."""
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
         logging.getLogger("tableorm.worker").setLevel(logging.DEBUG if args.verbose else logging.INFO)
         tell_left_out(args)
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         stop = asyncio.Event()
         _on_signals(stop)
         async with open_existing(args) as db:
@@ -61,7 +61,7 @@ class WorkerCommand:
                 await stop_tasks({stopped, drained} - done)
                 for task in done:
                     task.result()
-        print(msgspec.json.encode(worker.counts).decode())
+        print(to_json(worker.counts))
         return 0
 
 
@@ -71,6 +71,7 @@ def _on_signals(stop: asyncio.Event) -> None:
 
     def note() -> None:
         stop.set()
+        report("ending when what was begun is done; another signal ends it at once", "dim")
         for number in numbers:
             loop.remove_signal_handler(number)
 

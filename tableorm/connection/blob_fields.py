@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 import attrs
 
-from ..errors import DecodeError, EntityNotFound, TableOrmError
+from ..errors import DecodeError, EncryptionError, EntityNotFound, TableOrmError
 from ..models.entity import Entity
 from ..models.property_types import FieldInfo
 from ..models.reserved import BLOB_FIELDS
 from ..models.schema import Schema
 from ..protocol.codes import Code, Fault
 from ..shapes.blob import Blob, BlobAddress, BlobParts, Sending, add_to_hash, content_of
+from ..shapes.sealed_blob import BlobSeal, new_blob_key
 from ..stores import BlobStore, BlobStream, RowAddress
 from .blobs import ask_blobs, make_container, require_blobs
 from .connection import Connection
@@ -39,9 +40,16 @@ async def ask_for_blobs(db: Connection, operation: str, label: str, request: Cal
     return await ask_blobs(db, operation, label, BLOB_FIELDS, request)
 
 
-async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str) -> BlobParts:
+async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str, *, encrypted: bool) -> BlobParts:
     """
     Send the bytes of a blob to a new name, and return what its row gets.
+
+    Args:
+        db: Where to.
+        blob: The blob.
+        address: The new name.
+        label: The field, for messages.
+        encrypted: Whether the field is encrypted.
 
     Raises:
         EncodeError: They come from a stream, which was sent before.
@@ -50,10 +58,12 @@ async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str
     metadata = {BLOB_PARTITION: urlsafe_b64encode(address.partition_key.encode()).decode()}
     data: bytes | Sending = b""
     content = content_of(blob)
+    key = new_blob_key() if encrypted else b""
+    seal = BlobSeal(key, address.token, label) if encrypted else None
 
     async def put(store: BlobStore) -> object:
         nonlocal data
-        data = content.open(label)
+        data = content.open(label, seal)
         return await store.put(BLOB_FIELDS, address.name, data, if_none_match=True, metadata=metadata)
 
     try:
@@ -70,11 +80,11 @@ async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str
         if fault.code != Code.BLOB_EXISTS:  # otherwise an earlier attempt has come: the name is new
             raise translate(fault, f"upload of {label}", "") from fault
         if isinstance(data, Sending) and not data.ended:
-            data = content.open(label)
+            data = content.open(label, seal)
             if isinstance(data, Sending):
                 await data.run_through()
     if isinstance(data, Sending):
-        return BlobParts(address.to_text(), data.length, data.sha256, blob.content_type or "")
+        return BlobParts(address.to_text(), data.length, data.sha256, blob.content_type or "", key)
     digest = hashlib.sha256()
     await add_to_hash(digest, data)
     return BlobParts(address.to_text(), len(data), digest.hexdigest(), blob.content_type or "")
@@ -98,18 +108,18 @@ class _Reader:
         db: The database.
         info: The field.
         owner: The row of the entity; None if nobody knows its key.
-        model: The name of its model.
+        schema: Its model.
     """
 
     db: Connection
     info: FieldInfo
     owner: RowAddress | None
-    model: str
+    schema: Schema
 
     @property
     def label(self) -> str:
         """The field, for messages."""
-        return f"{self.model}.{self.info.name}"
+        return f"{self.schema.name}.{self.info.name}"
 
     async def stream(self, parts: BlobParts, start: int, length: int | None) -> AsyncGenerator[bytes]:
         """See `BlobReader`. Where a blob is gone, the entity has another one, or it was deleted, or it is damaged."""
@@ -121,13 +131,15 @@ class _Reader:
                 try:
                     stream = await self._open(opened, parts, start, length)
                 except Fault as fault:
+                    if parts.key and fault.code == Code.INVALID_RANGE:
+                        raise EncryptionError(f"the blob of {self.label} is shorter than it was sealed") from fault
                     if fault.code not in _ABSENT:
                         raise translate(fault, f"read of {self.label}", "") from fault
                     if parts.address == refused:
                         raise self._damaged(f"is the blob {parts.address!r}, which is not there") from fault
                     refused = parts.address
                 else:
-                    async with aclosing(self._checked(stream, parts, whole=start == 0 and length is None)) as chunks:
+                    async with aclosing(self._checked(stream, parts, start, length)) as chunks:
                         async for chunk in chunks:
                             yield chunk
                     return
@@ -135,16 +147,24 @@ class _Reader:
 
     async def _open(self, opened: AsyncExitStack, parts: BlobParts, start: int, length: int | None) -> BlobStream:
         name = BlobAddress.of(parts.address).name
+        if parts.key:
+            start, length = BlobSeal.stored_range(start, length, parts.length)
 
         def enter(store: BlobStore) -> Awaitable[BlobStream]:
             return opened.enter_async_context(store.get(BLOB_FIELDS, name, start, length))
 
         return await ask_for_blobs(self.db, "get-blob", self.label, enter)
 
-    async def _checked(self, stream: BlobStream, parts: BlobParts, *, whole: bool) -> AsyncGenerator[bytes]:
-        digest = hashlib.sha256()
+    async def _checked(
+        self, stream: BlobStream, parts: BlobParts, start: int, length: int | None
+    ) -> AsyncGenerator[bytes]:
+        digest, chunks = hashlib.sha256(), stream.chunks
+        whole = start == 0 and length is None and not parts.key
+        if parts.key:
+            seal = BlobSeal(parts.key, BlobAddress.of(parts.address).token, self.label)
+            chunks = seal.opened(chunks, start, length, parts.length)
         try:
-            async for chunk in stream.chunks:
+            async for chunk in chunks:
                 if whole:
                     await add_to_hash(digest, chunk)
                 yield chunk
@@ -155,8 +175,8 @@ class _Reader:
 
     async def _look_again(self) -> BlobParts:
         """Return what the entity has as its blob now. Raises EntityNotFound if it is gone, or has none any more."""
-        row = None if self.owner is None else await read_row(self.db, self.owner, name=self.model)
-        if row is None or self.info.members[0].property not in row:
+        row = None if self.owner is None else await read_row(self.db, self.owner, name=self.schema.name)
+        if row is None or self.info.members[0].property not in (row := self.schema.unseal(row)):
             raise EntityNotFound(
                 f"read of {self.label}: the blob is gone, and so is the entity {self.owner}, or it has none any more, "
                 "or was moved; read it again",
@@ -172,7 +192,7 @@ class _Reader:
 
     def _damaged(self, problem: str) -> DecodeError:
         keys = ("", "") if self.owner is None else (self.owner.partition_key, self.owner.row_key)
-        return DecodeError(problem, self.model, keys, self.info.name)
+        return DecodeError(problem, self.schema.name, keys, self.info.name)
 
 
 def reader_of(db: Connection, schema: Schema, info: FieldInfo, values: dict[str, Any]) -> _Reader:
@@ -181,7 +201,7 @@ def reader_of(db: Connection, schema: Schema, info: FieldInfo, values: dict[str,
         owner = RowAddress(schema.table_name(), *schema.make_keys(values))
     except TableOrmError:
         owner = None  # it was loaded in part
-    return _Reader(db, info, owner, schema.name)
+    return _Reader(db, info, owner, schema)
 
 
 def bind_blobs(db: Connection, entities: Iterable[object]) -> None:

@@ -50,15 +50,15 @@ _State = Literal["write-only", "readable"]
 @attrs.frozen(kw_only=True)
 class IndexState:
     """
-    What the store says of an index or an index list.
+    What the store has recorded about an index or index list.
 
     Args:
-        model: Name of the model.
-        declaration: Name of the declaration.
+        model: The name of the model.
+        declaration: The name of the declaration.
         table: The table of the entities.
-        entry_table: The table of the entries or lists; that of the entities for lists in blobs.
-        state: "write-only" if entities may be missing in it, so that nobody reads it; "readable" if it is complete.
-        since: When that was written.
+        entry_table: The table of the entries or lists; for lists in blobs, that of the entities.
+        state: "write-only" if it may be incomplete, so that no query uses it; "readable" if it is complete.
+        since: When that was recorded.
         digest: Identifies what was declared.
     """
 

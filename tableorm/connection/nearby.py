@@ -8,7 +8,7 @@ one of its partition, and the caller reads what is left row by row.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import attrs
 
@@ -19,17 +19,19 @@ from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery
 from .connection import Connection
 from .observe import QueryWork
 from .period_tables import NO_TABLE
-from .rows import is_place
+from .rows import is_place, read_row
 from .tasks import map_together
 from .translate import translate
 
-__all__ = ["NearbyRows"]
+__all__ = ["NearbyRows", "read_rows"]
 
 _FEW = 4
 """So many rows of a partition are read one by one: these requests are sent at the same time."""
 
 _TRUST = 2
 """How many ranges may bring too few rows, one after the other, before no more are tried."""
+
+_READS_AT_ONCE = 8
 
 
 @attrs.define(eq=False)
@@ -175,3 +177,37 @@ class NearbyRows:
                 told += 1
         wanted.keys = behind
         return told > 0 and 2 * told >= len(rows)
+
+
+async def read_rows(
+    db: Connection,
+    table: str,
+    keys: Collection[KeyPosition],
+    select: tuple[str, ...] | None = None,
+    *,
+    name: str = "",
+) -> dict[KeyPosition, Row | None]:
+    """
+    Read rows of one table: by ranges of keys, and those that these do not bring one by one.
+
+    Args:
+        db: Where the rows are.
+        table: Name of the table.
+        keys: PartitionKeys and RowKeys, in any order.
+        select: The properties to read; None for all.
+        name: The model that is read, for messages and counters.
+
+    Returns:
+        The row of each key; None where there is none.
+
+    Raises:
+        TableOrmError: The store refused.
+    """
+    nearby = NearbyRows(db, table, select, name=name, concurrency=_READS_AT_ONCE, across=len(keys) > _FEW)
+    found = dict(await nearby.read(keys))
+    left = [key for key in keys if key not in found]
+
+    async def read(key: KeyPosition) -> Row | None:
+        return await read_row(db, RowAddress(table, *key), select, name)
+
+    return found | dict(zip(left, await map_together(read, left), strict=True))

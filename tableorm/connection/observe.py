@@ -87,12 +87,12 @@ class _Listener:
 @attrs.define(eq=False)
 class Observation:
     """
-    The requests of a block: `with db.observe() as seen: ...`. Made by `Database.observe`.
+    The requests of a block, recorded by `with db.observe() as seen: ...`.
 
-    Requests of tasks that were begun in the block are among them, those of other tasks are not.
+    Requests of tasks that were started in the block are included, those of other tasks are not.
 
     Attributes:
-        requests: The requests that have ended, in this order; each attempt is one.
+        requests: The requests in the order in which they finished; each attempt is one.
     """
 
     _watch: "Watch"
@@ -103,12 +103,12 @@ class Observation:
 
     @property
     def cost(self) -> int:
-        """Storage transactions, as they are billed: one for each request."""
+        """The number of storage transactions that are billed: one for each request."""
         return len(self.requests)
 
     @property
     def rows(self) -> int:
-        """Rows that were read, written or deleted."""
+        """The number of rows that were read, written or deleted."""
         return sum(each.rows for each in self.requests)
 
     def __str__(self) -> str:

@@ -69,33 +69,34 @@ def _values(operation: Operation) -> str:
 @attrs.frozen(kw_only=True)
 class ObservedRequest:
     """
-    A request that was sent, and what became of it. A request that is repeated is one for each attempt.
+    A request that was sent, and its outcome. Every attempt of a retried request is one of its own.
 
-    It has no value of a property, unless these were asked for: in a filter `{}` stands for each constant that is not
-    compared with PartitionKey or RowKey, and operations have their keys alone.
+    It contains no property values unless you asked for them: in a filter, `{}` replaces every constant that isn't
+    compared with PartitionKey or RowKey, and operations only have their keys.
 
     Args:
         operation: What it does: "get", "query", the value of a `tableorm.stores.Verb` such as "merge", "transaction",
             "create-table", "delete-table", "list-tables", "get-policies", "set-policies", or "ping" (with a token;
-            without one a ping lists the tables); for queues "create-queue", "delete-queue", "list-queues",
+            without one, a ping lists the tables); for queues "create-queue", "delete-queue", "list-queues",
             "queue-length", "put-message", "take-messages", "peek-messages", "renew-message", "delete-message", or
             "clear-messages"; for blobs "create-container", "delete-container", "list-containers", "blob-info",
             "get-blob", "put-blob", "append-blob", "delete-blob", or "list-blobs".
-        table: Name of the table, queue or container; "" if it is about none.
-        model: The model that it is for; the index, as "Order.by_status", if the program has named it. The model of a
-            transaction is that of its first operation. It is "" where there is none.
-        partition_key: PartitionKey of the row, or of a transaction; None for other requests.
-        row_key: RowKey of the row; None for other requests.
-        filter: `$filter` of a query; None without one.
-        select: Properties that are asked for; None for all.
-        top: The most rows that a query asks for.
+        table: The name of the table, queue or container; "" if there is none.
+        model: The model that it is for, or the index, such as "Order.by_status", if the program named one. For a
+            transaction, the model of its first operation; "" if there is none.
+        partition_key: The PartitionKey of the row or the transaction; None for other requests.
+        row_key: The RowKey of the row; None for other requests.
+        filter: `$filter` of a query, or None.
+        select: The requested properties; None for all.
+        top: The maximum number of rows that a query requests.
         operations: The operations of a write or a transaction.
-        rows: Rows that were read, written or deleted.
-        bytes_sent: Bytes of the bodies that were sent; None if the backend does not tell, as the embedded engine.
-        bytes_received: Bytes of the bodies that were received; None if the backend does not tell.
-        seconds: How long it took. A pause before a repetition is part of the repetition.
-        attempt: Which attempt it was, from 1.
-        outcome: "ok", the error code of the service, or the class of another error, such as "CancelledError".
+        rows: The number of rows read, written or deleted.
+        bytes_sent: The size of the request bodies in bytes; None if the backend doesn't report it, like the embedded
+            engine.
+        bytes_received: The size of the response bodies in bytes; None if the backend doesn't report it.
+        seconds: How long it took. The pause before a retry counts towards the retry.
+        attempt: Which attempt this was, from 1.
+        outcome: "ok", the service's error code, or the class of another error, such as "CancelledError".
     """
 
     operation: str
@@ -117,8 +118,8 @@ class ObservedRequest:
     @property
     def line(self) -> str:
         """
-        The request on one line, as the service would get it before percent-encoding, with the keys that an insert has
-        in its body, and the values of a write if these were asked for.
+        The request in one line, as the service receives it before percent-encoding, with the keys from an insert's
+        body, and the values of a write if you asked for them.
         """
         if self.operation == "transaction":
             named = [f"{each.verb} {_quote(each.row['RowKey'])}{_values(each)}" for each in self.operations[:_NAMED]]

@@ -12,12 +12,12 @@ __all__ = ["Counts", "Stats"]
 @attrs.define
 class Counts:
     """
-    Counters of the requests that do one thing with one model.
+    Counters of the requests that perform one operation for one model.
 
     Args:
-        requests: Requests to the store; a transaction is one.
-        rows: Rows read.
-        operations: Rows written or deleted.
+        requests: The number of requests to the store; a transaction is one.
+        rows: The number of rows read.
+        operations: The number of rows written or deleted.
     """
 
     requests: int = 0
@@ -28,15 +28,17 @@ class Counts:
 @attrs.define
 class Stats:
     """
-    What a database has sent and received since it was opened, in all, and by operation and model.
+    What a database has sent and received since it was opened, in total and by operation and model.
+
+        print(db.stats.requests, db.stats.counts["query", "Employee"].rows)
 
     Args:
-        counts: The counters of each operation and model: `stats.counts["query", "Employee"].rows`. Operations are those
-            of `ObservedRequest`, and "repetition" for reads that the mapper has sent again. The model of a transaction
-            is that of its first operation; it is "" where there is none.
-        traffic: What became of the requests on their way.
-        lag: For how many seconds the oldest message that a worker has found last had been in the queue; 0 if it has
-            found none, None while no worker runs. The clocks of two machines are compared.
+        counts: The counters by operation and model. Operations are those of `ObservedRequest`, and "repetition" for
+            reads that the mapper sent again. The model of a transaction is that of its first operation; it is "" if
+            there is none.
+        traffic: What happened to the requests on their way.
+        lag: How many seconds the oldest message that a worker last found had been in the queue; 0 if it found none,
+            None while no worker runs. This compares the clocks of two machines.
     """
 
     counts: dict[tuple[str, str], Counts] = attrs.Factory(dict[tuple[str, str], Counts])
@@ -45,30 +47,32 @@ class Stats:
 
     @property
     def requests(self) -> int:
-        """Requests to the store; a transaction is one."""
+        """The number of requests to the store; a transaction is one."""
         return sum(each.requests for each in self.counts.values())
 
     @property
     def rows(self) -> int:
-        """Rows read."""
+        """The number of rows read."""
         return sum(each.rows for each in self.counts.values())
 
     @property
     def operations(self) -> int:
-        """The number of rows that were written or deleted."""
+        """The number of rows written or deleted."""
         return sum(each.operations for each in self.counts.values())
 
     @property
     def retries(self) -> int:
-        """Requests that were sent again, by the mapper or below it."""
+        """The number of requests that were sent again, by the mapper or by a layer below it."""
         return self.traffic.retries
 
     @property
     def throttled(self) -> int:
-        """Answers that refused a request for its rate; most of these requests went through later."""
+        """
+        The number of responses that rejected a request because of its rate. Most of these requests succeeded later.
+        """
         return self.traffic.throttled
 
     def snapshot(self) -> "Stats":
-        """A copy that stays as it is."""
+        """Return a copy that no longer changes."""
         counts = {key: attrs.evolve(each) for key, each in self.counts.items()}
         return Stats(counts, attrs.evolve(self.traffic), self.lag)

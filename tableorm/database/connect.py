@@ -49,38 +49,40 @@ def connect(
     **options: Any,
 ) -> Database:
     """
-    Make a database of a URL, with the installed backend that opens it; `async with` opens the database.
+    Create a database for a URL, using the installed backend that opens it. `async with` opens the database.
+
+        async with connect("local:shop.tables") as db: ...
 
     Args:
-        url: `local:PATH` for the embedded engine, `local::memory:` for one in memory. With `tableorm[azure]` the tables
-            of an account, `https://ACCOUNT.table.core.windows.net` or `http://HOST:PORT/ACCOUNT`, or its connection
-            string. Backends of other packages open other URLs.
-        timeout: Seconds that a request may take in all, its repetitions included.
-        retry: How requests are repeated after transient faults; by default there are 12 attempts, within `timeout`
-            seconds. The embedded engine has nothing to repeat: its calls wait for other processes.
-        queues: URL of the queues, if they are not where the tables are.
-        blobs: URL of the blobs, if they are not where the tables are.
-        prefix: What the names of all tables, queues and containers begin with in the store; the program knows them
-            without it. Up to 60 letters and digits, a letter first. No prefix should begin with another one.
-        echo: Whether to print each request when it has ended.
-        on_request: Called with each request (`ObservedRequest`) when it has ended; a plain function, which should not
-            take long. What it raises is logged, and changes nothing.
-        show_values: Whether the values of properties are shown there, and in logs. Keys are always shown.
-        slow: Seconds after which a query or another request is warned of by the logger `tableorm.slow`; then scans of
-            tables are warned of too.
-        tracer_provider: The provider of OpenTelemetry that gets a span for each request; the default is that of the
+        url: `local:PATH` for the embedded engine, or `local::memory:` for a database in memory. With `tableorm[azure]`,
+            the tables of an account: `https://ACCOUNT.table.core.windows.net`, `http://HOST:PORT/ACCOUNT`, or a
+            connection string. Backends of other packages open other URLs.
+        timeout: The maximum duration of a request in seconds, including retries.
+        retry: How to retry requests after transient faults; by default up to 12 attempts within `timeout`. The embedded
+            engine has nothing to retry: its calls wait for other processes instead.
+        queues: The URL of the queues, if they aren't in the same account as the tables.
+        blobs: The URL of the blobs, if they aren't in the same account as the tables.
+        prefix: A prefix for the names of all tables, queues and containers in the store; the program uses the names
+            without it. Up to 60 letters and digits, beginning with a letter. No prefix should be the beginning of
+            another one.
+        echo: Whether to print every request when it has finished.
+        on_request: A plain, fast function that is called with every finished request (`ObservedRequest`). If it raises,
+            the error is logged and has no other effect.
+        show_values: Whether property values appear in these outputs and in logs. Keys always appear.
+        slow: Log a warning to `tableorm.slow` for queries and other requests that take longer than this many seconds,
+            and for table scans.
+        tracer_provider: The OpenTelemetry provider that gets a span for every request. Defaults to the provider of the
             process, if there is one when the database is opened.
-        encryption: The keys of encrypted fields; None if no field is read or written that is encrypted.
-        options: Arguments for the backend of `url`: `create=` for the embedded engine; `credential=`, and more, for
-            Azure; for both `sas=`, a token, or an async function that supplies one whenever another is needed, and
-            `key=`, a key of the account. What it does not know goes to the backend of `queues` or `blobs`, if that is
-            another one. An option that is None counts as not given.
+        encryption: The keys of encrypted fields; None if you read and write none.
+        options: Arguments for the backend of `url`: `create=` for the embedded engine; `credential=` and more for
+            Azure; and for both, `sas=`, a token or an async function that returns one whenever a new one is needed, and
+            `key=`, an account key. Options that it doesn't know go to the backend of `queues` or `blobs`, if that is a
+            different one. Passing None is the same as omitting an option.
 
     Raises:
         NotSupported: No installed backend opens such a URL, or it is not the URL of an account.
-        ModelError: The URL is empty or has no scheme, an argument is of another type, or no name can begin with
-            `prefix`.
-        TypeError: The backend does not know an option; or `on_request` is not a plain function.
+        ModelError: The URL is empty or has no scheme, an argument has the wrong type, or `prefix` is not valid.
+        TypeError: The backend doesn't know an option, or `on_request` is not a plain function.
         ValueError: An option is too small.
     """
     if type(timeout) not in (int, float) or not timeout > 0:
@@ -160,7 +162,7 @@ def _installed() -> EntryPoints:
 
 
 def find_backend(url: str, argument: str = "url") -> type[Backend]:
-    """Return the installed backend that opens a URL; `argument` names it in errors."""
+    """Return the installed backend that opens a URL. `argument` is its name in errors."""
     if not isinstance(cast("object", url), str) or not url.strip():
         given = "empty text" if isinstance(cast("object", url), str) else f"of type {type(url).__name__}"
         raise ModelError(f"connect(): {argument} is {given}; {_EXAMPLES}")

@@ -23,7 +23,7 @@ from ..writes.archive import archive
 from ..writes.archive_copy import Archive
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
-from ..writes.commit import delete_target, refresh_entity, write_change
+from ..writes.commit import delete_target, insert_new, refresh_entity, write_change
 from ..writes.explain import WriteExplanation, changes_of_verb, explain, explain_relocation, with_prefix
 from ..writes.modify import get_or_insert
 from ..writes.modify_together import modify_target
@@ -44,42 +44,55 @@ T = TypeVar("T")
 
 class Database(Upkeep):
     """
-    A set of tables, opened by `connect`. The tasks of one event loop can share it; it cannot be used in another loop.
+    A set of tables, opened by `connect`. All tasks of one event loop can share it; it can't be used in another loop.
 
-    Use it as `async with connect(url) as db`, or call `open` and `close`.
+    Use it as `async with connect(url) as db`, or call `open` and `close` yourself.
 
     Every write raises `OutcomeUnknown` if its reply was lost and nothing proves what happened, and `Unavailable` if the
-    store could not be reached in time and nothing was written. An entity that was written has its new ETag and
-    timestamp; an entity whose write failed, or was cancelled, is as it was before.
+    store could not be reached in time and nothing was written. A successful write gives the entity its new ETag and
+    timestamp. A write that failed or was cancelled leaves the entity unchanged.
 
     Attributes:
-        stats: What it has sent and received since it was opened.
+        stats: Counters of what was sent and received since the database was opened.
     """
 
-    async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
+    async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True, exist_ok: bool = False) -> bool:
         """
-        Insert a new entity; it gets its ETag and timestamp. It takes the place of an entity that has expired.
+        Insert a new entity, which then has its ETag and timestamp.
+
+            await db.insert(Employee(department="Sales", id=7, name="Ken"))
+
+        If the row with its key belongs to an entity that has expired, the new entity replaces it.
 
         Args:
             entity: An entity or bag.
-            repeat: Whether to insert again after a lost reply, if there is no such row then. Say False for rows that
-                others take away by deleting them, or one that was taken already could come back.
+            repeat: Whether to insert again after a lost reply if the row doesn't exist. Pass False if other programs
+                consume rows by deleting them; a row that was already consumed could otherwise come back.
+            exist_ok: Whether to accept that a row with its key exists. That row stays unchanged, whatever it contains.
+
+        Returns:
+            Whether it was inserted; always True without `exist_ok`.
 
         Raises:
-            EntityExists: There is a row with its key, of an entity that has not expired.
+            EntityExists: There is a row with its key, and its entity has not expired.
             EncodeError: A value does not fit its field.
-            LimitExceeded: The row would pass a limit of the service; nothing was sent.
+            LimitExceeded: The row would exceed a limit of the service; nothing was sent.
             TableNotFound: There is no such table.
         """
         self._connection.boundary.fill(entity)
-        await write_change(self._connection, insert_change(entity), repeat=repeat)
+        return await insert_new(self._connection, insert_change(entity, repeat=repeat, exist_ok=exist_ok))
 
     async def save(self, entity: Entity | PropertyBag) -> None:
         """
-        Write what changed since the entity was read or written, if its row has not changed since.
+        Write the fields that changed since the entity was read or written, provided its row hasn't changed in the
+        meantime.
 
-        Merges the changed properties. A field that was set to None is removed, by a replace that keeps properties which
-        the model does not know. An upgraded entity is replaced in full. Nothing is sent when nothing changed.
+            employee.age += 1
+            await db.save(employee)
+
+        The changed properties are merged into the row. Setting a field to None removes its property; this takes a
+        replace, which keeps the properties that the model doesn't know. An entity that was upgraded from an older
+        version is replaced in full. If nothing changed, nothing is sent.
 
         Raises:
             PreconditionFailed: The row has changed.
@@ -97,22 +110,26 @@ class Database(Upkeep):
         if_match: str | None = None,
     ) -> None:
         """
-        Merge fields into the row, whether they changed or not; its other properties stay.
+        Merge fields into the row, whether they changed or not. The row's other properties stay as they are.
 
-        If some fields are merged into another version of the row than the entity was read from, the entity has no ETag
-        afterwards: `refresh` it before its next write. For an upgraded entity the row is then read first, and replaced.
+            await db.merge(employee, only=[Employee.age], if_match="*")
+
+        If you merge some of the fields into a different version of the row than the one that was read, the entity no
+        longer has an ETag: call `refresh` before you write it again. For an entity that was upgraded, the row is then
+        read first and replaced.
 
         Args:
             entity: An entity or bag.
-            only: The fields to send: `[Employee.age]`, or names of properties of a bag; None for all that it has. A
-                field that is None cannot be merged, since a merge cannot remove a property; `save` can.
-            if_match: The ETag that the row must have, or "*" for any; the default is the one it was read with.
+            only: The fields to send, such as `[Employee.age]`, or names of a bag's properties; None sends all of them.
+                A field that is None can't be merged, because a merge can't remove a property. Use `save` for that.
+            if_match: The ETag that the row must have, or "*" for any. Defaults to the ETag that was read.
 
         Raises:
             PreconditionFailed: The row has changed.
-            NotRead: The entity was never read, so there is no ETag.
+            NotRead: The entity was never read, so it has no ETag.
             EntityNotFound: There is no such row.
-            EncodeError: `if_match` is no ETag, a value does not fit its field, is None, or a key field was changed.
+            EncodeError: `if_match` is not an ETag, a value does not fit its field or is None, or a key field was
+                changed.
         """
         await write_change(self._connection, merge_change(entity, only, if_match))
 
@@ -122,37 +139,42 @@ class Database(Upkeep):
         """
         Write the whole entity in place of the row.
 
-        Properties that the model does not know are written back as they were read. If they were not read, as when an
-        entity replaces whatever is there, or another version of the row than it was read from, the row is read first.
+            await db.replace(employee)
+
+        Properties that the model doesn't know are written back as they were read. If they weren't read, because the
+        entity replaces any row or another version of it, the row is read first.
 
         Args:
             entity: An entity or bag.
-            if_match: The ETag that the row must have, or "*" for any; the default is the one it was read with.
-            drop_extra: Whether to leave out properties that the model does not know.
+            if_match: The ETag that the row must have, or "*" for any. Defaults to the ETag that was read.
+            drop_extra: Whether to drop the properties that the model doesn't know.
 
         Raises:
             PreconditionFailed: The row has changed.
-            NotRead: The entity was never read, so there is no ETag.
+            NotRead: The entity was never read, so it has no ETag.
             EntityNotFound: There is no such row.
-            NotLoaded: The entity was loaded in part; names the missing fields.
-            EncodeError: `if_match` is no ETag, a value does not fit its field, or a key field was changed.
+            NotLoaded: Only part of the entity was loaded; the error names the missing fields.
+            EncodeError: `if_match` is not an ETag, a value does not fit its field, or a key field was changed.
         """
         await write_change(self._connection, replace_change(entity, if_match, drop_extra=drop_extra))
 
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """
-        Insert the entity, or write it over the row that is there without reading it: the last writer wins. The row is
-        read first only if the entity was upgraded.
+        Insert the entity, or write it over an existing row without reading that first: the last writer wins.
+
+            await db.upsert(employee, "replace")
+
+        The row is read first only if the entity was upgraded from an older version.
 
         Args:
             entity: An entity or bag.
-            mode: "merge" keeps properties of the row that the entity does not have; "replace" removes them, except for
+            mode: "merge" keeps properties of the row that the entity doesn't have. "replace" removes them, except for
                 unknown ones that the entity was read with.
 
         Raises:
             EncodeError: A value does not fit its field; or a merge would have to remove a field that was set to None,
-                or the time at which the entity expires.
-            NotLoaded: The entity was loaded in part; names the missing fields.
+                or the expiry time.
+            NotLoaded: Only part of the entity was loaded; the error names the missing fields.
         """
         self._connection.boundary.fill(entity)
         await write_change(self._connection, upsert_change(entity, mode))
@@ -165,54 +187,66 @@ class Database(Upkeep):
         if_match: str | None = None,
         missing_ok: bool = False,
         **fields: Any,
-    ) -> None:
+    ) -> bool:
         """
-        Delete a row. Children by a relation with `on_delete="cascade"` are deleted first; a crash leaves an entity with
-        fewer children.
+        Delete a row.
+
+            await db.delete(employee)
+            await db.delete(Employee, department="Sales", id=7, if_match="*", missing_ok=True)
+
+        Children by a relation with `on_delete="cascade"` are deleted first; after a crash, some children may be gone
+        while the entity still exists.
 
         Args:
             target: An entity or bag that was read, a `Key`, or a model with its key fields.
-            if_match: The ETag that the row must have, or "*" for any; the default is the one it was read with.
+            if_match: The ETag that the row must have, or "*" for any. Defaults to the ETag that was read.
             missing_ok: Whether to accept that there is no such row.
             fields: The key fields.
 
+        Returns:
+            Whether there was a row; always True without `missing_ok`.
+
         Raises:
             PreconditionFailed: The row has changed.
-            NotRead: The entity was never read, so there is no ETag.
-            EncodeError: `if_match` is no ETag.
+            NotRead: The entity was never read, so it has no ETag.
+            EncodeError: `if_match` is not an ETag.
             EntityNotFound: There is no such row.
-            Conflict: Others are counted in it.
-            LostRace: Others inserted children again and again.
+            Conflict: Other entities are counted in it.
+            LostRace: Others kept inserting children.
         """
         model: Any = target if isinstance(target, type) else getattr(target, "model", type(target))
         schema = getattr(model, "__schema__", None)
         delete = delete_target
         if schema is not None and schema.relations and schema.cascades:
             delete = partial(delete_with_children, self)
-        await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
+        return await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """
-        Give an entity another key, if its row has not changed since it was read. Then the entity has the new key
-        fields, and the new row's ETag. Changes that were not saved are written, and so are properties that the model
-        does not know.
+        Give an entity a new key, provided its row hasn't changed since it was read.
 
-        Within the partition one transaction deletes the row and inserts it under the new key. To another partition it
-        takes a dozen requests, of which one moves the entity; a worker ends what a crash has left, see `worker`.
+            await db.move(employee, department="HR")
+
+        Afterwards the entity has the new key fields and the new row's ETag. Unsaved changes are written as well, and so
+        are the properties that the model doesn't know.
+
+        Within a partition, one transaction deletes the row and inserts it under the new key. A move to another
+        partition takes about a dozen requests, one of which is the step that takes effect; if the program crashes, a
+        worker finishes the move (see `worker`).
 
         Args:
             entity: An entity or bag that was read or written.
-            fields: The new key fields, such as `id=11`; of a bag `row_key="..."`.
+            fields: The new values of key fields, such as `id=11`; for a bag, `row_key="..."`.
 
         Raises:
-            EntityExists: There is a row with the new key.
+            EntityExists: There is already a row with the new key.
             PreconditionFailed: The row has changed.
-            NotRead: The entity was never read, so there is no ETag.
+            NotRead: The entity was never read, so it has no ETag.
             EntityNotFound: The row was deleted.
-            NotSupported: The new key is in another partition, and entities of the model cannot be moved there.
-            NotLoaded: The entity was loaded in part; names the missing fields.
-            TemplateError: A field is not a key field, or does not fit.
-            EncodeError: The new key is the old one, or a value does not fit its field.
+            NotSupported: The new key is in another partition, and entities of the model can't be moved there.
+            NotLoaded: Only part of the entity was loaded; the error names the missing fields.
+            TemplateError: A field is not a key field, or its value does not fit.
+            EncodeError: The new key equals the old one, or a value does not fit its field.
         """
         await move_entity(self._connection, self._load_row, entity, fields)
 
@@ -222,47 +256,53 @@ class Database(Upkeep):
     async def archive(self, entity: E, /, to: Archive[E]) -> None: ...
     async def archive(self, entity: Any, /, to: Any, **fields: Any) -> Any:
         """
-        Move an entity to the table of another model, by the requests of `move` to another partition; or out of the
-        database, to a blob or another database, which a worker does afterwards. Its row must be as it was read.
+        Move an entity out of its table: to the table of another model, to a blob, or to another database.
+
+            await db.archive(order, to=OldOrder, year=2026)
+
+        Moving to another model takes the same requests as `move` to another partition. For a blob or another database,
+        a worker makes the copy later. The row must not have changed since it was read.
 
         Args:
-            entity: An entity that was read or written. When it is archived, it is stored no more.
-            to: The other model, which has all of the entity's fields; or a `BlobArchive` or `DatabaseArchive`.
-            fields: Fields that it gets anew, such as the year of an archive; for another model alone.
+            entity: An entity that was read or written. Once it's archived, it is no longer stored under its key.
+            to: The other model, which must have all of the entity's fields; or a `BlobArchive` or `DatabaseArchive`.
+            fields: Values for fields that only the other model has, such as the year of an archive.
 
         Returns:
-            The entity of the other model; None if a worker archives it.
+            The entity of the other model, or None if a worker makes the copy.
 
         Raises:
-            ModelError: The other model lacks a field of the entity, or has one that nobody gives.
-            TableOrmError: What `move` raises.
+            ModelError: The other model lacks a field of the entity, or has a field that nobody gives.
+            TableOrmError: Whatever `move` raises.
         """
         return await archive(self._connection, self._load_row, entity, to, fields)
 
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """
-        Read the entity anew, in full, in place. Changes that were not saved are lost.
+        Read the entity again, in full and in place. Unsaved changes are lost.
+
+            await db.refresh(employee)
 
         Raises:
-            EntityNotFound: There is no such row any more, or the entity has expired.
-            WrongKind: The row is of another kind now.
+            EntityNotFound: The row is gone, or the entity has expired.
+            WrongKind: The row is now of another kind.
             DecodeError: The row does not fit the model.
         """
         await refresh_entity(self._connection, self._load_row, entity)
 
     async def get_or_insert(self, entity: M) -> tuple[M, bool]:
         """
-        Read the entity that is stored under the key of this one; insert this one if there is none. After a lost race
-        with another insert, it reads again.
+        Read the entity that is stored under this entity's key, or insert this one if there is none.
 
             account, inserted = await db.get_or_insert(Account(branch="Lund", number=1))
 
+        If another program wins the race to insert, its entity is read and returned.
+
         Args:
-            entity: An entity or bag, which stays as it is if it is not inserted.
+            entity: An entity or bag. It's left unchanged unless it is inserted.
 
         Returns:
-            The stored entity and False, after one request; or the entity given, which now has its ETag, and True, after
-            two.
+            The stored entity and False, after one request; or the given entity, now with its ETag, and True, after two.
 
         Raises:
             WrongKind: The row is of another kind.
@@ -317,32 +357,38 @@ class Database(Upkeep):
         **fields: Any,
     ) -> Any:
         """
-        Read an entity, apply a function, and save what changed if the row has not changed meanwhile; otherwise do all
-        of it again after a pause. Calls for one row that wait for another one are made together, in one read and one
-        write: each gets the entity as its own function has left it, and only the newest of these can be saved.
+        Read an entity, apply a function to it, and save what changed; start over if the row changed in the meantime.
+
+            def raise_salary(employee: Employee) -> None:
+                employee.salary += 100
+
+            await db.modify(Employee, raise_salary, department="Sales", id=7)
+
+        Concurrent calls for the same row are combined into one read and one write. Each caller gets the entity as its
+        own function left it, and only the newest of these can be saved afterwards.
 
         Args:
-            target: A model, with its key fields; a `Key`; or an entity or bag, which gets the result.
-            fn: Takes the entity, and changes it or returns a changed copy. It is called at least once for each
-                attempt, so it must do nothing else; it cannot await.
-            attempts: How often to try at most.
-            create: What to insert if there is no such row, after `fn` was applied to it: a function that makes an
-                entity, or an entity, which is copied. None to raise `EntityNotFound`.
-            if_match: The ETag that the row must have, as from the header of a request, or "*" for any. With an ETag a
-                lost race is not repeated, since the row has another one.
+            target: A model with its key fields, a `Key`, or an entity or bag, which then receives the result.
+            fn: Changes the entity in place, or returns a changed copy. It runs at least once per attempt, so it must
+                have no other effects, and it can't await.
+            attempts: The maximum number of attempts.
+            create: What to insert if there is no such row, after applying `fn` to it: an entity, which is copied, or a
+                function that makes one. With None, a missing row raises `EntityNotFound`.
+            if_match: The ETag that the row must have, for example from a request header, or "*" for any. With an ETag,
+                a lost race is not retried, because the row then has another one.
             fields: The key fields.
 
         Returns:
             The entity as it was written.
 
         Raises:
-            LostRace: Every attempt lost its race; `entity` is the entity as it was read last.
-            PreconditionFailed: The row has another ETag than `if_match`.
+            LostRace: Every attempt lost its race; `entity` is the entity as last read.
+            PreconditionFailed: The row's ETag is not `if_match`.
             EntityNotFound: There is no such row.
-            EncodeError: The entity given has changes that were not saved, a value does not fit its field, or `if_match`
-                is no ETag.
-            ModelError: `fn` is asynchronous, or returns something other than such an entity; or both `create` and
-                `if_match` are given.
+            EncodeError: The given entity has unsaved changes, a value does not fit its field, or `if_match` is not an
+                ETag.
+            ModelError: `fn` is asynchronous or returns something that is not such an entity, or both `create` and
+                `if_match` were given.
         """
         return await modify_target(
             self._connection, self._load_row, target, fn, fields, attempts=attempts, create=create, if_match=if_match
@@ -357,38 +403,46 @@ class Database(Upkeep):
         cache: CachedEntities[Any] | Sequence[CachedEntities[Any]] = (),
     ) -> None:
         """
-        Load what belongs to entities: `await db.load(teams, Team.employees)`, then `team.employees` is a tuple.
+        Load related entities.
 
-        Entities with equal values are read once. At most 16 requests are sent at the same time; what lies in one
-        partition is read by ranges for several of the entities, where that takes fewer requests. Each load reads anew.
+            await db.load(teams, Team.employees)
+            print(teams[0].employees)  # a tuple
+
+        Entities that lead to the same rows share one read. At most 16 requests run at a time; where it saves requests,
+        one range read serves several entities of a partition. Every call reads again.
 
         Args:
-            entities: An entity, or several, which were read before.
-            relation: What to load, such as `Team.employees`, or `Team.employees.where(...)` or `.limit(5)` of it, five
-                for each team.
-            more: What to load then for what was found: `db.load(teams, Team.employees, Employee.reviews)`.
-            cache: What `cached` has made, one or several: entities of its model, found by their keys, come from it.
+            entities: An entity, or several, that were read before.
+            relation: What to load, such as `Team.employees`. It can be narrowed by `Team.employees.where(...)`, or by
+                `.limit(5)`, which means five for each team.
+            more: What to load next for the entities that were found, as in `db.load(teams, Team.employees,
+                Employee.reviews)`.
+            cache: One or several caches made by `cached`. Entities of their models that are found by key come from
+                there.
 
         Raises:
             ModelError: An entity is not of the relation's class, or the relation does not fit the models.
-            NotLoaded: An entity lacks a field by which others belong to it.
-            MultipleEntitiesFound: A relation to one entity finds several.
+            NotLoaded: An entity lacks a field that the relation needs.
+            MultipleEntitiesFound: A relation to one entity found several.
             DecodeError: A row does not fit its model.
         """
         await load_relations(self, entities, (relation, *more), caches_by_model(self._connection, cache))
 
     def cached(self, model: type[E], /, *, ttl: float, max_entities: int = 10_000) -> CachedEntities[E]:
         """
-        Make a cache of entities that change seldom, to be shared: `departments = db.cached(Department, ttl=60)`.
+        Make a cache for entities that rarely change, to be shared by the whole program.
+
+            departments = db.cached(Department, ttl=60)
+            sales = await departments.get(name="Sales")
 
         Args:
-            model: Their model.
-            ttl: Seconds for which an entity is kept. What this program writes by the same database is read again at
-                once, what others write when they are over.
-            max_entities: How many are kept, at most; those that were not asked for longest go first.
+            model: The model of the entities.
+            ttl: How long to keep an entity, in seconds. Writes through this database take effect at once; writes by
+                other programs are seen when the time is up.
+            max_entities: How many entities to keep at most. The least recently used ones are dropped first.
 
         Raises:
-            ModelError: `ttl` or `max_entities` is not above 0.
+            ModelError: `ttl` or `max_entities` is not positive.
         """
         return CachedEntities(self._connection, self, model, ttl, max_entities)
 
@@ -396,15 +450,17 @@ class Database(Upkeep):
         self, entities: E | Iterable[E], relation: Relation[E, Any], /, *more: Relation[Any, Any]
     ) -> LoadExplanation:
         """
-        Return what `load` would send first: each request, and how many these can become. Nothing is sent.
+        Show the requests that `load` would send first, and how many there could be at most. Nothing is sent.
+
+            print(db.explain_load(teams, Team.employees))
 
         Args:
             entities: An entity, or several.
             relation: What would be loaded.
-            more: What would be loaded then.
+            more: What would be loaded next.
 
         Raises:
-            TableOrmError: What `load` would raise before anything is sent.
+            TableOrmError: Whatever `load` would raise before sending anything.
         """
         return explain_load(self._connection, self, entities, (relation, *more))
 
@@ -426,17 +482,19 @@ class Database(Upkeep):
     ) -> WriteExplanation: ...
     def explain_write(self, verb: str, target: Any, /, **arguments: Any) -> WriteExplanation:
         """
-        Return what a write would send: each request, its body, and what it costs. Nothing is sent.
+        Show what a write would send: each request with its body, and what it costs. Nothing is sent.
+
+            print(db.explain_write("save", employee))
 
         Args:
-            verb: The method of the database: "insert", "save", "merge", "replace", "upsert", "delete" or "move".
-            target: The entity, bag or key that the verb would be given.
-            arguments: The other arguments of the verb: `only`, `mode`, `if_match`, `drop_extra`; for a move the new key
+            verb: The name of the method: "insert", "save", "merge", "replace", "upsert", "delete" or "move".
+            target: The entity, bag or key that you would pass to the method.
+            arguments: The method's other arguments: `only`, `mode`, `if_match`, `drop_extra`; for a move, the new key
                 fields.
 
         Raises:
-            ModelError: There is no such verb, or it does not take these arguments.
-            TableOrmError: What the write would raise before anything is sent.
+            ModelError: There is no such method, or it does not take these arguments.
+            TableOrmError: Whatever the write would raise before sending anything.
         """
         boundary = self._connection.boundary
         if verb == "move" and isinstance(target, Entity) and leaves_partition(target, arguments):
@@ -449,18 +507,23 @@ class Database(Upkeep):
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """
-        Begin an entity group transaction: `async with db.transaction() as tx: tx.insert(...)`.
+        Begin an entity group transaction, which is sent when the block ends.
 
-        The operations are sent together when the block ends; all are applied, or none is. Nothing is sent if the block
-        raises. They are of one table and one partition, at most 100 operations and 4 MiB; several changes of one row
-        are one operation.
+            async with db.transaction() as tx:
+                tx.insert(order)
+                tx.save(customer)
+
+        Either all of its operations are applied or none is, and nothing is sent if the block raises. All operations
+        must be in one partition of one table: at most 100 operations and 4 MiB. Several changes of one row count as one
+        operation.
 
         Args:
-            repeat: Whether to send the transaction again after a lost reply. Otherwise a lost reply raises
-                `OutcomeUnknown`, unless a write token proves that the transaction was applied.
+            repeat: Whether to send the transaction again after a lost reply. Without it, a lost reply raises
+                `OutcomeUnknown` unless a write token proves that the transaction was applied.
 
         Raises:
-            TransactionFailed: When the block ends: an operation failed, nothing was applied; `index` says which.
+            TransactionFailed: An operation failed when the block ended, and nothing was applied; `index` tells which
+                one.
         """
         return Transaction(self._connection, self._load_row, repeat=repeat, attempt=Attempt())
 
@@ -468,18 +531,24 @@ class Database(Upkeep):
         self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS, repeat: bool = True
     ) -> T:
         """
-        Run a function in a transaction, and run it again in a new one if a row has changed meanwhile.
+        Run a function in a transaction, and run it again in a new transaction if a row changed in the meantime.
+
+            async def transfer(tx: Transaction) -> None:
+                await tx.modify(Account, withdraw, number=1)
+                await tx.modify(Account, deposit, number=2)
+
+            await db.run_transaction(transfer)
 
         Args:
-            fn: `async def fn(tx)`: reads by `tx.get` and `tx.modify`, and writes. It may be called several times.
-            attempts: How often to try at most.
-            repeat: What it is for `transaction`.
+            fn: `async def fn(tx)`, which reads with `tx.get` and `tx.modify`, and writes. It may run several times.
+            attempts: The maximum number of attempts.
+            repeat: As in `transaction`.
 
         Returns:
-            The result of `fn` in the attempt that succeeded.
+            What `fn` returned in the attempt that succeeded.
 
         Raises:
-            TransactionFailed: An operation failed for another reason, or all attempts lost their races.
+            TransactionFailed: An operation failed for another reason, or every attempt lost its race.
         """
         return await run_transaction(self._connection, self._load_row, fn, attempts=attempts, repeat=repeat)
 
@@ -492,51 +561,59 @@ class Database(Upkeep):
         errors: Literal["raise", "report"] = "raise",
     ) -> Bulk:
         """
-        Begin many writes over any partitions: `async with db.bulk() as bulk: await bulk.upsert(...)`, then
-        `bulk.report`.
+        Begin writing many entities, across any number of partitions.
 
-        The writes are sent as entity group transactions, by partition; only each transaction is atomic. A call waits
-        while too many writes wait to be sent, so any number of entities takes bounded memory. If the block raises,
-        writes that were not sent yet are dropped. A write that fails does not stop the others; the end of the block
-        raises `BulkFailed`, which has the report.
+            async with db.bulk() as bulk:
+                for employee in employees:
+                    await bulk.upsert(employee)
+            print(bulk.report)
+
+        Writes are grouped by partition into entity group transactions; only each transaction is atomic. A call waits
+        while too many writes are queued, so any number of entities takes a bounded amount of memory. If the block
+        raises, queued writes are dropped. A failed write doesn't stop the others: when the block ends, `BulkFailed` is
+        raised with the report.
 
         Args:
-            concurrency: How many transactions may be under way, each of another partition; there are fewer while the
-                store refuses because it is asked for too much.
-            rate: How many operations may be sent a second; None for any number.
+            concurrency: How many transactions may run at a time, each in another partition. While the store throttles,
+                fewer are sent.
+            rate: The maximum number of operations per second; None for no limit.
             on_progress: Called with the report so far after each transaction.
-            errors: "report" if writes that fail are to be looked up in `bulk.report`, and the block raises nothing.
+            errors: "report" if you want to look up failed writes in `bulk.report` instead of having the block raise.
 
         Raises:
-            ModelError: `concurrency` or `rate` is not above 0.
+            ModelError: `concurrency` or `rate` is not positive.
         """
         return Bulk(self._connection, concurrency=concurrency, rate=rate, on_progress=on_progress, errors=errors)
 
     def scope(self, *models: type[Entity], **fields: Any) -> "Scope":
         """
-        Make a view of this database in which key fields have one value: `mine = db.scope(tenant="acme")`.
+        Make a view of this database in which some key fields have a fixed value.
 
-        The scope fills these fields in keys, queries and new entities, and refuses other values.
+            acme = db.scope(tenant="acme")
+            await acme.insert(acme.new(Order, number=7))
+
+        The scope fills in these fields in keys, queries and new entities, and refuses any other value.
 
         Args:
-            models: Models whose keys tell which rows of their tables are in the scope, so that rows can be read and
-                written without a model too, by `select_raw` and as property bags.
-            fields: The fields and their values: key fields of every model that is used in the scope.
+            models: Models whose keys tell which rows of their tables belong to the scope. With them, rows can also be
+                read and written without a model, by `select_raw` and as property bags.
+            fields: The fields and their values. Every model that is used in the scope must have them in its key.
 
         Raises:
-            ModelError: No field is given, or the keys of a model do not tell which rows are in the scope.
+            ModelError: No field was given, or the keys of a model don't tell which rows belong to the scope.
         """
         return Scope(self, ScopeRules(models, fields))
 
 
 class Scope(Database):
     """
-    A database in which some key fields have one value. Made by `db.scope(tenant="acme")`; shares the connection.
+    A database in which some key fields have a fixed value. Made by `db.scope(tenant="acme")`; it shares the connection.
 
-    Everything works as on the database, within the scope; `grant` gives tokens for rows of the scope. Another value of
-    a field raises `AccessDenied`, and so do `drop_table`, `policies`, `audit`, `build_index` and `sweep`, which concern
-    whole tables. Models whose keys do not hold the fields raise `ModelError`, and so do rows without a model unless
-    `scope` was given a model of their table. The stores themselves (`store`, `queues`, `blobs`) are not scoped.
+    Everything works as on the database, but only within the scope; `grant` issues tokens for rows of the scope. Any
+    other value of a field raises `AccessDenied`, and so do `drop_table`, `policies`, `audit`, `build_index` and
+    `sweep`, which apply to whole tables. A model whose keys don't have the fields raises `ModelError`, and so do rows
+    without a model unless `scope` was given a model of their table. The stores themselves (`store`, `queues`, `blobs`)
+    are not restricted.
     """
 
     def __init__(self, parent: Database, rules: ScopeRules) -> None:
@@ -550,30 +627,32 @@ class Scope(Database):
 
     def new(self, model: type[E], /, **fields: Any) -> E:
         """
-        Make a new entity of this scope, without inserting it: `mine.new(Order, number=7)`.
+        Make a new entity of this scope without inserting it.
+
+            order = acme.new(Order, number=7)
 
         Raises:
             AccessDenied: A field has another value.
-            ModelError: The model does not have these key fields.
+            ModelError: The model doesn't have these key fields.
         """
         made: E = new_entity(schema_of(model), self._rules.fill_key(schema_of(model), fields))
         return made
 
     def scope(self, *models: type[Entity], **fields: Any) -> "Scope":
         """
-        Make a scope within this one, in which these fields have one value too.
+        Make a narrower scope within this one.
 
         Raises:
-            AccessDenied: A field has another value here.
+            AccessDenied: A field already has another value here.
         """
         return Scope(self._parent, self._rules.narrowed(models, fields))
 
     # It is open while the database is
 
     async def open(self) -> Self:
-        """Refuse: a scope is open while its database is. Raises NotSupported."""
+        """Raise NotSupported: a scope is open as long as its database is."""
         raise NotSupported("a scope is a view of an open database; open the database, and use the scope as it is")
 
     async def close(self) -> None:
-        """Refuse: a scope is open while its database is. Raises NotSupported."""
+        """Raise NotSupported: a scope is open as long as its database is."""
         raise NotSupported("a scope is a view of an open database; close the database itself")

@@ -49,16 +49,17 @@ _ANSWERS: dict[type[BaseException], tuple[int, str]] = {
 
 def http_status(error: BaseException) -> int:
     """
-    Return the HTTP status with which a web service answers for an error: 500 unless the client can do something about
-    it, as 422 for a value that does not fit. For a `TransactionFailed` or `BulkFailed` that is the status of its cause.
+    Return the HTTP status for an error in a web service: 500, unless the client can do something about it, such as 422
+    for a value that doesn't fit. For a `TransactionFailed` or `BulkFailed`, it is the status of the cause.
     """
     return _answer_to(_cause_of(error))[0]
 
 
 def http_message(error: BaseException) -> str:
     """
-    Return what a web service may tell its clients of an error: no key, no table, and no value but those of the data
-    that `InvalidInput` is about. For a `TransactionFailed` or `BulkFailed` that is the text of its cause.
+    Return what a web service can safely tell its clients about an error: no keys, no table names, and no values except
+    those of the data that `InvalidInput` is about. For a `TransactionFailed` or `BulkFailed`, it is the message of the
+    cause.
     """
     error = _cause_of(error)
     text = _answer_to(error)[1]

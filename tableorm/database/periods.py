@@ -32,11 +32,11 @@ _GONE = NO_TABLE | {Code.RESOURCE_NOT_FOUND}
 @attrs.frozen
 class DroppedPeriods:
     """
-    What `drop_periods` has dropped.
+    What `drop_periods` deleted.
 
     Args:
         tables: The names of the tables, in the order of their periods.
-        blobs: How many blobs.
+        blobs: The number of blobs.
     """
 
     tables: tuple[str, ...]

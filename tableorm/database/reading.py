@@ -1,10 +1,8 @@
-"""
-Reading: points by key, and queries.
-"""
+"""Reading: single entities by key, and queries."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, Literal, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
 from ..connection.blob_fields import bind_blobs
@@ -16,7 +14,7 @@ from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
-from ..errors import EntityNotFound, ModelError, WrongKind, shown
+from ..errors import DecodeError, EntityNotFound, ModelError, WrongKind, shown
 from ..expressions import Field
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
@@ -30,6 +28,7 @@ from ..protocol.codes import Code
 from ..queries.changes import ChangeStream, open_changes
 from ..queries.execution import CONCURRENCY
 from ..queries.home import QueriedHome
+from ..queries.misfits import check_policy
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query, loads_relations
@@ -57,9 +56,7 @@ _MOST_KINDS = 256
 
 
 class Reader(Stores):
-    """
-    The part of a database that reads.
-    """
+    """The part of a database that reads."""
 
     @cached_property
     def _kinds(self) -> dict[type[Any] | IndexOf[Any], KindSet]:
@@ -79,17 +76,19 @@ class Reader(Stores):
         """
         Read one entity by its key: a point query.
 
+            employee = await db.get(Employee, department="Sales", id=7)
+
         Args:
-            target: A model, with its key fields; a `Key`; or an index, with the fields of its keys. An entity that is
-                read by an index has no ETag, unless the index holds keys alone, or is an eventual one; its first write
+            target: A model with its key fields, a `Key`, or an index with the fields of its keys. An entity that is
+                read through an index has no ETag, unless the index holds keys only or is eventual; its first write
                 reads the row.
-            values: None; fields are given by name.
+            values: Not used; fields are given by name.
             fields: The key fields.
 
         Raises:
-            EntityNotFound: There is none, or it has expired.
+            EntityNotFound: There is no such entity, or it has expired.
             WrongKind: The row is of another kind.
-            TemplateError: A key field is missing, unknown, or does not fit.
+            TemplateError: A key field is missing or unknown, or its value does not fit.
             DecodeError: The row does not fit the model.
 
         Source: Table service REST, "Query Entities", addressed by PartitionKey and RowKey.
@@ -108,24 +107,26 @@ class Reader(Stores):
     @overload
     async def get_or_none(self, target: IndexOf[E], /, **fields: Any) -> E | None: ...
     async def get_or_none(self, target: Any, /, *values: Any, **fields: Any) -> Any:
-        """Read one entity by its key, or return None if there is no such row. Takes and raises what `get` does."""
+        """Read one entity by its key, or return None if it doesn't exist. Takes the same arguments as `get`."""
         if values:
             _refuse_values("get_or_none", target, values)
         return await self._point(target, fields)
 
     async def lookup(self, index: ListOf[E], /, *, concurrency: int = CONCURRENCY, **fields: Any) -> list[E]:
         """
-        Read the entities of an index list, in key order: first the list, then several entities at the same time.
+        Read the entities of an index list, in key order: first the list, then several entities at a time.
+
+            employees = await db.lookup(Employee.by_last_name, department="Sales", last_name="Jones")
 
         Args:
-            index: An index list of a model: `Employee.by_last_name`.
-            concurrency: How many requests may be sent at the same time.
+            index: An index list of a model, such as `Employee.by_last_name`.
+            concurrency: The maximum number of requests at a time.
             fields: The fields of the list's key and of the PartitionKey.
 
         Raises:
-            TemplateError: A field is missing, unknown, or does not fit.
+            TemplateError: A field is missing or unknown, or its value does not fit.
             DecodeError: A row does not fit its model, or the list is damaged.
-            NotSupported: The store does not say that each entity is in its list; or the lists are in blobs, and the
+            NotSupported: The store has no record that every entity is in its list; or the lists are in blobs, and the
                 database has none.
         """
 
@@ -137,45 +138,60 @@ class Reader(Stores):
 
     def changes(self, model: type[Entity], /, *, after: str | None = None, **fields: Any) -> ChangeStream:
         """
-        Return what transactions have changed in a partition, in the order in which they were committed: its change
-        feed, which the model declares by `Feed`.
+        Read the change feed of a partition: what its transactions changed, in commit order. The model declares it by
+        `Feed`.
 
             async for change in db.changes(Employee, department="Sales", after=cursor):
                 for each in change.entities:
                     print(each.verb, each.key)
                 cursor = change.cursor
 
-        Nothing is sent before it is read. It has the changes of all models of the partition that declare a feed.
+        Nothing is sent until you iterate. The feed contains the changes of all models of the partition that declare
+        one.
 
         Args:
             model: A model of the partition.
-            after: The cursor of the change behind which to begin; None for the oldest change that is kept.
+            after: The cursor of the last change that you've seen; None to start with the oldest change that is kept.
             fields: The fields of the PartitionKey.
 
         Raises:
-            ModelError: The model declares no change feed, or is abstract; in a scope also if the partition may hold
-                rows of others.
-            TemplateError: A field is missing, unknown, or does not fit.
-            CursorError: `after` is no cursor. When it is read: it is of another feed, or what follows it was trimmed.
+            ModelError: The model declares no change feed, or is abstract; in a scope, also if the partition may hold
+                rows outside of the scope.
+            TemplateError: A field is missing or unknown, or its value does not fit.
+            CursorError: `after` is not a cursor. While reading: it belongs to another feed, or what follows it was
+                trimmed.
         """
         return open_changes(self._connection, model, after, fields)
 
-    async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
+    async def get_many(
+        self,
+        keys: Iterable[Key[M]],
+        *,
+        concurrency: int = CONCURRENCY,
+        misfits: Literal["raise", "skip"] | Callable[[DecodeError | WrongKind], object] = "raise",
+    ) -> "list[M | None]":
         """
-        Read entities by their keys, several at the same time. Keys of one partition that lie close together are read by
-        a range.
+        Read entities by their keys, several at a time. Keys of one partition that lie close together share a range
+        read.
+
+            keys = [Employee.key(department="Sales", id=number) for number in (7, 8, 9)]
+            employees = await db.get_many(keys)
 
         Args:
-            keys: The keys, of any tables and kinds. Equal keys are read once.
-            concurrency: How many requests may be sent at the same time.
+            keys: The keys, of any tables and models. Equal keys are read once.
+            concurrency: The maximum number of requests at a time.
+            misfits: What happens with a row that does not fit its model or is of another kind. "raise", the default,
+                raises the error; "skip" returns None in its place; a function does the same, and is called with the
+                error, such as `errors.append`.
 
         Returns:
-            The entity of each key, in the order of the keys; None where there is none. Equal keys have the same object.
+            The entity of each key, in the order of the keys; None where there is none. Equal keys give the same object.
 
         Raises:
-            WrongKind: A row is of another kind than its key says.
+            WrongKind: A row is of another kind than its key's model.
             DecodeError: A row does not fit its model.
         """
+        check_policy(f"get_many(misfits={misfits!r})", misfits)
         if type(concurrency) is not int or concurrency < 1:
             raise ModelError(f"get_many(concurrency={concurrency!r}) is refused: give a number from 1")
         if not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -190,10 +206,16 @@ class Reader(Stores):
 
         async def work() -> None:
             for key in left:
-                if key not in nearby:
-                    found[key] = await self._point(key, {})
-                elif (row := nearby[key]) is not None:
-                    found[key] = await self._entity_of(key.model, key.table, row)
+                try:
+                    if key not in nearby:
+                        found[key] = await self._point(key, {})
+                    elif (row := nearby[key]) is not None:
+                        found[key] = await self._entity_of(key.model, key.table, row)
+                except (DecodeError, WrongKind) as error:
+                    if misfits == "raise":
+                        raise
+                    if misfits != "skip":
+                        misfits(error)
 
         await work_together(work, min(concurrency, len(found)))
         return [found[key] for key in wanted]
@@ -221,7 +243,12 @@ class Reader(Stores):
         return NearbyRows(self._connection, table, name=model.__name__, concurrency=concurrency)
 
     async def exists(self, target: type[Entity] | IndexOf[Any] | Key[Any], /, **fields: Any) -> bool:
-        """Return whether there is such an entity. Takes and raises what `get` does, except for EntityNotFound."""
+        """
+        Tell whether there is such an entity. Takes the same arguments as `get`, and raises the same errors except
+        EntityNotFound.
+
+            if await db.exists(Employee, department="Sales", id=7): ...
+        """
         return await self._point(target, fields, whole=False) is not None
 
     async def _point(self, target: Any, fields: dict[str, Any], *, whole: bool = True) -> Any:
@@ -415,11 +442,14 @@ class Reader(Stores):
     def select(self, model: type[A], model2: type[B], model3: type[C], model4: type[D], /) -> Select[A | B | C | D]: ...
     def select(self, *models: Any) -> Select[Any]:
         """
-        Make a query for entities of these models, which share a table.
+        Make a query for the entities of one or more models that share a table.
+
+            query = db.select(Employee).where(Employee.department == "Sales", Employee.age > 30)
+            employees = await query.all()
 
         Args:
-            models: One to four classes, or one index, whose entries are then read in its order. An abstract base stands
-                for all of its kinds; `PropertyBag` among the classes brings rows of every other kind as bags.
+            models: One to four classes; or a single index, whose entries are then read in its order. An abstract base
+                stands for all of its kinds. Adding `PropertyBag` also returns the rows of all other kinds, as bags.
 
         Raises:
             ModelError: They are in different tables, or are not models.
@@ -438,10 +468,12 @@ class Reader(Stores):
 
     def select_raw(self, table: str) -> RawSelect:
         """
-        Make a query for the rows of a table as property bags, by filters in the service's own language.
+        Make a query for the rows of a table as property bags, with filters in OData, the service's own language.
+
+            rows = await db.select_raw("Staff").where("PartitionKey eq 'Sales'").all()
 
         Raises:
-            ModelError: A table cannot have this name.
+            ModelError: This is not a valid table name.
         """
         check_target_table(f"select_raw({shown(table)})", table)
         kinds = self._shared([PropertyBag], table)
@@ -456,9 +488,11 @@ class Reader(Stores):
     def union(self, *queries: Query[R]) -> Union[R]: ...
     def union(self, *queries: Query[Any]) -> Union[Any]:
         """
-        Join the results of independent queries, which run at the same time: `db.union(first, second)`.
+        Combine the results of independent queries, which run at the same time.
 
-        Results come query by query, in the order given; after `.unordered()` they come as they are read.
+            async for entity in db.union(first, second): ...
+
+        Results come query by query, in the order given; with `.unordered()` they come as they arrive.
         """
         for query in queries:
             if not isinstance(query, Query):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -65,7 +65,7 @@ class Stores(Connected, AsyncOnly):
 
     @property
     def prefix(self) -> str:
-        """What the names of tables begin with in the store, and nowhere else; "" if nothing."""
+        """The prefix of table names in the store, which the program doesn't see; "" if there is none."""
         return self._connection.prefix
 
     async def open(self) -> Self:
@@ -73,19 +73,20 @@ class Stores(Connected, AsyncOnly):
         Open the database.
 
         Raises:
-            NotSupported: The file is another program's, or newer than this version.
-            AccessDenied: It may not be read.
-            Unavailable: It cannot be reached.
+            NotSupported: The file belongs to another program, or was written by a newer version.
+            AccessDenied: The file may not be read.
+            Unavailable: The store can't be reached.
         """
         await self._connection.open()
         return self
 
     async def close(self) -> None:
         """
-        Finish what was begun and release everything. Idempotent. All calls but `open` are refused afterwards.
+        Finish what is in progress and release all resources. Closing twice does no harm. Afterwards every call except
+        `open` is refused.
 
         Raises:
-            NotSupported: It was opened in another event loop.
+            NotSupported: The database was opened in another event loop.
         """
         await self._connection.close()
 
@@ -99,16 +100,16 @@ class Stores(Connected, AsyncOnly):
 
     @property
     def store(self) -> TableStore:
-        """The tables themselves, below the mapper. What a program asks of them is neither counted nor observed."""
+        """The tables themselves, below the mapper. Requests made this way are neither counted nor observed."""
         return self._connection.store
 
     @property
     def queues(self) -> QueueStore:
         """
-        The queues. They raise errors of tableorm; `code` tells more.
+        The queues. They raise errors of tableorm; `code` has the details.
 
         Raises:
-            NotSupported: There are none; the message names the argument of `connect` that says where they are.
+            NotSupported: There are none; the message names the argument of `connect` that tells where they are.
         """
         connection = self._connection
         return cast("QueueStore", TranslatingStore(observed_queues(connection, connection.queues), "queues"))
@@ -116,25 +117,25 @@ class Stores(Connected, AsyncOnly):
     @property
     def blobs(self) -> BlobStore:
         """
-        The blobs. They raise errors of tableorm; `code` tells more.
+        The blobs. They raise errors of tableorm; `code` has the details.
 
         Raises:
-            NotSupported: There are none; the message names the argument of `connect` that says where they are.
+            NotSupported: There are none; the message names the argument of `connect` that tells where they are.
         """
         connection = self._connection
         return cast("BlobStore", TranslatingStore(observed_blobs(connection, connection.blobs), "blobs"))
 
     def observe(self, on_request: Hook | None = None, *, show_values: bool = False) -> Observation:
         """
-        Note the requests of a block, and of the tasks that are begun in it.
+        Record the requests that a block sends, including those of tasks that it starts.
 
             with db.observe() as seen:
                 await db.save(ken)
             print(seen)  # seen.requests, seen.rows, seen.cost
 
         Args:
-            on_request: Called with each request when it has ended; it must not be asynchronous.
-            show_values: Whether requests have the values of properties too.
+            on_request: A plain function that is called with each finished request.
+            show_values: Whether the requests include property values.
 
         Raises:
             TypeError: `on_request` is not a plain function.
@@ -143,11 +144,11 @@ class Stores(Connected, AsyncOnly):
 
     async def ping(self) -> None:
         """
-        Ask the store for something small.
+        Send a small request, to check that the store answers.
 
         Raises:
-            Unavailable: It does not answer.
-            AccessDenied: It answers, and the credentials are not good.
+            Unavailable: It doesn't answer.
+            AccessDenied: It answers, but refuses the credentials.
         """
         self._connection.require_open()
         guarded = self._connection.guarded
@@ -160,22 +161,24 @@ class Stores(Connected, AsyncOnly):
 
     async def create_tables(self, *targets: type[Entity] | str) -> None:
         """
-        Create the tables of these models, or with these names, where they do not exist yet.
+        Create the tables of these models, or with these names, unless they exist.
 
-        Of a model with a table for each period it creates that of the present one; see `prepare_periods`.
+            await db.create_tables(Employee, Department)
 
-        The indexes and index lists of a model whose tables are new are complete, and the store is told so. One of a
-        table that was there before is not read until `build_index` has completed it. Tables that this database has made
-        since it was opened stay new for models that have no entities in them.
+        For a model with one table per period, this creates the current one; see `prepare_periods`.
+
+        The indexes and index lists of a new table are recorded as complete. An index of a table that already existed is
+        not used until `build_index` has completed it. A table that this database has created since it was opened still
+        counts as new for models that have no entities in it.
 
         Args:
             targets: Models, and names of tables.
 
         Raises:
             AccessDenied: Not permitted.
-            ModelError: A count, a sum or an embedded copy does not fit the model that it is about, or two models of a
-                table have one kind.
-            TableOrmError: A table cannot have this name.
+            ModelError: A count, a sum or an embedded copy doesn't fit the model that it refers to, or two models of a
+                table have the same kind.
+            TableOrmError: A name is not a valid table name.
         """
         connection = self._connection
         connection.require_open()
@@ -213,22 +216,24 @@ class Stores(Connected, AsyncOnly):
         await note_declarations(connection, undecided, created)
 
     async def tables(self) -> list[str]:
-        """Names of all tables, in order."""
+        """Return the names of all tables, in order."""
         store, _ = self._connection.sending("list-tables", "")
         return await self._connection.call("list of tables", "", store.list_tables())
 
     async def drop_table(self, target: type[Entity] | str, *, missing_ok: bool = False) -> None:
         """
-        Delete a table and all of its rows: those of other models too, and what is derived from them. What the store
-        knows of the states of its indexes is deleted before.
+        Delete a table with all of its rows, including those of other models, and what is derived from them. The
+        recorded states of its indexes are deleted first.
+
+            await db.drop_table(Employee, missing_ok=True)
 
         Args:
             target: A model, or the name of a table.
-            missing_ok: Say nothing if there is none.
+            missing_ok: Whether to accept that there is no such table.
 
         Raises:
-            TableNotFound: There is none.
-            AccessDenied: In a scope, since the table may have rows of others.
+            TableNotFound: There is no such table.
+            AccessDenied: In a scope, since the table may have rows outside of the scope.
             ModelError: The target is an abstract model without a table, or neither a model nor a name.
         """
         connection = self._connection

@@ -38,7 +38,7 @@ class Transfers(Periods):
         """
         Copy rows to another database as they are stored: entities of any model and version, index entries, manifests
         and rows of other programs. Tables that the target does not have are created. ETags and Timestamps are the
-        target's own. Queues and blobs are not copied.
+        target's own. Blobs go along with the entities that name them; queues and other blobs are not copied.
 
         A row that is in the target with the same content is not written again, so after a crash the same call copies
         what is left. What programs write to the source meanwhile is copied or not, row by row: an entity may come
@@ -66,6 +66,7 @@ class Transfers(Periods):
 
         Raises:
             ModelError: Both are one database, or an argument is refused.
+            NotSupported: Entities have blobs, and the target has no place for these; nothing was written.
             CursorError: The cursor is of another copy, or damaged.
             AccessDenied: In a scope, since a copy reads whole tables.
             TableNotFound: The source has no such table.
@@ -96,7 +97,8 @@ class Transfers(Periods):
         """
         Compare the rows of this database with those of another one. Nothing is written, but the state of a shared run.
 
-        ETags and Timestamps are not compared, nor how a store spells a value, such as the digits of a DateTime.
+        ETags and Timestamps are not compared, nor how a store spells a value, such as the digits of a DateTime. Blobs
+        of entities are read on both sides.
 
         Args:
             target: The other open database.

@@ -31,9 +31,7 @@ __all__ = ["Upkeep"]
 
 
 class Upkeep(Transfers):
-    """
-    The part of a database that gives others access, audits, repairs, builds indexes, and makes workers.
-    """
+    """The part of a database for operating it: tokens and policies, audits and repairs, index builds, and workers."""
 
     @cached_property
     def _grants(self) -> GrantCache:
@@ -52,31 +50,35 @@ class Upkeep(Transfers):
         protocol: str | None = None,
     ) -> Grant:
         """
-        Make a token for rows of a table: a shared access signature, as the service's own clients make it.
+        Issue a token for some rows of a table: a shared access signature (SAS), like the ones that the service's own
+        clients make.
 
-            token = await db.grant(Employee, "r", dt.timedelta(hours=1), start={"department": "Sales", "id": 100},
-                                   end={"department": "Sales", "id": 199})
+            token = await db.grant(
+                Employee, "r", dt.timedelta(hours=1), start={"department": "Sales"}, end={"department": "Sales"}
+            )
 
-        The same token is given for the same rights until shortly before it expires. Nothing is sent.
+        For the same rights, you get the same token again until shortly before it expires. Nothing is sent.
 
-        The token opens every row from `start` to `end`, both included, in the order of keys (PartitionKey, then
-        RowKey), also rows of other kinds; `token.explain()` says what it opens and what it does not.
+        The token opens every row from `start` to `end` inclusive, in key order (PartitionKey, then RowKey), including
+        rows of other kinds. `token.explain()` tells what it opens and what it doesn't.
 
         Args:
             target: A model, or the name of a table.
             permissions: Letters of `raud`: read, add (insert), update, delete. An upsert needs `au`.
-            expires_in: How long the token is good; a second at least.
-            start: The first key, by key fields of the model: all of them, or the first ones, for all keys that begin
-                with them; the default is the table's first row. With the name of a table: `PartitionKey` and `RowKey`.
-            end: The last key, given as `start` is; `start=end={"department": "Sales"}` is that partition.
-            policy: A stored access policy (see `policies`), which supplies permissions and time that are not given.
-            ip: The address that the token may be used from, or `FIRST-LAST`.
-            protocol: `"https"`, to refuse the token over HTTP.
+            expires_in: How long the token is valid, at least one second.
+            start: The first key, as key fields of the model. If you give only the leading fields, all keys that begin
+                with them are included. Defaults to the first row of the table. With a table name, give `PartitionKey`
+                and `RowKey`.
+            end: The last key, given like `start`. `start=end={"department": "Sales"}` is exactly that partition.
+            policy: A stored access policy (see `policies`) that supplies the permissions and times that aren't given
+                here.
+            ip: The address that may use the token, or a range as `FIRST-LAST`.
+            protocol: `"https"` refuses the token over plain HTTP.
 
         Raises:
-            ModelError: An argument is refused, and why.
+            ModelError: An argument is refused; the error tells why.
             TemplateError: A field does not fit its key.
-            NotSupported: This database cannot sign tokens, and why.
+            NotSupported: This database can't sign tokens; the error tells why.
         """
         return await issue_grant(
             self._connection,
@@ -93,14 +95,16 @@ class Upkeep(Transfers):
 
     def policies(self, target: type[Entity] | str) -> TablePolicies:
         """
-        Return the stored access policies of a table: `await db.policies(Employee).set("readers", "r", expires_at=...)`.
+        Return the stored access policies of a table.
+
+            await db.policies(Employee).set("readers", "r", expires_at=...)
 
         Args:
             target: A model, or the name of a table.
 
         Raises:
-            ModelError: The target is not a model, nor a name that a table can have.
-            AccessDenied: In a scope, since the policies are of the whole table.
+            ModelError: The target is not a model, or not a valid table name.
+            AccessDenied: In a scope, since policies apply to the whole table.
         """
         table = target if isinstance(target, str) else schema_of(target).table_name()
         self._connection.boundary.check_whole_table(
@@ -123,32 +127,35 @@ class Upkeep(Transfers):
         on_progress: Callable[[AuditReport], object] | None = None,
     ) -> AuditReport:
         """
-        Check what is derived from the entities of some models: their index entries, their index lists, the counts and
-        sums that they are in, and the fields that they copy from others. Every row is read, in memory that does not
-        depend on how many there are.
+        Check everything that is derived from the entities of some models: index entries, index lists, counts and sums,
+        and copies of fields.
 
-        Others may write meanwhile: nothing is reported that one of their writes explains. A repair is written only if
-        the rows that it was decided upon have not changed; rows of other kinds are never touched.
+            report = await db.audit(Employee, repair=True)
+            print(report)
+
+        Every row is read, in a bounded amount of memory. Other programs may keep writing: a difference that one of
+        their writes explains is not reported. A repair is written only if the rows that it is based on haven't changed,
+        and rows of other kinds are never touched.
 
         Args:
-            models: The models; an abstract base stands for all of its classes. The models in which their entities are
-                counted, or of which they hold copies, are checked too.
-            repair: Whether to repair what is found. Damage that needs a decision is left: see `Damage`.
-            name: Name of a shared run: any number of processes make this call, at the same time or later, and work on
-                different ranges of keys. What is done is in the store, so that the next call resumes after all of them
-                were killed. None to work alone.
-            parallel: How many ranges of keys are read at the same time.
-            lease: Of a shared run: after how many seconds others take over the ranges of this process if it has died.
-            rate: How many rows this process may read in a second; None for any number.
-            cursor: The place that an earlier audit of these models had reached alone: `AuditReport.cursor`.
-            on_progress: Called with the report so far, again and again. Store its `cursor` to resume after a crash.
+            models: The models; an abstract base stands for all of its classes. Models that count these entities, or
+                hold copies of them, are checked too.
+            repair: Whether to repair what is found. Damage that needs a decision is left alone; see `Damage`.
+            name: The name of a shared run. Any number of processes can make this call, at the same time or later, and
+                share the work. Progress is saved in the store, so that the next call resumes even after all processes
+                were killed. With None, this process works alone.
+            parallel: How many key ranges to read at a time.
+            lease: In a shared run, the seconds after which other processes take over the ranges of a process that died.
+            rate: The maximum number of rows that this process reads per second; None for no limit.
+            cursor: Where to resume an audit that worked alone: its `AuditReport.cursor`.
+            on_progress: Called regularly with the report so far. Store its `cursor` to resume after a crash.
 
         Returns:
-            The report of what was found.
+            A report of what was found.
 
         Raises:
-            CursorError: The cursor is of other models or indexes, or damaged.
-            ModelError: No model is given, or one without a kind.
+            CursorError: The cursor is damaged, or belongs to other models or indexes.
+            ModelError: No model was given, or one without a kind.
             AccessDenied: In a scope, since an audit reads whole tables.
             TableNotFound: There is no such table.
         """
@@ -168,35 +175,38 @@ class Upkeep(Transfers):
         on_progress: Callable[[BuildReport], object] | None = None,
     ) -> BuildReport:
         """
-        Build an index for entities that were there before it was declared, while others write; then audit it. An index
-        list, a count or a sum is built in the same way.
+        Build an index for entities that were stored before it was declared, while other programs keep writing; then
+        audit it.
 
-        It is a shared run: any number of processes make the same call, at the same time or later, and work on different
-        ranges of keys. If one is killed, the others take over what it had; if all are, the next call resumes.
+            await db.build_index(Employee.by_email, no_older_writers=True)
 
-        An entity that a program writes which does not declare the index may lack its entry. Only who operates the
-        programs knows whether there are such: `no_older_writers=True` says that there are none, and then the store says
-        that the index is readable. Run it again with that when the last such program has ended.
+        Index lists, counts and sums are built the same way. The build is a shared run: any number of processes can make
+        the same call, at the same time or later, and share the work. If one is killed, the others take over; if all
+        are, the next call resumes.
+
+        A program that doesn't declare the index may write entities without their entries. Only you know whether such
+        programs still run. Pass `no_older_writers=True` once none of them does: the index is then marked as readable.
+        If you built it earlier without that argument, run the build again with it.
 
         Args:
-            index: The index, list, count or sum: `Employee.by_email`.
-            name: Name of the run. A run that has ended is not done again under its name, unless something failed, or it
-                was begun without `no_older_writers` and that is given now. Without a name, it is done again.
-            no_older_writers: Whether every program that writes such entities declares the index, from before the build
-                on, so that it can be read once it is complete.
-            parallel: How many ranges of keys this process works on at the same time.
-            lease: After how many seconds others take over the ranges of this process if it has died.
-            rate: How many rows this process may read in a second; None for any number.
-            on_progress: Called with the report so far, again and again.
+            index: The index, list, count or sum, such as `Employee.by_email`.
+            name: The name of the run. A finished run isn't repeated under its name, unless something failed, or it ran
+                without `no_older_writers` and now has it. Without a name, every call builds again.
+            no_older_writers: Whether every program that writes these entities has declared the index since before the
+                build.
+            parallel: How many key ranges this process works on at a time.
+            lease: The seconds after which other processes take over the ranges of a process that died.
+            rate: The maximum number of rows that this process reads per second; None for no limit.
+            on_progress: Called regularly with the report so far.
 
         Returns:
-            What all processes have done, when the last one is done: its `complete` says whether each entity that was
-            read has its entry, and its `readable` whether the index is read from now on.
+            What all processes did, once the last one is done. `complete` tells whether every entity has its entry, and
+            `readable` whether queries use the index from now on.
 
         Raises:
-            ModelError: It is no index of a class, nor another declaration that can be built; an argument is refused; or
-                the run of that name is of another one, or of other models or declarations.
-            AccessDenied: In a scope, since building writes whole tables.
+            ModelError: It is not an index of a class or another declaration that can be built; an argument is refused;
+                or a run of that name is about another index, or other models or declarations.
+            AccessDenied: In a scope, since a build writes to whole tables.
             TableNotFound: There is no such table.
         """
         self._connection.boundary.check_whole_table(f"build_index({index})")
@@ -205,8 +215,11 @@ class Upkeep(Transfers):
 
     async def index_states(self) -> list[IndexState]:
         """
-        Return what the store says of the indexes and index lists of all programs: which are complete, and which are not
-        read yet.
+        List what the store has recorded about the indexes and index lists of all programs: which are complete, and
+        which are not used by queries yet.
+
+            for state in await db.index_states():
+                print(state)
 
         Raises:
             AccessDenied: In a scope, since the states are of whole tables; or the token does not open their table.
@@ -225,32 +238,34 @@ class Upkeep(Transfers):
         on_progress: Callable[[SweepReport], object] | None = None,
     ) -> SweepReport:
         """
-        Delete the entities of some models that have expired, with all that is derived from them: index entries, unique
-        values, and what they add to counts and sums. Of the change feeds of the models, delete the changes that are
-        older than what they keep.
+        Delete the expired entities of some models, together with everything derived from them. Also trim their change
+        feeds to what they are declared to keep.
 
-        Each entity is deleted if its row is as it was read: if somebody prolongs its life meanwhile, it stays. By an
-        index whose keys begin with the field that says when entities expire, only these are read. Otherwise whole
-        tables are visited, of which only rows that have expired are sent, and those that count the changes of feeds.
+            report = await db.sweep(Session)
+
+        An entity is deleted only if its row hasn't changed since it was read, so one whose life is extended in the
+        meantime stays. If an index begins with the field that holds the expiry time, only expired entities are read.
+        Otherwise the store filters the whole table, and sends only expired rows and the rows that feeds keep their
+        counters in.
 
         Args:
             models: The models; an abstract base stands for all of its classes that have a field with `expiry=True`, or
-                a `Feed`, which is trimmed also where other models of the table share it.
-            name: Name of a shared run: any number of processes make this call, at the same time or later, and work on
-                different ranges of keys. What is done is in the store, so that the next call resumes after all of them
-                were killed. None to work alone.
-            parallel: How many ranges of keys are read at the same time.
-            lease: Of a shared run: after how many seconds others take over the ranges of this process if it has died.
-            rate: How many rows this process may delete in a second; None for any number.
-            cursor: The place that an earlier sweep of these models had reached alone: `SweepReport.cursor`.
-            on_progress: Called with the report so far, again and again. Store its `cursor` to resume after a crash.
+                a `Feed`, which is trimmed even where other models of the table share it.
+            name: The name of a shared run. Any number of processes can make this call, at the same time or later, and
+                share the work. Progress is saved in the store, so that the next call resumes even after all processes
+                were killed. With None, this process works alone.
+            parallel: How many key ranges to read at a time.
+            lease: In a shared run, the seconds after which other processes take over the ranges of a process that died.
+            rate: The maximum number of rows that this process deletes per second; None for no limit.
+            cursor: Where to resume a sweep that worked alone: its `SweepReport.cursor`.
+            on_progress: Called regularly with the report so far. Store its `cursor` to resume after a crash.
 
         Returns:
-            The report: how many were deleted, and which could not be.
+            A report of how many entities were deleted, and which could not be.
 
         Raises:
-            ModelError: No model is given, or one whose entities never expire and that has no change feed.
-            CursorError: The cursor is of other models or indexes, or damaged.
+            ModelError: No model was given, or one whose entities never expire and that has no change feed.
+            CursorError: The cursor is damaged, or belongs to other models or indexes.
             AccessDenied: In a scope, since a sweep visits whole tables.
             TableNotFound: There is no such table.
         """
@@ -268,27 +283,30 @@ class Upkeep(Transfers):
         on_progress: Callable[[RunReport], object] | None = None,
     ) -> RunReport:
         """
-        Wrap the content keys of all rows of some models, and of their index entries, by the key that wraps new ones, so
-        that older keys are needed no more. Encrypted values stay as they are.
+        Wrap the content keys of all rows of some models with the key that wraps new ones, so that older keys can be
+        retired. The encrypted values themselves stay as they are.
 
-        Each row is written if it is as it was read; if somebody else writes it meanwhile, it is read again. What is
-        wrapped already is not written. It is a shared run, as `tableorm_migrations.rewrite` is.
+            await db.rewrap(Patient)
+
+        Index entries are rewrapped too. A row is written only if it hasn't changed since it was read; otherwise it is
+        read again. Rows that the newest key wraps already are skipped. Like `tableorm_migrations.rewrite`, this is a
+        shared run.
 
         Args:
             models: The models; an abstract base stands for all of its classes.
-            name: Name of the run; the default is made of the models and the key.
-            parallel: How many ranges this process works on at the same time.
-            lease: After how many seconds others take over the ranges of this process if it has died.
-            rate: How many rows this process may read in a second; None for any number.
-            on_progress: Called with the report so far, again and again.
+            name: The name of the run. Defaults to a name made from the models and the key.
+            parallel: How many key ranges this process works on at a time.
+            lease: The seconds after which other processes take over the ranges of a process that died.
+            rate: The maximum number of rows that this process reads per second; None for no limit.
+            on_progress: Called regularly with the report so far.
 
         Returns:
-            What all processes have done. A row whose content key cannot be unwrapped stays as it is, and is reported.
+            What all processes did. A row whose content key can't be unwrapped stays as it is, and is reported.
 
         Raises:
             NotSupported: The database was opened without keys.
-            ModelError: There is no model, or one without encrypted fields.
-            AccessDenied: In a scope, since a run is of whole tables.
+            ModelError: No model was given, or one without encrypted fields.
+            AccessDenied: In a scope, since a run is about whole tables.
             TableNotFound: There is no such table.
         """
         self._connection.boundary.check_whole_table("rewrap()")
@@ -297,10 +315,10 @@ class Upkeep(Transfers):
 
     async def runs(self) -> list[RunReport]:
         """
-        Return the reports of all shared runs of the database, by name: those under way, and the last one of each name.
+        List the reports of all shared runs of the database, by name: those in progress, and the latest of each name.
 
         Raises:
-            AccessDenied: In a scope, since runs are of whole tables.
+            AccessDenied: In a scope, since runs are about whole tables.
         """
         self._connection.require_open()
         self._connection.boundary.check_whole_table("runs()")
@@ -308,18 +326,18 @@ class Upkeep(Transfers):
 
     async def drop_run(self, name: str) -> None:
         """
-        Forget a shared run, for example one that is under way for models as they were once. What it has done stays
+        Forget a shared run, for example one that was started for an older version of the models. What it has done stays
         done.
 
-        End the processes that work on it first; one that does not notice begins the run again.
+        Stop the processes that work on it first: one that doesn't notice starts the run again.
 
         Args:
-            name: Name of the run.
+            name: The name of the run.
 
         Raises:
             ModelError: There is no run of that name.
-            AccessDenied: In a scope, since runs are of whole tables.
-            TransactionFailed: A process has written meanwhile, so it has not ended yet.
+            AccessDenied: In a scope, since runs are about whole tables.
+            TransactionFailed: A process has written in the meantime, so it's still running.
         """
         self._connection.require_open()
         self._connection.boundary.check_whole_table("drop_run()")
@@ -335,28 +353,28 @@ class Upkeep(Transfers):
         tries: int = 10,
     ) -> Worker:
         """
-        Return a worker, which carries out what writes of these models have left to do in other partitions, if the
-        program that wrote has ended too early, runs these workflows, and archives to these archives.
+        Make a background worker, which finishes interrupted writes across partitions, runs workflows, and carries out
+        archiving.
 
             async with db.worker(Employee) as worker:
                 await worker.drain()  # or wait for a signal to stop
 
-        Any number of workers can run at the same time, here and in other processes. What concerns other models, or
-        newer versions of these, is left to others. `db.stats.lag` says how far behind it is, and the logger
-        `tableorm.worker` tells of it each minute, and of each try that fails.
+        Any number of workers can run at the same time, in this and other processes. A worker leaves alone what belongs
+        to other models, or to newer versions of its own. `db.stats.lag` tells how far behind it is; the logger
+        `tableorm.worker` reports that every minute, and every failed try.
 
         Args:
-            targets: Models, of which an abstract base stands for all of its classes, workflows, and archives.
-            concurrency: How many messages are worked on at the same time.
-            visibility: For how many seconds a message is hidden from other workers. It is renewed while it is worked
-                on, so that this is how long others wait if this program dies.
-            tries: After how many tries that failed a message is dropped. Then the error is in the decision row, which
-                `tableorm outbox` shows.
+            targets: Models (an abstract base stands for all of its classes), workflows, and archives.
+            concurrency: How many messages to work on at a time.
+            visibility: The seconds for which a message is hidden from other workers. This is extended while the message
+                is worked on, so it's how long the others wait if this process dies.
+            tries: How many failed tries it takes to give up on a message. The error is then kept in the decision row,
+                which `tableorm outbox` shows.
 
         Raises:
-            ModelError: Nothing is given, a class is neither a model nor a workflow, a model has no kind, two have the
-                same one, two archives have one name, or an argument is refused.
-            AccessDenied: In a scope, since the messages are of whole tables.
+            ModelError: Nothing was given; a class is neither a model nor a workflow; a model has no kind; two share a
+                kind; two archives share a name; or an argument is refused.
+            AccessDenied: In a scope, since messages are about whole tables.
             NotSupported: An archive needs blobs, and the database has none.
         """
         return make_worker(self._connection, self, targets, concurrency=concurrency, visibility=visibility, tries=tries)

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-import attrs
-
 from ..connection.connection import Connection
 from ..errors import ModelError, shown
 from ..models.entity import Entity, schema_of
@@ -69,10 +67,11 @@ def make_worker(
     _log_work(schemas.values(), [*classes, *archives])
 
     async def carry_out_all(table: str, decision: Decision) -> Decision | None:
-        plain = tuple(each for each in decision.works if each.arguments is None)
-        await carry_out(db, table, schemas, attrs.evolve(decision, works=plain))
-        await carry_out_moves(db, schemas, decision)
-        left = await run_workflows(db, database, table, classes, decision)
+        found = await carry_out(db, table, schemas, decision, workflows=True)
+        if found is None:
+            return None
+        await carry_out_moves(db, schemas, found)
+        left = await run_workflows(db, database, table, classes, found)
         return None if left is None else await carry_out_archives(db, table, archives, left)
 
     tables = {kind: frozenset({schema.table_name()}) for kind, schema in schemas.items()}

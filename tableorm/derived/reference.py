@@ -18,6 +18,8 @@ __all__ = ["ReferenceTarget", "find_target"]
 
 T = TypeVar("T")
 
+_EVENTUALLY = "consistency='eventual', by which what is kept equal follows some time later"
+
 _REFERENCE = re.compile(r"\{([^{}:]+)\}")
 
 
@@ -51,7 +53,7 @@ class ReferenceTarget(Maintainer, Generic[T]):
     def __init__(self, name: str, schema: Schema, key: Mapping[str, str]) -> None:
         super().__init__(name, schema)
         self.key = dict(key)
-        self._sources: dict[str, str] = {}
+        self.sources: dict[str, str] = {}
         self._texts: dict[str, str] = {}
         for theirs, text in key.items():
             found = _REFERENCE.fullmatch(text)
@@ -64,7 +66,7 @@ class ReferenceTarget(Maintainer, Generic[T]):
             if found[1] not in schema.fields:
                 raise ModelError(f"{self.label}: {given} is refused: {schema.name} has no field {found[1]!r}")
             schema.refuse_unseen([found[1]], self.label, f"{given} has")
-            self._sources[theirs] = found[1]
+            self.sources[theirs] = found[1]
 
     def resolve(self) -> tuple[Schema, T]:
         """Return the schema of the other model, and what is meant of it, found anew. Raises ModelError."""
@@ -102,17 +104,18 @@ class ReferenceTarget(Maintainer, Generic[T]):
             TemplateError: A value does not fit the other model's key.
             NotSupported: It is in another partition.
         """
-        given = {name: values[source] for name, source in self._sources.items()} | self._texts
-        if any(value is None for value in given.values()):
-            return None
-        target = self.target[0]
-        partition, row_key = target.make_keys(given)
-        if partition != partition_key:
+        keys = self.keys(values)
+        if keys is not None and keys[0] != partition_key:
             raise NotSupported(
-                f"{self.label}: {target.key(given)} is in another partition than {partition_key!r}; one transaction "
-                "cannot write both, and only entities of one partition are kept equal"
+                f"{self.label}: {self.target[0].name} {keys} is in another partition than {partition_key!r}, and one "
+                f"transaction cannot write both; add {_EVENTUALLY}"
             )
-        return row_key
+        return None if keys is None else keys[1]
+
+    def keys(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Return the keys of the other entity; None if a field is None. Raises TemplateError."""
+        given = {name: values[source] for name, source in self.sources.items()} | self._texts
+        return None if any(value is None for value in given.values()) else self.target[0].make_keys(given)
 
     def check_key(self, target: Schema) -> None:
         """
@@ -121,18 +124,18 @@ class ReferenceTarget(Maintainer, Generic[T]):
         Raises:
             ModelError: The other model is in another table, or the key is not its key.
         """
-        if target.table != self.schema.table:
+        if target.table != self.schema.table and not self.deferred:
             raise ModelError(
-                f"{self.label}: {target.name} is in table {target.table}, {self.schema.name} in {self.schema.table}; "
-                "only entities of one partition are kept equal"
+                f"{self.label}: {target.name} is in table {target.table}, {self.schema.name} in {self.schema.table}, "
+                f"and one transaction cannot write both; add {_EVENTUALLY}"
             )
-        given = frozenset({*self._sources, *self._texts})
+        given = frozenset({*self.sources, *self._texts})
         if given != target.key_names:
             raise ModelError(
                 f"{self.label}: the key of {target.name} is made of {', '.join(target.key_fields)}, given are "
                 f"{', '.join(sorted(given))}"
             )
-        for name, source in self._sources.items():
+        for name, source in self.sources.items():
             if (info := self.schema.fields[source]).shape is not None:
                 raise ModelError(f"{self.label}: {name}='{{{source}}}' is refused: {source} {info.many}")
             mine, theirs = info.member.type, target.fields[name].member.type

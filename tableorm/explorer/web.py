@@ -102,8 +102,9 @@ async def serve(command: Sequence[str], port: int) -> None:
             await web.SockSite(runner, listener).start()
             print(f"http://{host}/?token={gate.token}", flush=True)  # noqa: T201
             ended = asyncio.Event()
-            with suppress(NotImplementedError):  # Windows has no such signals; the programs of pages would go on
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with suppress(NotImplementedError):  # on Windows event loops know no signals
+                    asyncio.get_running_loop().add_signal_handler(number, ended.set)
             await ended.wait()
         finally:
             await runner.cleanup()

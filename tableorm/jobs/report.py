@@ -47,12 +47,12 @@ class Progress(Generic[C]):
 @attrs.frozen(kw_only=True)
 class RangeProgress:
     """
-    How far a range is that a process works on.
+    The progress in one range that a process works on.
 
     Args:
         number: The number of the range, from 0.
-        entities: Entities that were read of it.
-        share: Which part of it is done, judged by where the keys are that were read last: 0.0 to 1.0.
+        entities: The number of its entities that were read.
+        share: How much of it is done, 0.0 to 1.0, estimated from the last keys that were read.
     """
 
     number: int
@@ -63,23 +63,23 @@ class RangeProgress:
 @attrs.frozen(kw_only=True)
 class RunReport:
     """
-    What a shared run has done so far, in all processes together; in all when it has ended.
+    What a shared run has done so far, in all processes together, or in total once it has finished.
 
     Args:
-        name: Its name.
+        name: The name of the run.
         what: What it does: "rewrite Member", "build Employee.by_email".
-        state: "open" while it is under way; then "done", or "failed" if something is left that could not be done.
-        ranges: How many ranges of keys it has; a build has each twice, since it is followed by an audit.
+        state: "open" while it is in progress; then "done", or "failed" if something could not be done.
+        ranges: The number of key ranges. A build counts each twice, because an audit follows.
         ranges_done: How many of these are done.
-        owners: The processes that have ranges of it, as "host:process"; those of a process that has died are its own
-            until another one takes them over.
-        entities: Entities that were read.
-        written: Entities that were written. What a process wrote just before it died is not counted.
-        failed: Entities that could not be brought in order.
-        failures: The first 50 of these, with the reasons.
-        others: What else was counted, by the word for it: "dropped", "transactions".
-        working: The ranges that processes work on now.
-        seconds: How long it took, or has been under way.
+        owners: The processes that own ranges, as "host:process". A process that died keeps its ranges until another one
+            takes over.
+        entities: The number of entities that were read.
+        written: The number of entities that were written. Writes made just before a process died aren't counted.
+        failed: The number of entities that could not be handled.
+        failures: The first 50 of these failures, with their reasons.
+        others: Other counters by name, such as "dropped" and "transactions".
+        working: The ranges that processes are working on.
+        seconds: How long it took, or has been running.
     """
 
     name: str
@@ -98,26 +98,26 @@ class RunReport:
 
     @property
     def complete(self) -> bool:
-        """Whether it has ended, and nothing failed."""
+        """Whether it has finished without failures."""
         return self.state == "done"
 
     @property
     def rate(self) -> float:
-        """Entities per second."""
+        """The number of entities per second."""
         return self.entities / self.seconds if self.seconds else 0.0
 
     @property
     def share(self) -> float:
-        """Which part is done, if all ranges are alike: 0.0 to 1.0."""
+        """How much is done, 0.0 to 1.0, assuming that all ranges are alike."""
         return (self.ranges_done + sum(each.share for each in self.working)) / self.ranges if self.ranges else 1.0
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest will take, if it goes on like this; None if nothing is done yet."""
+        """How long the rest will take at this rate; None if nothing is done yet."""
         return self.seconds * (1 / self.share - 1) if self.share else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as a dictionary of plain values, for JSON."""
+        """Return the report as plain values that JSON can represent."""
         return {
             **attrs.asdict(self, value_serializer=_plain_value),
             "complete": self.complete,

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..connection.connection import Connection
+from ..connection.period_tables import list_periods
 from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rows import read_row, write_as_read
 from ..connection.tasks import map_together
 from ..errors import LostRace, ModelError, NotSupported, TableOrmError
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
-from ..models.periods import require_plain_tables
 from ..models.reserved import METADATA
 from ..models.schema import Schema, concrete
 from ..shapes.encrypted import ContentKeys
@@ -42,9 +42,12 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
             raise ModelError(f"rewrap({schema.name}) is refused: it has no encrypted field")
     if not schemas:
         raise ModelError("rewrap() needs at least one model: give those with encrypted fields")
-    require_plain_tables("rewrap", schemas)
     current = await encryption.current()
-    tables = {schema.table_name(): [each for each in schemas if each.table == schema.table] for schema in schemas}
+    tables: dict[str, list[Schema]] = {}
+    for schema in schemas:
+        names = [schema.table_name()] if schema.periods is None else await list_periods(db, schema.periods)
+        for name in names:
+            tables.setdefault(name, []).append(schema)
 
     def work(part: JobRange, pace: Pace | None) -> Steps[JobCounts]:
         counts, kinds = JobCounts(), KindSet.of([each.model for each in tables[part.table]], part.table)

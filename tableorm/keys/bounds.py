@@ -183,7 +183,7 @@ class KeyConstraint:
                 break
             steps.append(_Step(self._tail, part, writer(part), equal[0], tuple(equal[1:])))
             self._tail = ""
-            if part.format.full:
+            if part.format.full or part.format.each:
                 (exact if not open_ended and _ends(parts, position) else open_ended).update(equal)
         self._steps = tuple(steps)
         self.text: Text = self._text if len(steps) != 1 or steps[0].more else self._text_of_one(steps[0])

@@ -47,6 +47,7 @@ class Format:
         low: The smallest value that has a text, where values have bounds.
         high: The largest value that has a text, where values have bounds.
         buckets: How many texts a hash bucket has; 0 for other formats.
+        each: Whether it writes one element of a list, so that an entity has a key for each of them.
         to_first_text: Makes the text of the first value that has one and is not below a value; None if all have one.
         to_last_text: Makes the text of the last one that is not above all that a value stands for; None if all have one
             and stand for themselves alone.
@@ -65,6 +66,7 @@ class Format:
     low: Any = None
     high: Any = None
     buckets: int = 0
+    each: bool = False
     to_first_text: Callable[[Any], str] | None = None
     to_last_text: Callable[[Any], str] | None = None
 

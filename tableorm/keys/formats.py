@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import enum
 import re
+import typing
 from hashlib import blake2b
 from typing import Any, cast
 from uuid import UUID
@@ -31,6 +32,8 @@ def make_format(annotation: Any, spec: str) -> Format | str:
         annotation: The type of the field.
         spec: What follows the colon in the template.
     """
+    if spec == "each":
+        return _each_format(annotation)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return _enum_format(annotation, spec)
     if spec.startswith("spread"):
@@ -280,6 +283,15 @@ def _spread_format(annotation: Any, spec: str) -> Format | str:
         high=None,
         buckets=buckets,
     )
+
+
+def _each_format(annotation: Any) -> Format | str:
+    link: Any = getattr(annotation, "element_text", None)  # of a list of keys
+    of = typing.get_args(annotation)[0] if typing.get_origin(annotation) is list else None
+    inner = attrs.evolve(_TEXT, to_text=link, from_text=link, order=Order.NONE) if link else make_format(of, "")
+    if isinstance(inner, str) or of in (bool, dt.date, dt.datetime):
+        return "cannot take 'each' of this type: it takes a list of str, int, UUID, of an enum of these, or of keys"
+    return attrs.evolve(inner, text="each", full=False, each=True)
 
 
 def _enum_format(annotation: type[enum.Enum], spec: str) -> Format | str:

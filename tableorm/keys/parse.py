@@ -34,6 +34,7 @@ def parse_template(
     kind: str | None = None,
     *,
     verbatim: bool = False,
+    each: bool = False,
 ) -> Template:
     """
     Parse a template, and prove that its keys can be read back.
@@ -45,6 +46,7 @@ def parse_template(
         annotations: The type of each field, without None.
         kind: What `{kind}` stands for; None if the model stores none.
         verbatim: Whether it escapes nothing.
+        each: Whether one field may be a list, of which each element makes a key.
 
     Raises:
         TemplateError: It names an unknown field or format, holds a forbidden character, or cannot parse back.
@@ -79,6 +81,8 @@ def parse_template(
             form = make_format(annotations[name], spec or "")
             if isinstance(form, str):
                 raise error(f"{form} (field {name!r})")
+            if form.each and (not each or any(part.format and part.format.each for part in parts)):
+                raise error(f"has {{{name}:each}}, which the row_key of an Index alone may have, and once")
             parts.append(Part("", name, form, verbatim=verbatim))
     bad = next((part for part in parts if FORBIDDEN_IN_KEYS.search(part.literal)), None)
     if bad is not None:
@@ -137,4 +141,11 @@ def _separate(parts: list[Part], error: Callable[[str], TemplateError]) -> list[
             )
         if part.format.free:
             done[index] = attrs.evolve(part, separator=separator)
+    for index, part in enumerate(done[:-1]):
+        # Keys of one element shall be a range without those of another one, whatever follows.
+        if part.format is not None and part.format.each and part.format.free and not part.separator:
+            end = parts[index + 1].literal[:1]
+            if not end or end in ESCAPE_CHARACTERS:
+                raise error(f"needs a literal such as '_' behind {{{part.field}:each}}")
+            done[index] = attrs.evolve(part, separator=end)
     return done

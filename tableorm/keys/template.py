@@ -41,6 +41,7 @@ class Template:
 
     Attributes:
         field_parts: Those of its parts that are fields, in order.
+        each: Name of the list of which each element makes a key; None if there is none.
         match: Returns the match of a key, with a group for each of `field_parts`; None if it is not of the template.
     """
 
@@ -49,6 +50,7 @@ class Template:
     key: str
     parts: tuple[Part, ...]
     field_parts: tuple[Part, ...] = attrs.field(init=False)
+    each: str | None = attrs.field(init=False)
     match: Callable[[str], re.Match[str] | None] = attrs.field(init=False)
     _writers: tuple[tuple[str, str | None, Callable[[Any], str]], ...] = attrs.field(init=False)
     _lead: re.Pattern[str] = attrs.field(init=False)
@@ -59,6 +61,8 @@ class Template:
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "field_parts", tuple(part for part in self.parts if part.field is not None))
+        listed = (part.field for part in self.field_parts if part.format is not None and part.format.each)
+        object.__setattr__(self, "each", next(listed, None))
         object.__setattr__(self, "_writers", tuple((p.literal, p.field, writer(p)) for p in self.parts))
         object.__setattr__(self, "_names", frozenset(self.fields))
         full = {p.field: n for n, p in reversed([*enumerate(self.field_parts)]) if p.format and p.format.full}
@@ -150,8 +154,9 @@ class Template:
             if field is None:
                 key += literal
             elif values.get(field) is not None:
+                elements = values[field] if field == self.each else [values[field]]
                 try:
-                    text = write(values[field])
+                    text = max(map(write, elements), key=len, default="")
                 except ValueError as error:
                     misfits[field] = f"does not fit {self.model}.{self.key} {self.text!r}: {error}"
                 else:
@@ -185,6 +190,20 @@ class Template:
                 if values.setdefault(part.field, value) != value:
                     raise ValueError(f"{self.key} {key!r} has two values of {part.field!r}")
         return values
+
+    def with_element(self, key: str, element: Any) -> str:
+        """
+        Return a key with another element of the list of `each`.
+
+        Raises:
+            ValueError: The key is not of the template, or the element does not fit.
+        """
+        found = self.match(key)
+        if found is None:
+            raise ValueError(f"{self.key} {key!r} is not of the template {self.text!r}")
+        texts = iter(found.groups())
+        held = [(part, part.literal if part.format is None else next(texts)) for part in self.parts]
+        return "".join(writer(part)(element) if part.format and part.format.each else text for part, text in held)
 
     def stored_text(self, key: str, field: str) -> str | None:
         """Return the text of a field as the key holds it; None if the key is not of this template."""

@@ -127,11 +127,11 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
             )
         if declared is not None:
             _check_makers(f"{name}.{field}", declared)
-        if declared is not None and declared.encrypted and kind is not Mapped:
-            raise ModelError(f"{name}.{field} is declared as {kind.__name__}; only a Mapped[...] can be encrypted()")
         given = declared.name if declared is not None else None
         inner = typing.get_args(annotation)[0]
         shape = (declared.shape if declared is not None else None) or shape_of(kind, split_optional(inner)[0])
+        if shape is not None and declared is not None and declared.encrypted:
+            shape = shape.for_encrypted()
         if shape is not None:
             try:
                 shape.bind(model, field, kind, inner)

@@ -28,16 +28,20 @@ def to_dict(
     relations: bool = False,
 ) -> dict[str, Any]:
     """
-    Return the fields of an entity by name, without those that were not loaded, hidden fields, and unknown properties.
+    Return the fields of an entity by name. Fields that weren't loaded, hidden fields, and unknown properties are left
+    out.
+
+        return to_dict(order, mode="json", exclude=["internal_note"])
 
     Args:
         entity: The entity to convert.
-        mode: "python" keeps the values. "json" gives values that JSON has: dates, UUIDs and decimals as text, bytes as
-            base64, enums by value, NaN and infinities as "NaN", "Infinity" and "-Infinity".
-        include: The fields to return: `[Employee.age]`, or their names; None for all that are not hidden.
+        mode: "python" keeps the values. "json" converts them to what JSON can represent: dates, UUIDs and decimals
+            become strings, bytes become base64, enums become their values, and NaN and infinities become "NaN",
+            "Infinity" and "-Infinity".
+        include: The fields to return, such as `[Employee.age]`, or their names; None for all that aren't hidden.
         exclude: Fields to leave out.
         etag: Whether to add the entity's ETag, as "etag".
-        relations: Whether to add what was loaded by relations, each entity in full, with its own relations.
+        relations: Whether to add loaded relations, with every related entity in full.
 
     Raises:
         ModelError: The model has no such field.
@@ -91,14 +95,16 @@ def from_dict(model: type[E], data: Mapping[str, Any], *, trusted: bool = False)
     """
     Make an entity from what `to_dict` returned, in either mode.
 
+        order = from_dict(Order, await request.json())
+
     Args:
         model: The class of the entity.
         data: Fields by name.
-        trusted: Whether the data is the program's own, and may have fields that are read-only for clients.
+        trusted: Whether the data is the program's own, so that it may set fields that are read-only for clients.
 
     Raises:
-        InvalidInput: A field is missing, does not exist or is read-only, or a value does not fit; it lists all of that,
-            with paths.
+        InvalidInput: A field is missing, does not exist or is read-only, or a value does not fit; the error lists all
+            of these, with paths.
     """
     entity: E = make_entity(schema_of(model), data, trusted=trusted)
     return entity

@@ -3,6 +3,7 @@ Entities: the base class of models.
 """
 
 import datetime as dt
+import warnings
 from collections.abc import MutableMapping
 from typing import (
     TYPE_CHECKING,
@@ -20,13 +21,13 @@ from typing import (
 
 from ..errors import DecodeError, EncodeError, ModelError, NotLoaded, near, shown
 from ..protocol.codes import Fault
-from ..protocol.edm import datetime_from_text
+from ..protocol.edm import ANNOTATION, datetime_from_text
 from ..protocol.limits import check_key
 from ..stores import Row
 from .declare import ClassKeywords, declare
 from .derivation import DerivationOf
 from .fields import encrypted, field
-from .json_values import make_entity, set_fields
+from .json_values import make_entity, new_entity, set_fields
 from .key import Key, Storable, StorableClass
 from .partial import Partial
 from .property_bag import PropertyBag, shown_properties
@@ -112,31 +113,37 @@ else:
 @dataclass_transform(kw_only_default=True, field_specifiers=(field, encrypted))
 class Entity(Storable, metaclass=_ModelClass):
     """
-    Base of models: `class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}")`.
+    The base class of models.
 
-    A model is an attrs class with keyword-only fields, declared as `name: Mapped[type]`. Class keywords:
+        class Employee(Entity, table="Directory", partition_key="{department}", row_key="emp_{id:06d}"):
+            department: Mapped[str]
+            id: Mapped[int]
+            age: Mapped[int | None] = None
 
-    - table: Name of the table, or a template such as `"Logins{at:%Y%m%d}"` for a table for each period.
-    - partition_key, row_key: Key templates, such as `"empid_{id:06d}"`.
-    - keys: `"verbatim"` writes the texts of key fields as they are, and refuses what keys forbid or what ends a field;
-      `"escaped"`, the default, escapes it.
-    - kind: What is stored as its kind; the class name by default, None stores and filters nothing.
-    - version: From 1; see `upgrade`.
+    A model is an attrs class with keyword-only fields, declared as `name: Mapped[type]`. Its class keywords are:
+
+    - table: The name of the table, or a template such as `"Logins{at:%Y%m%d}"` for one table per period.
+    - partition_key, row_key: Key templates, such as `"emp_{id:06d}"`.
+    - keys: `"escaped"`, the default, escapes characters that keys don't allow or that would end a field; `"verbatim"`
+      writes strings as they are, and refuses those characters.
+    - kind: What is stored as the kind of the rows, by default the name of the class. With None, no kind is stored or
+      queried.
+    - version: The version of the model, from 1; see `upgrade`.
     - discriminator: `"property"`, `"row_key"`, `"partition_key"`, or a function from a bag to a model.
-    - abstract: A base without entities of its own.
+    - abstract: Whether this is a base class that has no entities of its own.
     - naming: How field names become property names: `"as_written"`, `"pascal"`, or a function.
-    - write_token: Rows carry the tokens of their last three writes, in a property `_w` of about 40 characters. Then a
-      write whose reply was lost can find out what became of it; see "Lost replies" in the documentation.
-    - tracked: Entities of other models hold copies of some fields, by `Embedded`: no row is written without knowing
-      what it notes of them. A model with indexes or counts is tracked without saying so.
-    - wide: An entity may have more than 252 properties, and is stored in several rows: True for 200 properties a row,
-      or their number.
-    - moved_from: A `MovedFrom`: the older model whose entities it takes over under other keys.
+    - write_token: Whether rows carry the tokens of their last three writes, in a property `_w` of about 40 characters.
+      After a lost reply, these tell whether the write happened; see "Lost replies" in the documentation.
+    - tracked: Whether entities of other models hold copies of some fields, through `Embedded`. No row is then written
+      without knowing what is derived from it. Models with indexes or counts are tracked anyway.
+    - wide: Whether entities may have more than 252 properties, stored in several rows: True for 200 properties per row,
+      or the number of properties.
+    - moved_from: A `MovedFrom`, which names the older model whose entities this one takes over under new keys.
 
-    Subclasses inherit all but `kind`, `version`, `abstract` and `moved_from`.
+    Subclasses inherit everything except `kind`, `version`, `abstract` and `moved_from`.
 
     Raises:
-        ModelError: When the class is made: names the class, the field or keyword, and the remedy.
+        ModelError: When the class is created. The error names the class, the field or keyword, and the remedy.
     """
 
     __schema__: ClassVar[Schema]
@@ -157,10 +164,12 @@ class Entity(Storable, metaclass=_ModelClass):
     @classmethod
     def key_of(cls, partition_key: str, row_key: str) -> Key[Self]:
         """
-        The key of an entity from its stored keys.
+        Return the key of an entity from its stored keys.
+
+            key = Employee.key_of("Sales", "emp_000007")
 
         Raises:
-            EncodeError: The service would refuse a key.
+            EncodeError: The service would refuse one of the keys.
         """
         schema = schema_of(cls)
         try:
@@ -174,18 +183,18 @@ class Entity(Storable, metaclass=_ModelClass):
 
     @property
     def etag(self) -> str | None:
-        """ETag it was read with, or got when it was last written; None if it was neither."""
+        """The ETag of the row as it was last read or written; None if it never was."""
         return state_of(self).etag
 
     @property
     def timestamp(self) -> dt.datetime | None:
-        """When the store last wrote it; None if it was not stored yet."""
+        """When the store last wrote the row; None if the entity isn't stored yet."""
         text = state_of(self).timestamp
         return None if text is None else datetime_from_text(text)
 
     @property
     def extra(self) -> MutableMapping[str, Any]:
-        """Properties that the model does not know; kept and written back, also when changed here."""
+        """The properties that the model doesn't know. They are kept and written back, including your changes."""
         state = state_of(self)
         bag = state.extra
         if bag is None:
@@ -197,7 +206,9 @@ class Entity(Storable, metaclass=_ModelClass):
 
     def evolve(self, **changes: Any) -> Self:
         """
-        A copy with some fields changed, and the same ETag, stored keys and unknown properties.
+        Return a copy with some fields changed, and the same ETag, stored keys and unknown properties.
+
+            older = employee.evolve(age=41)
 
         Raises:
             TypeError: There is no such field.
@@ -219,12 +230,18 @@ class Entity(Storable, metaclass=_ModelClass):
 
     def become(self, model: type[E], /, **fields: Any) -> E:
         """
-        Return this entity as one of another class of its family, with the same key, ETag and unknown properties:
-        `manager = employee.become(Manager, level=1)`. `save` then replaces the row, if it has not changed since.
+        Return this entity as an instance of another class of its family, with the same key, ETag and unknown
+        properties.
+
+            manager = employee.become(Manager, level=1)
+            await db.save(manager)
+
+        `save` then replaces the row, provided it hasn't changed.
 
         Args:
-            model: The class, which has a base in common with this one.
-            fields: The fields that only that class has, and others that change. Fields that only this class has go.
+            model: The other class, which shares a base class with this one.
+            fields: The fields that only the other class has, and those to change. Fields that only this class has are
+                dropped.
 
         Raises:
             ModelError: The class is not of the family, its entities have other keys, or a field is missing.
@@ -236,8 +253,7 @@ class Entity(Storable, metaclass=_ModelClass):
         if not family or theirs.abstract or theirs.table != mine.table or mine.stages or theirs.stages:
             why = "is abstract" if theirs.abstract else "is not of the same family, table and form"
             raise ModelError(f"{call} is refused: {theirs.name} {why}; make a new entity, and delete this one")
-        if state.partial or state.loaded is not None or state.copied is not None:
-            raise NotLoaded(f"{call}: the entity was not read in full; refresh() it first")
+        _require_all(call, state)
         values = {name: value for name, value in self.__dict__.items() if name in theirs.fields}
         made = model(**(values | fields))
         keys = state.keys or mine.make_keys(self.__dict__)
@@ -252,17 +268,60 @@ class Entity(Storable, metaclass=_ModelClass):
             set_state(made, EntityState(stored=row, upgraded=True))
         return made
 
+    def copy_as(self, model: type[E], /, **fields: Any) -> E:
+        """
+        Return a new entity of another model, with the fields that both have, which is not stored yet:
+        `invoice = order.copy_as(Invoice, number=7)`. This one stays as it is.
+
+        Properties that this model does not know go along if the keys are the same. Otherwise they stay behind, and a
+        warning names them.
+
+        Args:
+            model: The other model.
+            fields: The fields that only the other model has, and others that differ.
+
+        Raises:
+            ModelError: A field is missing or unknown, or one that is encrypted here is not encrypted there.
+            NotLoaded: The entity was not read in full.
+            InvalidInput: A value does not pass the validator of the other model.
+        """
+        mine, theirs, state = self.__schema__, schema_of(model), state_of(self)
+        call = f"{mine.name}.copy_as({theirs.name})"
+        _require_all(call, state)
+        own = {name: value for name, value in self.evolve().__dict__.items() if name in mine.fields}
+        shared = {name: theirs.fields[name] for name in own if name in theirs.fields and name not in fields}
+        bare = next((name for name, info in shared.items() if mine.fields[name].encrypted and not info.encrypted), None)
+        if bare is not None:
+            raise ModelError(
+                f"{call} is refused: {bare!r} is not encrypted there; declare it by encrypted(), or give it"
+            )
+        values = {name: own[name] for name, info in shared.items() if not info.maintained}
+        made: E = new_entity(theirs, values | fields)
+        unknown = {n for n in state.unknown(mine.known) if ANNOTATION not in n and not is_reserved_property(n)}
+        if (state.keys or mine.make_keys(self.__dict__)) == theirs.make_keys(made.__dict__):
+            copy_unknown(self, made)
+            unknown &= theirs.known
+        if unknown:
+            warnings.warn(
+                f"{call} leaves behind {', '.join(sorted(unknown))}, which {mine.name} does not know; give what the "
+                "copy needs of these by its fields, or put them into its `extra`",
+                stacklevel=2,
+            )
+        return made
+
     def __copy__(self) -> Self:
         return self.evolve()
 
     def update(self, changes: Partial[Self] = _LEFT_OUT, **fields: Never) -> None:
         """
-        Set the fields that a `Partial` was given, by their converters and validators: all of them, or none.
+        Set the fields of a `Partial`, with their converters and validators: either all of them, or none.
+
+            employee.update(Partial(Employee, {"age": 41}))
 
         Raises:
-            InvalidInput: A field cannot be given, or a value does not pass its validator, or another field has a value
-                that does not fit the new ones; it lists all of these.
-            ModelError: The changes are of another model, or are given as keyword arguments.
+            InvalidInput: A field can't be set, a value fails its validator, or the value of another field doesn't fit
+                the new ones. The error lists all of these.
+            ModelError: The changes are for another model, or were passed as keyword arguments.
         """
         for name in fields:
             raise ModelError(
@@ -389,6 +448,11 @@ def _refuse_abstract(self: Entity, **fields: Any) -> None:
     raise ModelError(f"{type(self).__name__} is abstract: make an entity of one of its concrete classes")
 
 
+def _require_all(call: str, state: EntityState) -> None:
+    if state.partial or state.loaded is not None or state.copied is not None:
+        raise NotLoaded(f"{call}: the entity was not read in full; refresh() it first")
+
+
 def copy_unknown(entity: Entity, made: Entity) -> None:
     """Give an entity the properties of another one that neither model knows."""
     known = made.__schema__.known
@@ -400,7 +464,7 @@ def copy_unknown(entity: Entity, made: Entity) -> None:
 
 def schema_of(model: type[Any]) -> Schema:
     """
-    The schema of a model.
+    Return the schema of a model.
 
     Raises:
         ModelError: It is not a model.

@@ -2,6 +2,7 @@
 The parts of a field declaration in a model's class body: `Mapped[T]` and `field(...)`.
 """
 
+import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -42,6 +43,8 @@ def shape_of(annotation: type[Mapped[Any]], values: Any) -> Shape[Any] | None:
         values: What stands in its brackets, without None: a class may say how its values are stored.
     """
     make: type[Shape[Any]] | None = getattr(values, "_shape_of_values", None)
+    if typing.get_origin(values) is list:
+        make = getattr(typing.get_args(values)[0], "_shape_of_elements", None)
     return make() if make is not None else annotation._shape  # pyright: ignore[reportPrivateUsage]
 
 
@@ -148,33 +151,37 @@ def field(
     **arguments: Any,
 ) -> Any:
     """
-    Declare more of a field than its type.
+    Declare more about a field than its type.
+
+        created_at: Mapped[dt.datetime | None] = field(default=None, on_insert=utc_now)
 
     Args:
-        default: Value when none is given, also when a stored row has no such property; an absent property of a field
-            declared `| None` is None.
-        factory: Makes that value, for example `uuid.uuid4` or `dict`.
-        name: Name of the stored property; the default is the Python name under the model's `naming`.
-        stored: Store the field as a property although a key holds it in full.
-        validator: One of `attrs.validators`, or a list; runs when the entity is made and when the field is set.
-        converter: Applied to what is given and set; as in `attrs.field`.
-        init: Always True: every field can be given to the model.
-        on_insert: Makes the value, for example of `created_at`. It is called without arguments when the field is None
-            and the entity is inserted, or is upserted without having been read.
-        on_write: Makes the value, for example of `updated_at`. It is called without arguments whenever the entity is
-            written, whatever the value was, unless another value was assigned since the entity was read. The entity
-            gets the values of both functions when the write has succeeded.
-        maintained: Writes of other entities maintain the field, by a `Count`, `Sum` or `Embedded`; writes of the entity
-            itself leave it as it is.
-        doc: What the field means; JSON schemas and OpenAPI show it.
-        expiry: The field says when the entity expires: from then on no read finds it, until `Database.sweep` deletes
-            it. None never expires. The type is `datetime | None`, and a model has one such field.
-        readonly: Clients may not set the field: no data that `from_dict`, `Partial` or `WithoutKey` reads has another
-            value for it than the default. The program sets it.
-        hidden: Clients are not shown the field: `to_dict`, Pydantic and FastAPI leave it out, unless it is included by
+        default: The value if none is given, and if a stored row lacks the property. (A field declared `| None` reads as
+            None if its property is absent.)
+        factory: A function that makes the default, such as `uuid.uuid4` or `dict`.
+        name: The name of the stored property. Defaults to the name of the field, as changed by the model's `naming`.
+        stored: Whether to store the field as a property even though a key contains it in full.
+        validator: One of `attrs.validators`, or a list of them. Runs when the entity is created and when the field is
+            set.
+        converter: Applied to every value that is given or set, as in `attrs.field`.
+        init: Always True: every field can be passed to the model.
+        on_insert: Makes the value, for example of `created_at`. It's called without arguments if the field is None when
+            the entity is inserted, or upserted without having been read.
+        on_write: Makes the value, for example of `updated_at`. It's called without arguments for every write, whatever
+            the value was, unless another value was assigned since the entity was read. The entity receives the values
+            of both functions once the write has succeeded.
+        maintained: Whether writes of other entities maintain the field, through a `Count`, `Sum` or `Embedded`. Writes
+            of the entity itself leave it unchanged.
+        doc: A description for JSON schemas and OpenAPI.
+        expiry: Whether the field holds the time at which the entity expires. From then on no read finds it, until
+            `Database.sweep` deletes it; with None it never expires. The type is `datetime | None`, and a model has at
+            most one such field.
+        readonly: Whether clients are barred from setting the field: `from_dict`, `Partial` and `WithoutKey` accept no
+            value other than the default. The program itself can set it.
+        hidden: Whether to hide the field from clients: `to_dict`, Pydantic and FastAPI omit it unless it is included by
             name.
-        chunked: Store a long value, a str, bytes or JSON, in up to 15 properties of 64 KiB.
-        compress: Compress a long value by zlib.
+        chunked: Whether to store a long str, bytes or JSON value in up to 15 properties of 64 KiB.
+        compress: Whether to compress a long value with zlib.
         arguments: `default`, `factory`, `validator` and `converter`, which are passed to `attrs.field`.
 
     Returns:
@@ -237,19 +244,20 @@ def encrypted(*, factory: Callable[[], T], **options: Unpack[_EncryptedOptions[T
 def encrypted(*, init: bool = True, **options: Unpack[_EncryptedOptions[Any]]) -> Any: ...
 def encrypted(*, accept_plain: bool = False, **options: Any) -> Any:
     """
-    Declare a field that the store holds encrypted.
+    Declare a field that is stored encrypted.
 
-    The database needs keys, `connect(url, encryption=Encryption(keys))`. No condition can be about the field.
+        diagnosis: Mapped[str] = encrypted()
+
+    The database needs keys: `connect(url, encryption=Encryption(keys))`. Queries can't have conditions on the field.
 
     Args:
-        accept_plain: Read rows too in which the field is not encrypted, as those that were written before it was
-            declared so. Whoever may write the table can then put values of their own there: leave it out again when
-            `tableorm rewrite` has encrypted all rows.
-        options: As of `field`, but for `stored`, `maintained` and `expiry`.
+        accept_plain: Whether to read rows whose value isn't encrypted, such as those written before the field was
+            declared `encrypted`. Anyone who can write to the table can then plant values of their own, so remove this
+            once `tableorm rewrite` has encrypted all rows.
+        options: The options of `field`, except `stored`, `maintained` and `expiry`.
     """
     for argument in ("stored", "maintained", "expiry"):
         if argument in options:
             raise ModelError(f"encrypted({argument}=...) is refused: that needs to see the value; use field()")
     declared: Any = field(**options)
-    shape = SHAPES["chunked"](compress=options.get("compress", False), encrypted=True) if declared.shape else None
-    return attrs.evolve(declared, encrypted=True, accept_plain=accept_plain, shape=shape)
+    return attrs.evolve(declared, encrypted=True, accept_plain=accept_plain)

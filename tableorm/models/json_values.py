@@ -61,8 +61,10 @@ def to_json(value: Any) -> Any:
 
 
 def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
-    """Return whether a value is a sequence that msgspec does not know."""
-    return isinstance(value, Sequence) and not isinstance(value, (str, list, tuple))
+    """Return whether a value is a sequence that msgspec does not know, or a list of keys."""
+    if isinstance(value, list):
+        return any(isinstance(item, Key) for item in cast("list[object]", value)[:1])
+    return isinstance(value, Sequence) and not isinstance(value, (str, tuple))
 
 
 def settable_fields(schema: Schema) -> dict[str, FieldInfo]:

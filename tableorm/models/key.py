@@ -31,19 +31,24 @@ E_co = TypeVar("E_co", bound=Storable, covariant=True)
 @attrs.frozen(repr=False)
 class Key(Generic[E_co]):
     """
-    The stored keys of one entity. Frozen, hashable, picklable; goes wherever a model with its key fields goes.
+    The stored keys of one entity. Keys are immutable, hashable and picklable. You can pass a key wherever a model with
+    its key fields is accepted.
+
+        key = Employee.key(department="Sales", id=7)
+        employee = await db.get(key)
 
     Args:
         model: The class of the entity, or `PropertyBag`.
-        table: Name of the table.
-        partition_key: As stored.
-        row_key: As stored.
+        table: The name of the table.
+        partition_key: The PartitionKey, as stored.
+        row_key: The RowKey, as stored.
 
     Raises:
-        ModelError: Entities of the model are in another table, so that its templates say nothing of the key.
+        ModelError: Entities of the model are in another table, so its templates don't apply to the key.
     """
 
     _shape_of_values: ClassVar[Any]
+    _shape_of_elements: ClassVar[Any]
     model: type[E_co]
     table: str
     partition_key: str

@@ -8,6 +8,7 @@ fields do not say as well may be forged, and is read first: see `tableorm.writes
 It is an object. The names in it are those of declarations, its values are the entries, in one of these forms:
 
     "email_x"                               IndexEntry: RowKey of the entity's row in an index
+    {"each": [["tag_x", "tag_y"]]}          EachEntry: RowKeys of its rows in an index of the elements of a list
     {"at": ["name_x", "byname_x", table]}   PlacedEntry: PartitionKey, RowKey and table of its row in an eventual index
     {"un": ["email_x", "taken", table, token]} ReservedEntry: the same of a unique value, and the token of its claim
     {"list": ["lastname_x", kind]}          ListEntry: the index list that names the entity, and the kind of its rows
@@ -15,7 +16,11 @@ It is an object. The names in it are those of declarations, its values are the e
     {"blob": ["city_x", "people", table, kind]} BlobListEntry: the same of an index list in a blob
     {"up": [table, token, partition]}       UploadEntry: the blob that is a field of the entity
     {"add": ["department", {property: 1}]}  AggregateEntry: what the entity adds to properties of another one
+    {"sub": [key, property, 1, "acme", "company", table]} SubtotalEntry: the subtotal that the entity adds to, in which
+                                            property of which entity of another partition that is counted
     {"from": ["empid_1", name]}             SourceEntry: the entity that it copies, and the name of the entry there
+    {"copy": ["acme", "department", table, token]} CopyEntry: the entity of another partition that it copies
+    {"held": [table, [properties]]}         HeldEntry: entities of other partitions copy properties of this one
     {"to": ["department", {mine: theirs}]}  HolderEntry: an entity that copies fields of this one, and which
 
 The name of a HolderEntry is made of the declaration that it belongs to, and of the holder's RowKey:
@@ -24,6 +29,8 @@ undo its entry all the same. A form that no class has is kept as an `UnknownEntr
 of `ManifestEntry` under `@manifest_form("...")`: its fields, in their order and of their types, are what is stored.
 """
 
+import hashlib
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar, cast
 from urllib.parse import quote
@@ -33,12 +40,15 @@ from msgspec import structs
 
 from ..errors import DecodeError, shown
 from ..protocol.limits import MAX_VALUE_BYTES
-from ..stores import Row
-from .reserved import BLOB_LISTS, MANIFEST
+from ..stores import Row, RowAddress
+from .reserved import BLOB_LISTS, MANIFEST, SUBTOTAL_HEAD
 
 __all__ = [
     "AggregateEntry",
     "BlobListEntry",
+    "CopyEntry",
+    "EachEntry",
+    "HeldEntry",
     "HolderEntry",
     "IndexEntry",
     "ListEntry",
@@ -47,6 +57,7 @@ __all__ = [
     "PlacedListEntry",
     "ReservedEntry",
     "SourceEntry",
+    "SubtotalEntry",
     "UnknownEntry",
     "UploadEntry",
     "folder_of_lists",
@@ -54,6 +65,7 @@ __all__ = [
     "manifest_of",
     "manifest_text",
     "parse_entry",
+    "share_address",
 ]
 
 
@@ -65,17 +77,24 @@ class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forb
         form: Name of the only member of its JSON object; None for other JSON.
         deferred: Whether it names rows in other partitions, so that it has no effects in a transaction.
         owned: Whether what it names goes with the entity that has it, and moves with it.
+        transient: Whether nothing is left of it when the entity is deleted.
     """
 
     form: ClassVar[str | None] = None
     deferred: ClassVar[bool] = False
     owned: ClassVar[bool] = False
+    transient: ClassVar[bool] = False
 
     @property
     def local_key(self) -> str | None:
         """The first field: RowKey of the row of its partition that the entry is about, or the key of the list there."""
         key: str = getattr(self, self.__struct_fields__[0])
         return key
+
+    @property
+    def entry_keys(self) -> tuple[str, ...]:
+        """The RowKeys of the index entries in its partition that it names."""
+        return ()
 
     def to_json(self) -> Any:
         """Return what is stored."""
@@ -118,9 +137,36 @@ class IndexEntry(ManifestEntry, frozen=True, gc=False):
 
     row_key: str
 
+    @property
+    def entry_keys(self) -> tuple[str, ...]:
+        """The RowKey."""
+        return (self.row_key,)
+
     def to_json(self) -> str:
         """Return the RowKey."""
         return self.row_key
+
+
+@manifest_form("each")
+class EachEntry(ManifestEntry, frozen=True, gc=False):
+    """
+    The entity has a row in an index for each element of a list.
+
+    Args:
+        row_keys: RowKeys of these rows, in order.
+    """
+
+    row_keys: tuple[str, ...]
+
+    @property
+    def local_key(self) -> None:
+        """None: there are several."""
+        return None
+
+    @property
+    def entry_keys(self) -> tuple[str, ...]:
+        """The RowKeys."""
+        return self.row_keys
 
 
 class _ElsewhereEntry(ManifestEntry, frozen=True, gc=False, eq=False):
@@ -321,6 +367,57 @@ class AggregateEntry(ManifestEntry, frozen=True, gc=False):
     amounts: Mapping[str, int]
 
 
+@manifest_form("sub")
+class SubtotalEntry(ManifestEntry, frozen=True, gc=False):
+    """
+    The entity adds to a count or sum of an entity that may be in another partition, by way of a subtotal of its own.
+
+    Args:
+        row_key: RowKey of the subtotal.
+        field: The property of the other entity.
+        amount: What the entity adds.
+        partition_key: PartitionKey of the other entity.
+        holder_key: RowKey of the other entity.
+        table: Name of its table.
+    """
+
+    row_key: str
+    field: str
+    amount: int
+    partition_key: str
+    holder_key: str
+    table: str
+
+    deferred: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, holder: RowAddress, property_: str, amount: int) -> "SubtotalEntry":
+        """Return the entry of an entity that adds an amount to a property of another one."""
+        row_key = _count_key("", holder, property_)
+        return cls(row_key, property_, amount, holder.partition_key, holder.row_key, holder.table)
+
+    @property
+    def holder(self) -> RowAddress:
+        """Where the other entity is."""
+        return RowAddress(self.table, self.partition_key, self.holder_key)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the subtotal has the key that it must have: what a manifest names may be forged."""
+        return self.row_key == _count_key("", self.holder, self.field)
+
+
+def share_address(holder: RowAddress, subtotal: RowAddress) -> RowAddress:
+    """Return where it is noted, beside an entity that holds a total, what that has of a subtotal."""
+    return holder.beside(_count_key(holder.row_key, subtotal))
+
+
+def _count_key(*of: str | RowAddress) -> str:
+    """Return the RowKey of a row of counts, from what it is about; names of tables differ in more than letter case."""
+    texts = [[a.table.lower(), a.partition_key, a.row_key] if isinstance(a, RowAddress) else a for a in of]
+    return SUBTOTAL_HEAD + urlsafe_b64encode(hashlib.sha256(msgspec.json.encode(texts)).digest()[:18]).decode()
+
+
 @manifest_form("from")
 class SourceEntry(ManifestEntry, frozen=True, gc=False):
     """
@@ -333,6 +430,48 @@ class SourceEntry(ManifestEntry, frozen=True, gc=False):
 
     row_key: str
     holder_name: str
+
+
+@manifest_form("copy")
+class CopyEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
+    """
+    The entity holds copies of fields of another one, which may be in another partition.
+
+    Args:
+        partition_key: PartitionKey of the other entity.
+        row_key: RowKey of the other entity.
+        table: Name of its table.
+        version: Its newest write token when the fields were copied; "" if nothing was.
+    """
+
+    partition_key: str
+    row_key: str
+    table: str
+    version: str = ""
+
+    transient: ClassVar[bool] = True
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        return self.partition_key, self.row_key, self.table.lower()
+
+
+@manifest_form("held")
+class HeldEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
+    """
+    Entities that may be in other partitions hold copies of fields of this one.
+
+    Args:
+        table: Name of their table.
+        properties: The properties of this entity that they copy.
+    """
+
+    table: str
+    properties: tuple[str, ...]
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        return self.table.lower(), *self.properties
 
 
 @manifest_form("to")

@@ -10,6 +10,8 @@ A marker row has a kind of its own, so that no filter for a model's kind finds i
     #_decision              what became of a change, and what is left to do for it; its RowKey begins with `~o_`
     #_blob                  that of a blob, which is a field of an entity; its RowKey begins with `~b_`
     #_change                what a transaction has changed, in a change feed; its RowKey begins with `~f_`
+    #_subtotal              what the entities of a partition add to a count or sum; its RowKey begins with `~n_`
+    #_share                 beside a count or sum, what that has of the subtotal of a partition; the same
     #_feed                  how far the change feed of a partition is; its RowKey is `~f_counter`
 
 Both rows of a move have a mark, the property `_mv`: the id of the move, and the key of the other row. The entity gets
@@ -34,7 +36,7 @@ from ..keys.template import Template
 from ..protocol.edm import ANNOTATION
 from ..stores import Row, RowAddress
 from .placement import declared_models, rows_of
-from .reserved import ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
+from .reserved import ENTITY_TYPE, MANIFEST, MOVE, SUBTOTAL_HEAD, WRITE_TOKENS
 from .schema import Schema, concrete
 from .write_tokens import tokens_of, with_token
 
@@ -48,6 +50,8 @@ __all__ = [
     "FEED_KIND",
     "FORWARD",
     "MARKER_HEADS",
+    "SHARE_KIND",
+    "SUBTOTAL_KIND",
     "TENTATIVE",
     "MoveMark",
     "MoveState",
@@ -60,6 +64,7 @@ __all__ = [
     "kept_row",
     "mark_of",
     "note_follower",
+    "refuse_like_subtotals",
     "row_of_marker",
     "tentative_kind",
 ]
@@ -91,10 +96,17 @@ FEED_KIND = "#_feed"
 FEED_HEAD = "~f_"
 """The text that the RowKey of each row of a change feed begins with."""
 
+SUBTOTAL_KIND = "#_subtotal"
+"""The kind of the row that says what the entities of its partition add to a count or sum."""
+
+SHARE_KIND = "#_share"
+"""The kind of the row beside a count or sum that says what that has of the subtotal of a partition."""
+
 MARKER_HEADS = {
     DECISION_HEAD: "decision rows",
     FEED_HEAD: "the rows of change feeds",
     BLOB_HEAD: "the rows of blobs",
+    SUBTOTAL_HEAD: "the rows of counts",
 }
 """What RowKeys of marker rows begin with, and what those rows are called."""
 
@@ -107,14 +119,14 @@ class _Heads(NamedTuple):
     keys: Template
 
 
-_DECISIONS, _FEEDS, _BLOBS = (
+_DECISIONS, _FEEDS, _BLOBS, _COUNTS = (
     _Heads(noun, head, parse_template(head + "{rest}", noun, "row_key", {"rest": str}))
     for head, noun in MARKER_HEADS.items()
 )
 _followers = WeakKeyDictionary[type[Any], str]()  # by model, a workflow or archive of its entities, for messages
 _MADE_BY_STORE = frozenset({"odata.etag", "Timestamp"})
 _NEVER_KEPT = frozenset({MANIFEST, MANIFEST + ANNOTATION, WRITE_TOKENS + ANNOTATION})
-_find_marker = re.compile(r"#_(?:tentative|forward|part|decision|change|feed|blob)(?=:|\Z)").search
+_find_marker = re.compile(r"#_(?:tentative|forward|part|decision|change|feed|blob|subtotal|share)(?=:|\Z)").search
 
 
 def is_marker(row: Row) -> bool:
@@ -304,6 +316,20 @@ def note_follower(schema: Schema, follower: str) -> None:
     for each in concrete(schema):
         _refuse_like_markers(_DECISIONS, {each.table_name().lower(): follower}, declared_models(each))
     _followers[schema.model] = follower
+
+
+def refuse_like_subtotals(schema: Schema, label: str) -> None:
+    """
+    Refuse models of the table of another one that rows of a count could be taken for, as far as they are declared.
+
+    Args:
+        schema: A model with such rows in its table.
+        label: The count, for messages.
+
+    Raises:
+        ModelError: What `check_marker_rows` raises.
+    """
+    _refuse_like_markers(_COUNTS, {schema.table_text().lower(): label}, declared_models(schema))
 
 
 def _causes_of_decisions(schema: Schema) -> Iterator[str]:

@@ -73,19 +73,23 @@ class Partial(_Body, Generic[E_contra]):
     """
     Some fields of an entity, to be set by `entity.update(...)`: the body of a PATCH request.
 
-    Pydantic and FastAPI take `Partial[Order]` as a type: an object with any of the fields of `Order`, but for those of
-    its key, and those that other entities maintain or a write fills. `Partial(Order, data)` makes one without them.
+        @app.patch("/orders/{id}")
+        async def patch_order(id: int, changes: Partial[Order]) -> Order: ...
+
+    In Pydantic and FastAPI, use `Partial[Order]` as a type: an object with any of the fields of `Order`, except key
+    fields and fields that are filled on write or maintained by other entities. Elsewhere, `Partial(Order, data)` makes
+    one.
 
     Args:
-        model: The model; an abstract base stands for the entities of all its classes.
+        model: The model; an abstract base stands for all of its classes.
         data: Fields by name, in either mode of `to_dict`.
 
     Attributes:
         model: The model.
-        given: The fields that were given, by name. One that was not given is absent, which differs from None.
+        given: The fields that were given, by name. A field that wasn't given is absent, which is different from None.
 
     Raises:
-        InvalidInput: A field does not exist or cannot be changed, or a value does not fit; it lists all of these.
+        InvalidInput: A field does not exist or can't be changed, or a value does not fit; the error lists all of these.
     """
 
     __slots__ = ()
@@ -97,22 +101,27 @@ class Partial(_Body, Generic[E_contra]):
 
 class WithoutKey(_Body, Generic[E_co]):
     """
-    The fields of a new entity besides those of its key: the body of a PUT or POST request whose path holds the key.
+    The fields of a new entity except those of its key: the body of a PUT or POST request whose path contains the key.
 
-    Pydantic and FastAPI take `WithoutKey[Order]` as a type: an object with the fields of `Order`, but for those of its
-    key, and those that other entities maintain or a write fills. `WithoutKey(Order, data)` makes one without them.
+        @app.put("/orders/{customer}/{id}")
+        async def put_order(customer: str, id: int, content: WithoutKey[Order]) -> Order:
+            order = content.entity(customer=customer, id=id)
+            ...
+
+    In Pydantic and FastAPI, use `WithoutKey[Order]` as a type: an object with the fields of `Order`, except key fields
+    and fields that are filled on write or maintained by other entities. Elsewhere, `WithoutKey(Order, data)` makes one.
 
     Args:
         model: The model.
-        data: Fields by name, in either mode of `to_dict`. A field that has a default may be absent.
+        data: Fields by name, in either mode of `to_dict`. Fields with a default may be missing.
 
     Attributes:
         model: The model.
         given: The fields that were given, by name.
 
     Raises:
-        InvalidInput: A field is missing, does not exist or cannot be given, or a value does not fit; it lists all of
-            these.
+        InvalidInput: A field is missing, does not exist or can't be given, or a value does not fit; the error lists all
+            of these.
     """
 
     __slots__ = ()
@@ -123,14 +132,16 @@ class WithoutKey(_Body, Generic[E_co]):
 
     def entity(self, **key: Any) -> E_co:
         """
-        Return a new entity with the fields of the body and these: `content.entity(customer="jun", id=1)`.
+        Return a new entity with the fields of the body and these.
+
+            order = content.entity(customer="jun", id=1)
 
         Args:
-            key: The fields of the key. One that has a default may be left out. Any other field may be given too, and
-                counts instead of what the body says.
+            key: The key fields; those with a default may be omitted. You can also pass other fields, which override the
+                body.
 
         Raises:
-            InvalidInput: A value does not pass its validator.
+            InvalidInput: A value fails its validator.
             ModelError: A field without a default is missing, or there is no such field.
         """
         made: E_co = new_entity(self._schema_of(self.model), {**self.given, **key})

@@ -44,22 +44,27 @@ _NUMBERS = frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE})
 
 class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
     """
-    The properties of one row, by name, each with its EDM type.
+    The properties of one row by name, each with its EDM type.
 
-    A property keeps its type when it gets a value that fits: an int put where an Int32 was stays Int32. A new int is
-    Int64. Setting None removes the property. Reading gives str, int, float, bool, bytes, UUID or an aware datetime; a
-    DateTime that is not set keeps its 100 ns digit. A value that is none of its type raises DecodeError.
+        bag = PropertyBag("Directory", "Sales", "emp_000007", {"Name": "Ken", "Age": 41})
+        bag["Age"] += 1
+
+    A property keeps its type as long as a new value fits it: an int assigned to an Int32 stays an Int32, and a new int
+    becomes an Int64. Assigning None removes the property. Values are read as str, int, float, bool, bytes, UUID or
+    aware datetime; a DateTime that you don't change keeps its full 100 ns precision. A value that doesn't match its
+    type raises DecodeError.
 
     Args:
-        table: Name of the table.
-        partition_key: As stored.
-        row_key: As stored.
-        properties: Values to start with. A bag gives its properties as they are stored, each with its type; under other
-            keys than its own without those that `left_out` names.
+        table: The name of the table.
+        partition_key: The PartitionKey, as stored.
+        row_key: The RowKey, as stored.
+        properties: The initial values. From another bag, the properties are copied as they are stored, with their
+            types; if that bag has different keys, the ones in `left_out` aren't copied.
 
     Attributes:
-        left_out: Names of properties that a bag of other keys had, and this one did not take, because they say what is
-            derived from the row with those keys, or how it was written. It warns of that, unless all of it is `_w`.
+        left_out: The names of properties that were not copied from a bag with different keys, because they describe
+            what is derived from the row under those keys, or how it was written. A warning is issued unless it's only
+            `_w`.
     """
 
     __slots__ = ("_before", "_partial", "_row", "_selected", "left_out", "table")
@@ -82,13 +87,13 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
             self[name] = value
 
     def copy(self) -> "PropertyBag":
-        """A bag with the same properties, keys and ETag, that can be changed without changing this one."""
+        """Return a copy with the same properties, keys and ETag."""
         copy = bag_of_row(self.table, self._row, partial=self._selected)
         copy._before, copy._partial, copy.left_out = self._before, self._partial, self.left_out
         return copy
 
     def update(self, other: Any = (), /, **more: Any) -> None:
-        """Set properties. Another bag gives its properties with their types, as it does when a bag is made of it."""
+        """Set several properties. From another bag, they keep their types, as when you make a bag of it."""
         if isinstance(other, PropertyBag):
             self._take(other)
             other = ()
@@ -120,7 +125,9 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
     @staticmethod
     def key(table: str, partition_key: str, row_key: str) -> Key["PropertyBag"]:
         """
-        The key of a row of any kind.
+        Return the key of a row of any kind.
+
+            key = PropertyBag.key("Directory", "Sales", "emp_000007")
 
         Raises:
             EncodeError: The service would refuse the table name or a key.
@@ -135,32 +142,34 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
 
     @property
     def partition_key(self) -> str:
-        """PartitionKey, as stored."""
+        """The PartitionKey, as stored."""
         return str(self._row["PartitionKey"])
 
     @property
     def row_key(self) -> str:
-        """RowKey, as stored."""
+        """The RowKey, as stored."""
         return str(self._row["RowKey"])
 
     @property
     def etag(self) -> str | None:
-        """ETag it was read with or got when written; None before."""
+        """The ETag of the row as it was last read or written; None if it never was."""
         return self._row.get("odata.etag")
 
     @property
     def timestamp(self) -> dt.datetime | None:
-        """When the store last wrote it; None before it was stored."""
+        """When the store last wrote the row; None if it isn't stored yet."""
         text = self._row.get("Timestamp")
         return None if text is None else datetime_from_text(text)
 
     @property
     def row(self) -> Row:
-        """The row itself, as stores know it; changes to it are changes of the bag."""
+        """The row itself, in the form that stores use. Changing it changes the bag."""
         return self._row
 
     def type_of(self, name: str) -> Edm:
-        """The EDM type of a property; KeyError if it is absent. Raises DecodeError if it has none of these types."""
+        """
+        Return the EDM type of a property. Raises KeyError if it doesn't exist, and DecodeError if its type is unknown.
+        """
         if name not in self:
             raise KeyError(name)
         try:
@@ -170,7 +179,7 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
 
     def set(self, name: str, value: Value, kind: Edm) -> None:
         """
-        Set a property with an EDM type of your choice.
+        Set a property with a specific EDM type.
 
         Raises:
             EncodeError: The name or the value does not fit.

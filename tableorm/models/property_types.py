@@ -188,6 +188,10 @@ class Shape(Generic[T]):
             ValueError: Says why the shape is not for such a field.
         """
 
+    def for_encrypted(self) -> "Shape[T]":
+        """Return the shape of a field that is encrypted."""
+        return self
+
     def value_type(self, annotation: Any) -> "tuple[ValueType | str, bool]":
         """Return the type of the values, or what is wrong with the annotation; and whether the field can be None."""
         bare, optional = split_optional(annotation)

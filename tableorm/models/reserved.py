@@ -20,6 +20,7 @@ __all__ = [
     "PART",
     "PLACES",
     "RESERVED_FIELDS",
+    "SUBTOTAL_HEAD",
     "UPKEEP_TABLE",
     "VERB_OPTIONS",
     "WRITE_TOKENS",
@@ -80,6 +81,9 @@ BOUND_TO_KEYS = (MANIFEST, MOVE, WRITE_TOKENS)
 The properties that say of a row what holds under its own keys alone: what is derived from it, how far its move is, and
 who wrote it.
 """
+
+SUBTOTAL_HEAD = "~n_"
+"""What the RowKey of each row of a count across partitions begins with; see `tableorm.models.marker_rows`."""
 
 BLOB_FIELDS = "tableorm-blobs"
 """The container of the blobs that are fields of entities, to whose name a database adds its prefix."""

@@ -58,6 +58,7 @@ class DerivedSchema:
         movable: Whether entities that have it can be moved to another partition.
         in_periods: Whether a model with a table for each period can have it.
         is_feed: Whether it has a change feed in each partition of its entities.
+        follows: Whether it is made right after the write when everything else is.
         may_refuse: Whether a write can be refused for its entry: a value is taken, an entity missing, a list full.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
         rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
@@ -66,7 +67,7 @@ class DerivedSchema:
     entry_type: ClassVar[type[ManifestEntry]]
     building: bool | None = False
     declaration: IndexDeclaration | None = None
-    deferred = in_blobs = movable = in_periods = is_feed = False
+    deferred = in_blobs = movable = in_periods = is_feed = follows = False
     may_refuse = True
     shared_rows = rows_per_chunk = 0
 
@@ -116,6 +117,11 @@ class DerivedSchema:
     def related(self) -> "Sequence[Schema]":
         """Return the other models whose entities it changes or reads."""
         return ()
+
+    @property
+    def tables(self) -> "Collection[str | None]":
+        """The tables of the rows that it concerns."""
+        return {self.table, *(each.table for each in self.related())}
 
     # Rows of its own
 
@@ -176,6 +182,7 @@ class Schema(InTables):
         write_token: Whether its rows carry the tokens of their last writes.
         shaped: Its fields of several members.
         uploads: Those of them whose values have bytes in blob storage.
+        held: What the manifests of its entities say of declarations of other models that copy their fields, by name.
         cleared: The properties that a merge empties instead of removing them, see `Shape.form`.
         stages: How its rows are stored otherwise than its fields say; usually empty.
         opaque: The properties that the store does not hold as the fields say.
@@ -237,6 +244,7 @@ class Schema(InTables):
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())
         self.upgrades: dict[int, Upgrade] = {}
         self.derived: dict[str, DerivedSchema] = {}
+        self.held: dict[str, ManifestEntry] = {}
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
         self.visibility = next((Visibility(info) for info in self.fields.values() if info.expiry), None)
         self.tracked = tracked or bool(self.maintained) or self.split is not None

@@ -95,17 +95,22 @@ def _upgrade_step(schema: Schema, version: int) -> Upgrade | None:
 
 def upgrade(model: type[Entity], from_version: int) -> Callable[[Upgrade], Upgrade]:
     """
-    Register how an entity of an old version becomes one of the next: `@upgrade(Employee, from_version=1)`.
+    Register a function that turns entities of an old version into the next version.
 
-    The function gets the stored properties as a bag and returns it, changed. It runs when an old entity is read; the
-    result is persisted when the entity is next written. Functions of several versions run one after the other.
+        @upgrade(Employee, from_version=1)
+        def split_name(bag: PropertyBag) -> PropertyBag:
+            bag["First"], bag["Last"] = bag["Name"].split(" ", 1)
+            return bag
+
+    The function receives the stored properties as a bag and returns it, changed. It runs whenever an old entity is
+    read; the result is saved with the entity's next write. For several versions, the functions run one after another.
 
     Args:
         model: The class, or an abstract base for all of its classes.
-        from_version: The version that the function takes; it gives the next.
+        from_version: The version that the function accepts; it returns the next one.
 
     Raises:
-        ModelError: The version is not below the model's, or has its upgrade already.
+        ModelError: The version is not lower than the model's, or already has an upgrade.
     """
     schema = getattr(model, "__schema__", None)
     if not isinstance(schema, Schema):

@@ -38,6 +38,7 @@ __all__ = [
     "delete_decision",
     "delete_decisions",
     "insert_failure",
+    "is_pending",
     "is_token",
     "note_failure",
     "read_decision",
@@ -54,6 +55,11 @@ _LONGEST_ERROR = 4000  # characters that are kept
 _COMMITTED, _VOID = "committed", "void"
 
 _find_token = re.compile(TOKEN).search
+
+
+def is_pending(row: Row) -> bool:
+    """Return whether a row is the decision row of a change that workers have not completed."""
+    return row.get(ENTITY_TYPE) == DECISION_KIND and row.get(_STATE) == _COMMITTED
 
 
 def is_token(text: str) -> bool:

@@ -45,7 +45,7 @@ LEFT_TO_OTHERS = (AccessDenied, NotSupported)
 
 
 class Outcome(StrEnum):
-    """What becomes of a message that was taken."""
+    """What happened to a message that was taken."""
 
     DONE = "done"
     """The change was committed, and is carried out now."""
@@ -107,11 +107,11 @@ class Handler:
 
 class Worker(AsyncOnly):
     """
-    Carries out what writes have left to do in other partitions. Made by `Database.worker`.
+    A background worker, which finishes what writes have left to do in other partitions. Made by `Database.worker`.
 
-    It works in the background from the beginning of its `async with` block, which raises a `TableOrmError` if the queue
-    is out of reach. At the end of the block it takes nothing more, and finishes what it has begun; if the block ends by
-    an error, it stops at once, and gives its messages back.
+    It works from the beginning of its `async with` block, which raises a `TableOrmError` if the queue can't be reached.
+    At the end of the block it takes no more messages and finishes what it has begun. If the block raises, it stops at
+    once and returns its messages to the queue.
 
     Attributes:
         counts: How many messages had which outcome.
@@ -157,12 +157,12 @@ class Worker(AsyncOnly):
 
     async def drain(self) -> None:
         """
-        Wait until there is nothing left to do: the queue is empty, hidden messages included, but for those that this
-        worker leaves to others. New messages that come meanwhile are waited for too.
+        Wait until there is nothing left to do: the queue is empty, including hidden messages, except for messages that
+        this worker leaves to others. This also waits for messages that arrive in the meantime.
 
         Raises:
-            TableOrmError: The worker may no longer take messages, or was stopped meanwhile.
-            NotSupported: It does not run.
+            TableOrmError: The worker is no longer allowed to take messages, or was stopped in the meantime.
+            NotSupported: It isn't running.
         """
         if self._task is None or self._task.done():
             raise NotSupported("this worker does not run; call drain() inside of `async with db.worker(...)`")

@@ -6,6 +6,7 @@ commits, and not otherwise. Workers run the steps. After each step they write in
 under its ETag. A step that has ended, and whose successor could not be noted, is run again.
 """
 
+import asyncio
 import datetime as dt
 import hashlib
 import inspect
@@ -31,7 +32,9 @@ from .decision import Decision, Work, read_decision
 from .worker import Patience
 
 __all__ = [
+    "Progress",
     "StepFailed",
+    "WorkProgress",
     "Workflow",
     "WorkflowSchema",
     "note_progress",
@@ -92,23 +95,23 @@ class WorkflowSchema:
 
 class Workflow(Generic[E]):
     """
-    The base of workflows: steps that follow the write of an entity. `tx.start` starts one.
+    The base class of workflows: steps that follow the write of an entity. `tx.start` starts one.
 
         @workflow("ship", version=1)
         class Ship(Workflow[Order]):
             async def reserve(self, db: Database) -> None: ...
 
-            async def tell(self, db: Database) -> None: ...
+            async def notify(self, db: Database) -> None: ...
 
-    Its steps are its public methods, in the order in which they are defined. Each may be run more than once, also at
-    the same time: what it does twice must do no harm. A step that returns a value gives the following ones other
-    arguments.
+    Its steps are its public methods, in the order of their definition. A step may run more than once, even
+    concurrently, so running it twice must do no harm. A step that returns a value replaces the arguments for the steps
+    after it.
 
     Attributes:
         key: The key of the entity that the transaction wrote.
-        token: The same text in each run of this step, and in no other step or workflow: a name for what must happen
-            once.
-        arguments: What `tx.start` was given, or an earlier step has returned: a value of JSON.
+        token: A string that is the same in every run of this step, and different for every other step and workflow. Use
+            it to identify things that must happen only once.
+        arguments: What `tx.start` was given, or what an earlier step returned: any value that JSON can represent.
     """
 
     __workflow__: ClassVar[WorkflowSchema]
@@ -130,21 +133,22 @@ def workflow(
     longest_pause: dt.timedelta = _LONGEST_PAUSE,
 ) -> Callable[[type[W]], type[W]]:
     """
-    Declare a workflow: a decorator of a class that derives from `Workflow[Model]`.
+    Declare a workflow, as a decorator of a class that derives from `Workflow[Model]`.
 
     Args:
-        name: Its name. Messages and rows have it, so it stays when the class gets another name.
-        version: Its version, from 1. What was started under another version is left to workers that have that one.
-        tries: After how many tries that failed workers give up; None for what `db.worker(tries=)` says.
-        first_pause: The longest pause after the first try that failed, a second or more. Each further pause is about
-            twice as long as the one before.
-        longest_pause: The longest of all pauses, up to seven days.
+        name: The name of the workflow. It's stored in messages and rows, so keep it when you rename the class.
+        version: The version of the workflow, from 1. Runs that were started under another version are left to workers
+            that have it.
+        tries: How many failed tries it takes for workers to give up; None for the value of `db.worker(tries=)`.
+        first_pause: The longest pause after the first failed try, at least one second. Each further pause is about
+            twice as long.
+        longest_pause: The longest pause of all, up to seven days.
 
     Raises:
-        ModelError: The name, the version, the tries or a pause is refused, the class names no model, or it has no
-            steps, or one that is not an asynchronous method of a database alone. Or the table has a model with rows
-            like decision rows: without a kind, with a function as discriminator, or with RowKeys that can begin with
-            `~o_`.
+        ModelError: The name, the version, the tries or a pause is refused; the class names no model; or it has no
+            steps, or a step that isn't an async method taking only a database. Also if the table has a model whose rows
+            look like decision rows: one without a kind, with a function as discriminator, or with RowKeys that can
+            begin with `~o_`.
     """
     if not (type(name) is str and _NAME.fullmatch(name)):
         raise ModelError(
@@ -345,6 +349,63 @@ async def note_progress(
             raise translate(fault, f"progress of the decision row {decision.token}", table) from fault
         return await read_decision(db, table, decision.partition_key, decision.token)
     return attrs.evolve(decision, progress=progress, etag=etag)
+
+
+@attrs.define
+class Progress:
+    """
+    How far the works of a decision are that are done page by page.
+
+    Args:
+        db: Where the decision row is.
+        table: Its table.
+        decision: What it says; None if somebody else has deleted it meanwhile.
+    """
+
+    db: Connection
+    table: str
+    decision: Decision | None
+    _turn: asyncio.Lock = attrs.Factory(asyncio.Lock)
+
+    def of(self, number: int) -> "WorkProgress":
+        """Return that of one work."""
+        return WorkProgress(self, number)
+
+    def reached(self, number: int) -> dict[str, str]:
+        """Return the cursors of a work, by name of what is done."""
+        _, found = ("", None) if self.decision is None else self.decision.progress.get(number, ("", None))
+        return cast("dict[str, str]", found) if isinstance(found, dict) else {}
+
+    async def note(self, number: int, name: str, cursor: str) -> bool:
+        """Write a cursor into the decision row; return False if that is gone. Raises TableOrmError."""
+        async with self._turn:
+            if self.decision is not None:
+                reached = {**self.reached(number), name: cursor}
+                progress = {**self.decision.progress, number: (None, reached)}
+                self.decision = await note_progress(self.db, self.table, self.decision, progress)
+            return self.decision is not None
+
+
+@attrs.frozen
+class WorkProgress:
+    """
+    How far one work of a decision is.
+
+    Args:
+        all: That of all works.
+        number: Which work it is.
+    """
+
+    all: Progress
+    number: int
+
+    def reached(self, name: str) -> str | None:
+        """Return the cursor of what is done; None if it has not begun."""
+        return self.all.reached(self.number).get(name)
+
+    async def note(self, name: str, cursor: str) -> bool:
+        """Write a cursor into the decision row; return False if that is gone. Raises TableOrmError."""
+        return await self.all.note(self.number, name, cursor)
 
 
 _CHANGED = frozenset({Code.CONDITION_NOT_SATISFIED, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND})

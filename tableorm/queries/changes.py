@@ -38,12 +38,12 @@ _read_cursor = re.compile(r"([A-Za-z0-9_-]{1,64})\.([0-9]{1,15})").fullmatch
 @attrs.frozen(kw_only=True)
 class ChangedEntity:
     """
-    What a transaction has done to an entity.
+    What a transaction did to an entity.
 
     Args:
-        key: The key of the entity; with `PropertyBag` as its model if the program has no model of this kind.
+        key: The key of the entity. Its model is `PropertyBag` if the program has no model of this kind.
         kind: The kind of the entity.
-        verb: "insert", "update" or "delete": what was done to the row, whatever method was called.
+        verb: "insert", "update" or "delete": what happened to the row, whichever method was called.
     """
 
     key: Key[Any]
@@ -54,13 +54,13 @@ class ChangedEntity:
 @attrs.frozen(kw_only=True)
 class CommittedChange:
     """
-    What a transaction has changed in a partition.
+    What a transaction changed in a partition.
 
     Args:
-        number: Its number in the partition: one more than that of the change before it.
-        time: When it was committed, by the clock of the service. It says nothing of the order.
-        entities: The entities that it has written.
-        cursor: Where to go on behind it: `db.changes(..., after=cursor)`.
+        number: Its number in the partition, one more than that of the change before it.
+        time: When it was committed, by the service's clock. Don't rely on it for the order.
+        entities: The entities that it wrote.
+        cursor: Where to resume after it: `db.changes(..., after=cursor)`.
     """
 
     number: int
@@ -71,13 +71,13 @@ class CommittedChange:
 
 class ChangeStream(NotAPlainStream):
     """
-    The changes of a partition, made by `db.changes`. `async for` gives those that were committed before it begins.
+    The changes of a partition, made by `db.changes`. `async for` returns those that were committed before it starts.
 
     Args:
         db: Where the partition is.
-        schema: A model of it that has a change feed.
-        partition_key: Its PartitionKey.
-        after: The cursor behind which to begin; None for the oldest change that is kept.
+        schema: A model of the partition that has a change feed.
+        partition_key: The PartitionKey.
+        after: The cursor to start after; None for the oldest change that is kept.
     """
 
     def __init__(self, db: Connection, schema: Schema, partition_key: str, after: str | None) -> None:
@@ -95,9 +95,9 @@ class ChangeStream(NotAPlainStream):
 
     async def end(self) -> str | None:
         """
-        Return the cursor behind the newest change; None if there is none yet, and all changes are still to come.
+        Return the cursor after the newest change, or None if there are no changes yet.
 
-        To keep a copy of a partition, ask for it first, then read the entities, then the changes behind it.
+        To keep a copy of a partition, get this cursor first, then read the entities, and then the changes after it.
 
         Raises:
             DecodeError: The row that counts the changes is damaged.
@@ -108,15 +108,15 @@ class ChangeStream(NotAPlainStream):
 
     async def follow(self, *, pause: dt.timedelta = dt.timedelta(seconds=5)) -> AsyncGenerator[CommittedChange, None]:
         """
-        Yield the changes, and then those that are still to come, until the caller stops.
+        Yield the changes so far, and then new ones as they come, until you stop iterating.
 
         Args:
-            pause: The longest pause between two polls; it is shorter while changes come.
+            pause: The longest pause between two polls; it's shorter while changes keep coming.
 
         Raises:
-            ModelError: `pause` is no such time.
-            CursorError: What the cursor names was trimmed, also while this goes on.
-            DecodeError: A row of the feed is damaged, or missing.
+            ModelError: `pause` is not a valid duration.
+            CursorError: The changes after the cursor were trimmed; this can also happen while following.
+            DecodeError: A row of the feed is damaged or missing.
         """
         if not isinstance(cast("object", pause), dt.timedelta) or pause <= dt.timedelta(0):
             raise ModelError(f"{self._what}: follow(pause={shown(pause)}) is refused: give a timedelta above 0")

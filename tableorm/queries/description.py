@@ -37,9 +37,7 @@ class Loads:
 
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
 class QueryDescription(NotAList, Generic[E_co]):
-    """
-    What a query asks for. It is immutable: each method returns a new query.
-    """
+    """What a query asks for. It is immutable: each method returns a new query."""
 
     _db: Connection | None
     _kinds: KindSet
@@ -61,10 +59,10 @@ class QueryDescription(NotAList, Generic[E_co]):
 
     def limit(self, count: int) -> Self:
         """
-        Return the query for at most `count` entities, the first in key order.
+        Limit the query to the first `count` results in key order.
 
         Args:
-            count: How many entities, from 0.
+            count: The maximum number of results; 0 is allowed.
 
         Raises:
             ModelError: The count is negative.
@@ -75,15 +73,15 @@ class QueryDescription(NotAList, Generic[E_co]):
 
     def allow_scan(self, *, partitions: Literal["all", "range"] = "all", parallel: int = 1) -> Self:
         """
-        Allow the query to visit every partition, if its conditions do not name some.
+        Allow the query to visit every partition if its conditions don't name any.
 
         Args:
-            partitions: "range" to allow no more than the partitions of a range that the conditions bound, as
-                `Hash.number > 5` does under `partition_key="{number:010d}"`.
-            parallel: About how many ranges of keys are read at the same time, which are divided as by `split`.
+            partitions: "range" allows only a range of partitions that the conditions bound, as `Hash.number > 5` does
+                with `partition_key="{number:010d}"`.
+            parallel: About how many key ranges to read at a time; they are divided as in `split`.
 
         Raises:
-            ModelError: `partitions` is neither "all" nor "range", or `parallel` is not a number from 1.
+            ModelError: `partitions` is neither "all" nor "range", or `parallel` is not a positive number.
         """
         if partitions not in ("all", "range"):
             raise ModelError(f'allow_scan(partitions={partitions!r}) is refused: give "all" or "range"')
@@ -91,44 +89,49 @@ class QueryDescription(NotAList, Generic[E_co]):
         return attrs.evolve(self, scan=True if partitions == "all" else "range", parallel=parallel)
 
     def unordered(self) -> Self:
-        """Give results as they arrive, instead of in key order. Such a query has no cursors."""
+        """Return results as they arrive instead of in key order. Such a query has no cursors."""
         return attrs.evolve(self, ordered=False)
 
     def concurrency(self, count: int) -> Self:
         """
-        Send at most `count` requests at the same time; 16 is the default.
+        Send at most `count` requests at a time; the default is 16.
 
         Raises:
-            ModelError: The count is not a number from 1.
+            ModelError: The count is not a positive number.
         """
         check_count("concurrency", count)
         return attrs.evolve(self, concurrency=count)
 
     def misfits(self, policy: MisfitPolicy) -> Self:
         """
-        Tell what to do with rows that do not fit their model, each of which is a `DecodeError`.
+        Choose what happens with rows that don't fit their model; each is a `DecodeError`.
+
+            errors: list[DecodeError] = []
+            employees = await query.misfits(errors.append).all()
 
         Args:
-            policy: "raise", as by default, gives the entities before the row, and then raises the error; its `cursor`
-                goes on behind the row. "skip" leaves such rows out. A function also leaves them out, and is called with
-                each error: `query.misfits(errors.append)` collects them in a list.
+            policy: "raise", the default, returns the entities before the row and then raises the error, whose `cursor`
+                resumes after the row. "skip" leaves such rows out. A function also leaves them out, and is called with
+                each error.
 
         Raises:
             ModelError: It is none of these.
         """
-        check_policy(self, policy)
+        check_policy(f"{self}.misfits({policy!r})", policy)
         return attrs.evolve(self, misfits=policy)
 
     def load(self, relation: Loads, /, *more: Loads) -> Self:
         """
-        Load what belongs to the entities that are found, a page at a time: `db.select(Team).load(Team.employees)`.
+        Also load what belongs to the results, one page at a time.
+
+            teams = await db.select(Team).load(Team.employees).all()
 
         Args:
-            relation: A relation of the model; several calls load several.
-            more: What to load then for what was found, as in `Database.load`.
+            relation: A relation of the model. Call `load` several times for several relations.
+            more: What to load next for the entities that were found, as in `Database.load`.
 
         Raises:
-            ModelError: It is not a relation, or one of another model.
+            ModelError: It is not a relation, or is a relation of another model.
         """
         for each in (relation, *more):
             if not isinstance(cast("object", each), Loads):
@@ -140,7 +143,9 @@ class QueryDescription(NotAList, Generic[E_co]):
         return attrs.evolve(self, loads=(*self._loads, (relation, *more)))
 
     def bind(self, db: Connected) -> Self:
-        """Return the same query on another database, or in a scope; one that was pickled has neither."""
+        """
+        Return the same query for another database or scope. A query that was pickled has neither until you bind it.
+        """
         return attrs.evolve(self, db=connection_of(db))
 
     def _as(self, cls: "type[Described]") -> "Described":

@@ -23,14 +23,14 @@ __all__ = ["WITHOUT_KIND", "ExplainedRequest", "Explanation", "explain", "explai
 @attrs.frozen(kw_only=True)
 class ExplainedRequest:
     """
-    One request, as the service gets it (before percent-encoding); a range is repeated for each of its pages.
+    One request as the service receives it, before percent-encoding. A range is requested once for each of its pages.
 
     Args:
         access: How it finds rows.
-        path: The resource: `Directory(PartitionKey='Sales',RowKey='empid_000223')` or `Directory()`.
-        filter: `$filter`; None without one.
+        path: The resource, such as `Directory(PartitionKey='Sales',RowKey='emp_000223')` or `Directory()`.
+        filter: `$filter`, or None.
         select: `$select`; None for all properties.
-        top: `$top` of the first page; None for one row by its keys.
+        top: `$top` of the first page; None for a single row read by its keys.
         client_side: Conditions that are evaluated in this program, on the rows that come back.
     """
 
@@ -48,28 +48,29 @@ class ExplainedRequest:
 @attrs.frozen(kw_only=True)
 class Explanation:
     """
-    What a query will send. Print it, assert on it, or take it as a dictionary.
+    What a query will send. You can print it, make assertions about it, or convert it to a dictionary.
 
     Args:
-        query: The query, as text.
-        access: How rows are found; the costliest of several requests.
-        path: By which keys they are found: "primary key", or "index Employee.by_email".
-        requests: The requests in key order.
-        client_side: Conditions that are evaluated in this program, on rows or on entities that are read after them.
-        min_transactions: The fewest storage transactions that it takes.
-        max_transactions: The most; None if that depends on how many rows there are.
+        query: The query, as a string.
+        access: How rows are found; for several requests, the most expensive way.
+        path: The keys by which they are found: "primary key", or "index Employee.by_email".
+        requests: The requests, in key order.
+        client_side: Conditions that are evaluated in this program, on these rows or on entities that are read after
+            them.
+        min_transactions: The minimum number of storage transactions.
+        max_transactions: The maximum number; None if it depends on the number of rows.
         ordered: Whether results come in key order.
-        concurrency: Requests that run at the same time, at most.
-        fetches_primaries: Whether the entities themselves are read after their index entries, because the entries hold
-            only keys, or may be old: by ranges of keys where these lie close together, otherwise by one request each.
+        concurrency: The maximum number of requests at a time.
+        fetches_primaries: Whether the entities are read after their index entries, because the entries hold only keys
+            or may be outdated. Keys that lie close together are read by ranges, others one by one.
         primary_select: `$select` of these reads; None for all properties.
         primary_conditions: Conditions that are evaluated in this program on the entities that these reads return.
-        merged_partitions: From how many partitions, the hash buckets of a key, results are merged in the order of
-            RowKeys; 0 if they come in the order of keys, or in none.
-        not_loaded: Fields that the entities lack which are made of index entries, because the entries do not hold them:
-            maintained fields, and what `include=` leaves out.
-        kinds: The kinds of which a row has to be by its `EntityType`: rows without that property are left out. None if
-            no property tells the kind, or values are not shown.
+        merged_partitions: The number of partitions (hash buckets of a key) whose results are merged in the order of
+            RowKeys; 0 if results come in key order, or unordered.
+        not_loaded: Fields that are missing from entities made from index entries: maintained fields, and those that
+            `include=` leaves out.
+        kinds: The kinds that the `EntityType` of rows must match; rows without that property are skipped. None if no
+            property holds the kind, or if values are hidden.
     """
 
     query: str
@@ -89,7 +90,7 @@ class Explanation:
     kinds: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as plain values, ready for JSON."""
+        """Return the explanation as plain values that JSON can represent."""
         found = attrs.asdict(self)
         found["access"] = self.access.value
         found["requests"] = [

@@ -75,12 +75,11 @@ def settle_error(policy: MisfitPolicy, error: DecodeError) -> None:
         policy(error)
 
 
-def check_policy(query: object, policy: object) -> None:
+def check_policy(call: str, policy: object) -> None:
     """Refuse what is no policy. Raises ModelError."""
     if policy not in ("raise", "skip") and not callable(policy):
         raise ModelError(
-            f"{query}.misfits({policy!r}) is refused: give 'raise', 'skip', or a function that takes each error, such "
-            "as errors.append"
+            f"{call} is refused: give 'raise', 'skip', or a function that takes each error, such as errors.append"
         )
 
 

@@ -35,9 +35,9 @@ class Page(Generic[E_co]):
     One page of results.
 
     Args:
-        items: The entities in key order, at most as many as asked for. There may be none, although more follow.
-        cursor: Where the next page begins, as at most 4,096 characters that may stand in a URL; None after the last
-            page.
+        items: The entities in key order, at most as many as requested. There may be none although more follow.
+        cursor: Where the next page starts, as a string of at most 4,096 characters that is safe in a URL; None after
+            the last page.
     """
 
     items: list[E_co]
@@ -156,8 +156,8 @@ class EntityStream(AsyncOnly, Generic[E_co]):
     The results of a query in an `async with` block, made by `query.stream()`.
 
     Args:
-        open_results: Opens the results from a cursor on, and notes how far they were given.
-        cursor: Where to begin; None for the first result.
+        open_results: Opens the results at a cursor, and records how many were returned.
+        cursor: Where to start; None for the first result.
     """
 
     def __init__(
@@ -187,8 +187,8 @@ class EntityStream(AsyncOnly, Generic[E_co]):
     @property
     def cursor(self) -> str | None:
         """
-        Where to resume after the last entity that was given; before the first one, where the stream began. After a
-        `DecodeError`, where to resume after the row that does not fit.
+        Where to resume after the last entity that was returned, or at the start if there was none. After a
+        `DecodeError`, where to resume after the row that doesn't fit.
 
         Raises:
             CursorError: The query is unordered.

@@ -1,7 +1,7 @@
 """
 Queries: immutable descriptions of what to read, and the ways to run them.
 
-    plan -> requests -> pages of rows -> conditions that are evaluated here -> kind -> upgrade -> decode
+    plan -> requests -> pages of rows -> residual conditions -> kind -> upgrade -> decode
 """
 
 import datetime as dt
@@ -67,23 +67,29 @@ def _needs_entities(_: QueryTarget) -> bool:
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
 class Query(QueryDescription[E_co]):
     """
-    What every query can do. A query is immutable: each method returns a new one. Nothing is sent before it is read.
+    What every query can do. A query is immutable: each method returns a new one. Nothing is sent until you read its
+    results.
     """
 
     # Describing
 
     def split(self, parts: int) -> list[Self]:
         """
-        Divide the query into queries for disjoint ranges of keys, for several tasks or, pickled, for several machines.
+        Divide the query into queries for disjoint key ranges, to be run by several tasks or, once pickled, by several
+        machines.
 
-        Each has about as many possible keys, not as many rows; texts are expected to begin with ASCII letters and
-        digits. Bind a pickled one before use: `pickle.loads(data).bind(db)`.
+            for part in db.select(Reading).allow_scan().split(8):
+                tasks.create_task(export(part))
+
+        The parts cover about equal numbers of possible keys, which isn't the same as equal numbers of rows; strings are
+        expected to begin with ASCII letters and digits. Bind a pickled query before you use it:
+        `pickle.loads(data).bind(db)`.
 
         Args:
-            parts: How many, at most; fewer where the conditions leave fewer keys.
+            parts: The maximum number of parts. There are fewer if the conditions leave fewer keys.
 
         Raises:
-            ModelError: `parts` is not a number from 1, or the query has a limit, which has no meaning for a part.
+            ModelError: `parts` is not a positive number, or the query has a limit, which makes no sense for a part.
         """
         check_count("split", parts)
         if self._limit is not None:
@@ -95,7 +101,11 @@ class Query(QueryDescription[E_co]):
 
     def explain(self) -> Explanation:
         """
-        Tell what will be sent and what it costs. Nothing is sent: until the store was asked, indexes count as complete.
+        Show the requests that the query would send, and what they cost. Nothing is sent.
+
+            print(db.select(Employee).where(Employee.age > 30).allow_scan().explain())
+
+        Until the store has been asked, indexes count as complete.
 
         Raises:
             ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
@@ -110,18 +120,19 @@ class Query(QueryDescription[E_co]):
 
     def stream(self, cursor: str | None = None) -> EntityStream[E_co]:
         """
-        Give the results in a block: `async with query.stream() as stream: async for entity in stream: ...`.
+        Iterate over the results inside a block. Leaving the block immediately cancels the requests in progress.
 
-        Leaving the block cancels at once the requests that are under way.
+            async with query.stream() as stream:
+                async for entity in stream: ...
 
         Args:
-            cursor: Where to go on: `Page.cursor` or `EntityStream.cursor` of an earlier run.
+            cursor: Where to resume: `Page.cursor` or `EntityStream.cursor` of an earlier run.
         """
         return EntityStream(self._iterate, cursor)
 
     async def all(self) -> list[E_co]:
         """
-        Read every entity, in key order.
+        Read all results into a list, in key order.
 
         Raises:
             ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
@@ -131,13 +142,13 @@ class Query(QueryDescription[E_co]):
         return [entity async for part in await self._loaded_results(None) for entity in part]
 
     async def first(self) -> E_co | None:
-        """Read the first entity in key order; None if there is none. Raises what `all` raises."""
+        """Read the first result in key order, or return None if there is none. Raises the same errors as `all`."""
         found = await self._first(1)
         return found[0] if found else None
 
     async def one(self) -> E_co:
         """
-        Read the only entity.
+        Read the only result.
 
         Raises:
             EntityNotFound: There is none.
@@ -151,7 +162,7 @@ class Query(QueryDescription[E_co]):
 
     async def one_or_none(self) -> E_co | None:
         """
-        Read the only entity; None if there is none.
+        Read the only result, or return None if there is none.
 
         Raises:
             MultipleEntitiesFound: There are several.
@@ -164,7 +175,7 @@ class Query(QueryDescription[E_co]):
         return found[0] if found else None
 
     async def count(self) -> int:
-        """Count the entities; only the keys and kinds of rows are read. Raises what `all` raises."""
+        """Count the results; only keys and kinds are read. Raises the same errors as `all`."""
         runs = await self._open(None, lambda _: True)
         if any(run.plan.target.fetches_primaries or run.plan.target.kinds.hides for run in runs):
             return await self._count_entities(None if self._kinds.bags else ())
@@ -173,24 +184,27 @@ class Query(QueryDescription[E_co]):
         return await count_rows(pages, self._limit)
 
     async def exists(self) -> bool:
-        """Return whether there is any entity. Raises what `all` raises."""
+        """Tell whether there is any result. Raises the same errors as `all`."""
         return await self.limit(1 if self._limit is None else min(self._limit, 1)).count() > 0
 
     async def page(self, size: int = MAX_PAGE, cursor: str | None = None) -> Page[E_co]:
         """
-        Fetch one page of results, in key order.
+        Read one page of results, in key order.
+
+            page = await query.page(50, cursor)
+            return page.items, page.cursor
 
         Args:
-            size: How many entities at most, 1 to 1000. After ten requests a page ends as it is: it may have fewer
-                entities, even none, while more follow.
-            cursor: `Page.cursor` of an earlier page; it can be stored and used in another process.
+            size: The maximum number of entities, 1 to 1000. A page ends after ten requests, so it may have fewer
+                entities, or even none, although more follow.
+            cursor: `Page.cursor` of an earlier page. You can store it, and use it in another process.
 
         Returns:
-            The entities and the cursor of the next page, None after the last.
+            The entities and the cursor of the next page, which is None after the last one.
 
         Raises:
             CursorError: The cursor belongs to another query, or the query is unordered.
-            ScanRefused: The query would scan; add `.allow_scan()` if that is meant.
+            ScanRefused: The query would scan; add `.allow_scan()` if you mean it.
 
         Source: Table service REST, "Query Timeout and Pagination".
         """
@@ -203,7 +217,10 @@ class Query(QueryDescription[E_co]):
         return page
 
     async def pages(self, size: int = MAX_PAGE, cursor: str | None = None) -> AsyncGenerator[Page[E_co], None]:
-        """Yield page after page, as `page` gives them; the cursor of each can be stored. Raises what `page` raises."""
+        """
+        Yield one page after another, as `page` returns them. You can store the cursor of each. Raises the same errors
+        as `page`.
+        """
         while True:
             page = await self.page(size, cursor)
             if page.cursor is not None and page.cursor == cursor:
@@ -221,21 +238,23 @@ class Query(QueryDescription[E_co]):
         pause: dt.timedelta = dt.timedelta(seconds=5),
     ) -> AsyncGenerator[E_co, None]:
         """
-        Yield what is appended to a log, each entity once, until the caller stops: a query whose RowKeys are sorted by a
-        moment, as those of `row_key="{at:ticks_desc}_{id}"` are.
+        Yield what is appended to a log, each entity once, until you stop iterating.
 
-        What one poll finds comes in the order of time. The last `lag` is read again each time, since the clocks of
-        writers differ, and what they write may arrive late. What arrives later than that is not given. A row that does
-        not fit its model comes after the others of its poll.
+            async for event in db.select(Event).where(Event.source == "door").follow(lag=dt.timedelta(seconds=10)):
+                print(event)
+
+        RowKeys must be sorted by a time, as with `row_key="{at:ticks_desc}_{id}"`. The results of each poll come in
+        order of time. The last `lag` is read again every time, because the clocks of writers differ and writes may
+        arrive late; whatever arrives later than that is missed. A row that doesn't fit its model comes after the others
+        of its poll.
 
         Args:
-            lag: How far behind the clock of this process the moment of a new entity may be.
-            since: The moment from which on entities are given, to go on after a stop; None for what is written from now
-                on.
-            pause: The longest pause between two polls; it is shorter while entities come.
+            lag: How far a new entity's time may be behind this process's clock.
+            since: The time to start from, to resume after a stop; None to start now.
+            pause: The longest pause between two polls; it's shorter while new entities keep coming.
 
         Raises:
-            ModelError: RowKeys do not begin with a moment, or the query has a limit.
+            ModelError: RowKeys don't begin with a time, or the query has a limit.
             DecodeError: A row does not fit its model.
             ScanRefused: The query would visit every partition, or a range of them.
 
@@ -266,24 +285,26 @@ class Query(QueryDescription[E_co]):
         """
         Delete everything that the query finds, in transactions by partition, while it is being found.
 
-        A row that somebody has changed since it was found stays, and is reported with `PreconditionFailed`; one that
-        somebody has deleted is reported with `EntityNotFound`. Rows that are derived from an entity, such as its index
-        entries, are deleted with it, and never without it.
+            report = await db.select(Event).where(Event.source == "door").delete()
+
+        A row that changed after it was found stays and is reported with `PreconditionFailed`; one that was deleted is
+        reported with `EntityNotFound`. Rows that are derived from an entity, such as its index entries, are deleted
+        together with it.
 
         Args:
-            if_match: "*" also deletes rows that have changed since they were found.
-            concurrency: How many transactions run at the same time, at most.
-            rate: How many rows are deleted in a second, at most.
+            if_match: "*" to delete rows even if they changed after they were found.
+            concurrency: The maximum number of transactions at a time.
+            rate: The maximum number of rows to delete per second.
             on_progress: Called with the report after each transaction.
 
         Returns:
-            The report: how many rows were deleted, and which were not.
+            A report of how many rows were deleted, and which were not.
 
         Raises:
             ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
             TableNotFound: There is no such table.
 
-        Source: table design guide, "High volume delete pattern", which deletes tables instead where it can.
+        Source: table design guide, "High volume delete pattern", which deletes whole tables where it can.
         """
         if if_match not in (None, "*"):
             problem = "is refused: rows have an ETag each; give '*' or nothing"

@@ -20,22 +20,25 @@ class RawSelect(Query[PropertyBag]):
     """
     A query for rows of any kind, as property bags, made by `db.select_raw(table)`.
 
-    It is immutable: each method returns a new query, and nothing is sent before it is read.
+    It is immutable: each method returns a new query. Nothing is sent until you read its results.
     """
 
     def where(self, text: str, *values: Value) -> Self:
         """
-        Add a filter in the service's own language: `where("PartitionKey eq {} and Age ge {}", "Sales", 30)`.
+        Add a filter in OData, the service's own language.
 
-        Conditions on PartitionKey and RowKey become requests for points and ranges, as those on key fields do.
+            rows = db.select_raw("Staff").where("PartitionKey eq {} and Age ge {}", "Sales", 30)
+
+        Like conditions on key fields, conditions on PartitionKey and RowKey become point and range requests.
 
         Args:
-            text: The filter in OData; each `{}` stands for a value, without quotes.
-            values: The values of the placeholders, in order: str, bool, int, float, UUID, bytes, or an aware datetime.
-                They become constants of the filter, never text of it. A datetime stands for its whole microsecond.
+            text: The filter. Each `{}` is replaced by a value; don't put quotes around it.
+            values: The values for the placeholders, in order: str, bool, int, float, UUID, bytes, or an aware datetime.
+                They become constants of the filter and are never parsed as part of it. A datetime matches its whole
+                microsecond.
 
         Raises:
-            ModelError: The text is not a filter, or the values do not fit it; the message says where.
+            ModelError: This is not a valid filter, or the values don't match it; the message tells where.
         """
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(

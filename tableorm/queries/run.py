@@ -28,6 +28,7 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowAddress, RowPage
 from .cursors import cursor_behind_misfit
 from .execution import FetchedPage, QueryExecution, UnsentRequest
+from .kindless import hint_at_rows_without_kind
 from .merge import Merger
 from .misfits import Misfit, is_of_row, load_each, misfit_of, take_last_misfit, without_taken
 from .planning.plan import AnyRequest, MergedRequests, Point, Range
@@ -119,6 +120,8 @@ async def fetch_request(
             ) from fault
         raise translate(fault, f"query of {run.name}", target.table) from fault
     counts.rows += len(page.rows)
+    if not page.rows and page.continuation is None and continuation is None:
+        await hint_at_rows_without_kind(run, request)
     return page
 
 
@@ -419,7 +422,7 @@ async def _read_again(run: QueryExecution, row: Row) -> Any:
     """Return the entity of a row of which too little was read, or of an index entry; None if it is not a result."""
     target = run.plan.target
     if run.primaries is not None:
-        return await run.primaries.read(row, partial(_fetch_known, run))
+        return await run.primaries.read(row, partial(_fetch_known, run), run.plan.once)
     rows = await _fetch_known(run, RowAddress.of_row(target.table, row), None)
     return next(iter(target.kinds.load_all(rows)), None)
 

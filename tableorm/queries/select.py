@@ -22,17 +22,19 @@ E_co = TypeVar("E_co", covariant=True)
 
 class Select(Query[E_co]):
     """
-    A query for entities of models, made by `db.select(Model)`.
+    A query for entities, made by `db.select(Model)`.
 
-    It is immutable: each method returns a new query, and nothing is sent before it is read.
+    It is immutable: each method returns a new query. Nothing is sent until you read its results.
     """
 
     def where(self, *conditions: Expression, **fields: Never) -> Self:
         """
-        Add conditions. An entity is found if all of them hold, and those that were given before.
+        Add conditions. A result must satisfy all of them, including those of earlier calls.
+
+            query.where(Employee.department == "Sales", Employee.age >= 30)
 
         Raises:
-            ModelError: An argument is not a condition, as `Employee.age >= 30` is one; `fields` never are.
+            ModelError: An argument is not a condition such as `Employee.age >= 30`; keyword arguments never are.
         """
         if fields:
             refuse_keywords(self._models[0], fields)
@@ -45,12 +47,14 @@ class Select(Query[E_co]):
 
     def only(self, *fields: Field[Any]) -> Self:
         """
-        Load only these fields, and those in the key. Reading another field raises `NotLoaded`.
+        Load only these fields and those of the key. Reading any other field raises `NotLoaded`.
+
+            query.only(Employee.name, Employee.age)
 
         An entity that has to be upgraded from an older version is read in full.
 
         Raises:
-            ModelError: An argument is not a field of the models, or the query brings bags.
+            ModelError: An argument is not a field of the models, or the query returns bags.
         """
         given: tuple[Any, ...] = fields
         for each in given:
@@ -65,17 +69,19 @@ class Select(Query[E_co]):
 
     def arrow(self, size: int = 10_000) -> AsyncIterator[Any]:
         """
-        Yield the entities as Arrow record batches, `pyarrow.RecordBatch`, for pandas, polars or DuckDB. Each field is a
-        column: a datetime a timestamp in UTC, an enum its value, a series a list, and other values their JSON text. If
-        nothing is found, one batch without rows tells the columns. It needs pyarrow, which `tableorm[arrow]` installs.
+        Yield the results as Arrow record batches (`pyarrow.RecordBatch`), for pandas, Polars or DuckDB.
 
             table = pyarrow.Table.from_batches([batch async for batch in db.select(Employee).arrow()])
 
+        Each field becomes a column: a datetime becomes a timestamp in UTC, an enum its value, a series a list, and any
+        other value its JSON. Without results, a single empty batch still has the columns. This needs pyarrow, which
+        `tableorm[arrow]` installs.
+
         Args:
-            size: How many entities a batch has at most.
+            size: The maximum number of entities in a batch.
 
         Raises:
-            ModelError: The query brings bags, or models of which a field has several types.
+            ModelError: The query returns bags, or models in which a field has different types.
             NotSupported: pyarrow is not installed.
             ScanRefused: The query would visit every partition, or a range of them.
         """
@@ -86,13 +92,14 @@ class Select(Query[E_co]):
 
     def verify(self, verified: bool) -> Self:  # noqa: FBT001 - as in verify(False)
         """
-        Tell whether the entity of each entry of an eventual index is read, as it is by default.
+        Choose whether the entity of each entry of an eventual index is read, which is the default.
 
-        `verify(False)` reads the entries alone, for entities as they were some time ago: they may have changed or gone
-        since, and have no ETag. The first write of one reads the row, and is refused if that disagrees with the entry.
+        `verify(False)` reads only the entries, for entities as they were some time ago: they may have changed or been
+        deleted since, and have no ETag. The first write of such an entity reads its row, and is refused if the row
+        disagrees with the entry.
 
         Raises:
-            ModelError: The query does not read an eventual index, or one whose entries hold keys alone.
+            ModelError: The query does not read an eventual index, or the index holds keys only.
         """
         if verified is not True and verified is not False:
             raise ModelError(f"verify({verified!r}) is refused: give True or False")

@@ -2,6 +2,8 @@
 The report of a sweep: what it has deleted so far, and the cursor from which another process can go on.
 """
 
+from typing import Any
+
 import attrs
 
 from ..errors import counted
@@ -15,19 +17,19 @@ __all__ = ["SweepReport", "make_report"]
 @attrs.frozen(eq=False, kw_only=True)
 class SweepReport(RangeReport):
     """
-    What a sweep has done so far or, when it has ended, in all.
+    What a sweep has done so far, or in total once it has finished.
 
     Args:
-        entities: Rows that were read: those of entities that have expired, and those of older versions, which have to
-            be looked at.
-        deleted: Entities that had expired and were deleted, with all that is derived from them.
-        kept: Entities that had expired, and that somebody has written or deleted before the sweep could.
-        failed: Entities that could not be deleted, as other entities need them, or whose rows do not fit the model; and
-            feeds that could not be trimmed.
-        failures: The first 50 of these, and of feeds that could not be trimmed, with the reasons.
-        trimmed: Changes that were deleted from change feeds.
-        requests: Pages that were read, and deletes that were sent.
-        seconds: How long it took, earlier parts included if it was resumed.
+        entities: The number of rows that were read: those of expired entities, and those of older versions, which have
+            to be checked.
+        deleted: The number of expired entities that were deleted, with everything derived from them.
+        kept: The number of expired entities that were written or deleted by someone else before the sweep got to them.
+        failed: The number of entities that could not be deleted, because other entities need them or their rows don't
+            fit the model, and of feeds that could not be trimmed.
+        failures: The first 50 of these failures, with their reasons.
+        trimmed: The number of changes that were deleted from change feeds.
+        requests: The number of pages read and deletes sent.
+        seconds: How long it took, including earlier parts if it was resumed.
     """
 
     deleted: int = 0
@@ -35,6 +37,10 @@ class SweepReport(RangeReport):
     failed: int = 0
     failures: tuple[str, ...] = ()
     trimmed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a dictionary of plain values, for JSON."""
+        return attrs.asdict(self, filter=lambda field, _: field.name != "_cursor")
 
     def __str__(self) -> str:
         more = "".join(f", {count} {what}" for count, what in ((self.kept, "kept"), (self.failed, "failed")) if count)

@@ -8,7 +8,7 @@ by one, several at the same time.
 """
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -189,16 +189,20 @@ async def _read_ranges(first: QueryExecution, parts: list[_Part], found: list[li
 
 
 def _assign(rows: Sequence[Row], parts: Sequence[_Part]) -> list[tuple[_Part, list[Row]]]:
-    """Return the rows of each query, of those of a page."""
-    begins = [low_of(part.bounds) for part in parts]
-    ends = [high_of(part.bounds) for part in parts]
-    found: defaultdict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        key = utf16_key(row["RowKey"])
-        at = bisect_right(begins, (key, False)) - 1
-        if at >= 0 and ends[at] >= (0, key, True):
-            found[at].append(row)
-    return [(parts[at], some) for at, some in found.items()]
+    """Return the rows of each query, of those of a page. Both are in key order."""
+    keys = [utf16_key(row["RowKey"]) for row in rows]
+    found: list[tuple[_Part, list[Row]]] = []
+    end = 0
+    for part in parts:
+        low, excluded = low_of(part.bounds)
+        start = (bisect_right if excluded else bisect_left)(keys, low, end)
+        if start == len(keys):
+            break
+        unbounded, high, included = high_of(part.bounds)
+        end = len(keys) if unbounded else (bisect_right if included else bisect_left)(keys, high, start)
+        if start < end:
+            found.append((part, [*rows[start:end]]))
+    return found
 
 
 async def _load_parts(run: QueryExecution, by_part: Sequence[tuple[_Part, list[Row]]], found: list[list[Any]]) -> None:

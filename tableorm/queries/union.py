@@ -25,8 +25,8 @@ class Union(NotAList, Generic[E]):
     """
     The results of several queries, made by `db.union(...)`. It is immutable.
 
-    The results of the first query come first, while those of the next ones are fetched. An entity that several queries
-    find comes several times.
+    The results of the first query come first, while those of the next ones are being fetched. An entity that several
+    queries find is returned several times.
     """
 
     _queries: tuple[Query[E], ...]
@@ -35,25 +35,25 @@ class Union(NotAList, Generic[E]):
 
     def unordered(self) -> Self:
         """
-        Give results as they arrive, instead of query by query.
+        Return results as they arrive, instead of query by query.
 
-        A query with a limit still gives its first entities in key order, and sends one request after the other, unless
-        it is unordered itself.
+        A query with a limit still returns its first entities in key order, and sends its requests one after another,
+        unless it is unordered itself.
         """
         return attrs.evolve(self, ordered=False)
 
     def concurrency(self, count: int) -> Self:
         """
-        Send at most `count` requests at the same time, for each query no more than it allows; 16 is the default.
+        Send at most `count` requests at a time, and for each query no more than it allows; the default is 16.
 
         Raises:
-            ModelError: The count is not a number from 1.
+            ModelError: The count is not a positive number.
         """
         check_count("concurrency", count)
         return attrs.evolve(self, concurrency=count)
 
     async def all(self) -> list[E]:
-        """Read every entity. Raises what `Select.all` raises."""
+        """Read all results. Raises the same errors as `Select.all`."""
         return [entity async for entity in self]
 
     def __aiter__(self) -> AsyncIterator[E]:

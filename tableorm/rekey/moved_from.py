@@ -32,15 +32,17 @@ MAX_OLD_KEYS = 16
 
 class MovedFrom(HomeDeclaration, Generic[O, N]):
     """
-    Says that a model takes over the entities of an older model: `class Flight(Entity, ..., moved_from=MovedFrom(...))`.
+    Declare that a model takes over the entities of an older model under new keys.
+
+        class Flight(Entity, table="Flights2", ..., moved_from=MovedFrom(OldFlight)): ...
 
     Args:
         old: The older model.
-        to_new: Makes an entity of the newer model from one of the older; None copies fields by their names, with the
-            properties that the older model does not know. It returns None to drop the entity.
-        to_old: Makes an entity of the older model from one of the newer; None copies fields by their names.
+        to_new: Converts an entity of the older model to the newer one, or returns None to drop the entity. None copies
+            the fields that have the same names, and the properties that the older model doesn't know.
+        to_old: Converts an entity of the newer model to the older one. None copies the fields that have the same names.
         old_keys: Takes the fields of the newer key by name, and returns the fields of each older key that the entity
-            may have had, at most 16. It is not needed if the newer key has all fields of the older one.
+            may have had, at most 16. It's not needed if the newer key has all fields of the older one.
     """
 
     @overload
@@ -166,11 +168,15 @@ def _refuse_layout(label: str, schema: Schema) -> None:
             f"{label} is refused: a row of {name} that is about to be moved could be read as an entity; give {name} a "
             "kind and discriminator='property', 'row_key' or 'partition_key'"
         )
+    if schema.stages:
+        raise ModelError(
+            f"{label} is refused: {name} is wide or has encrypted fields, and a re-key takes rows as they are stored; "
+            "give entities their new keys one by one"
+        )
     causes = {
         "a table for each period": schema.periods is not None,
         "entities that expire": schema.visibility is not None,
         "fields that other entities keep": bool(schema.maintained),
-        "row stages": bool(schema.stages),
         **{
             each.label: not each.movable or each.deferred or each.row_schema is None for each in schema.derived.values()
         },

@@ -52,17 +52,18 @@ class _Read:
 
 class CachedEntities(Generic[E]):
     """
-    Entities of a model that are kept for some time, made by `db.cached(Department, ttl=60)`.
+    A cache for entities of a model, made by `db.cached(Department, ttl=60)`.
 
-    What was not there is kept too. Callers that ask for the same entity share one read, and each gets its own copy.
-    Rows that this program writes by the same database are read again; what others write is seen when `ttl` is over.
+    It also remembers that an entity doesn't exist. Concurrent callers for the same entity share one read, and everyone
+    gets a separate copy. Rows that this program writes through the same database are read again; writes of other
+    programs are seen once `ttl` is over.
 
     Args:
         db: The connection.
-        reads: The database, or scope.
+        reads: The database or scope.
         model: The model.
-        ttl: Seconds for which an entity is kept, from the moment when it is asked for.
-        max_entities: How many are kept, at most.
+        ttl: How long an entity is kept, in seconds, from the moment when it is requested.
+        max_entities: How many entities to keep at most.
     """
 
     def __init__(self, db: Connection, reads: Reads, model: type[E], ttl: float, max_entities: int) -> None:
@@ -89,8 +90,8 @@ class CachedEntities(Generic[E]):
         Return an entity by its key, or by its key fields.
 
         Raises:
-            EntityNotFound: There is none.
-            TableOrmError: What `Database.get` raises.
+            EntityNotFound: There is no such entity.
+            TableOrmError: Whatever `Database.get` raises.
         """
         wanted: Key[Any] = key_from(self._db.boundary, self.model if key is None else key, fields)
         (entity,) = await self.get_many([wanted])
@@ -100,11 +101,11 @@ class CachedEntities(Generic[E]):
 
     async def get_many(self, keys: Iterable[Key[E]]) -> list[E | None]:
         """
-        Return entities by their keys, in the order of these; None where there is none.
+        Return entities by their keys, in the same order; None where there is none.
 
         Raises:
             ModelError: A key is of another model.
-            TableOrmError: What `Database.get_many` raises.
+            TableOrmError: Whatever `Database.get_many` raises.
         """
         wanted = [self._address_of(key) for key in keys]
         await self._listen()
@@ -131,10 +132,10 @@ class CachedEntities(Generic[E]):
 
     async def all(self) -> list[E]:
         """
-        Return all entities of the model, in key order. It reads every partition of the model, once within `ttl`.
+        Return all entities of the model, in key order. This reads every partition of the model, once per `ttl`.
 
         Raises:
-            TableOrmError: What `all` of a query raises.
+            TableOrmError: Whatever a query's `all` raises.
         """
         await self._listen()
         now = CLOCK.time_ns()

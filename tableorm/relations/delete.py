@@ -33,7 +33,7 @@ _VERB = "delete with children"
 
 async def delete_with_children(
     reads: Reads, db: Connection, target: Any, fields: dict[str, Any], *, if_match: str | None, missing_ok: bool
-) -> None:
+) -> bool:
     """
     Delete an entity, and before it those that belong to it by relations that cascade.
 
@@ -44,6 +44,9 @@ async def delete_with_children(
         fields: The key fields.
         if_match: The ETag that the row must have, or "*" for any; None for the one that it was read with.
         missing_ok: Whether to accept that there is no such row.
+
+    Returns:
+        Whether there was a row.
 
     Raises:
         TableOrmError: What `Database.delete` raises.
@@ -56,17 +59,17 @@ async def delete_with_children(
         with db.turns.begin() as turn:
             await turn.take((RowAddress.of(key),))
             try:
-                gone = await attempt.make()
+                gone: bool | None = await attempt.make()
                 while attempt.progress:
                     gone = await attempt.make()
             except EntityNotFound:
                 if not missing_ok:
                     raise
-                gone = True
-        if gone:
+                gone = None
+        if gone is not False:
             if isinstance(target, Entity):
                 forget(target)
-            return
+            return gone is not None
     raise LostRace(
         f"delete of {key}: others inserted children, {ATTEMPTS} times in a row; try it again when they do not",
         entity=target,

@@ -33,17 +33,17 @@ Source = tuple[Any, ...]
 @attrs.frozen(kw_only=True)
 class LoadExplanation:
     """
-    What loading a relation will send. Print it, or assert on it.
+    What loading a relation will send. You can print it, or make assertions about it.
 
     Args:
-        relation: The relation, as text.
-        parents: For how many entities it is loaded.
-        sources: How many of these have different values of the fields by which others belong to them.
-        requests: The requests that are sent first. A range may be for several entities.
-        max_requests: How many requests it can take, as ranges that bring too little are given up, while no range has
-            more than a thousand rows for one entity; None if that depends on what is found.
-        then: The relations that are loaded afterwards, for what was found.
-        concurrency: Requests that run at the same time, at most.
+        relation: The relation, as a string.
+        parents: The number of entities that it is loaded for.
+        sources: How many different values of the relation's fields these have.
+        requests: The requests that are sent first. A range may serve several entities.
+        max_requests: The maximum number of requests, in case ranges turn out to bring too little and are given up, and
+            as long as no range has more than a thousand rows for one entity. None if it depends on what is found.
+        then: The relations that are loaded next, for the entities that were found.
+        concurrency: The maximum number of requests at a time.
     """
 
     relation: str
@@ -71,16 +71,17 @@ _SHOWN = 10
 
 def _parents_of(given: object, path: Sequence[object]) -> list[Any]:
     """Return the entities that something is loaded for. Raises ModelError if these are none, or not of the relation."""
-    call = f"load({shown(given)[:60]}, ...)"
     if not path:
-        raise ModelError(f"{call} is refused: say what to load, as in db.load(teams, Team.employees)")
+        raise ModelError(f"load({shown(given, 60)}) is refused: say what to load, as in db.load(teams, Team.employees)")
     for each in path:
         if not isinstance(each, Relation):
             raise ModelError(
                 f"load(..., {shown(each)}) is refused: give a relation of the class, such as Team.employees"
             )
     if isinstance(given, type) or not isinstance(given, (Entity, Iterable)):
-        raise ModelError(f"{call} is refused: give an entity, or several, which were read before")
+        raise ModelError(
+            f"load({shown(given, 60)}, ...) is refused: give an entity, or several, which were read before"
+        )
     entities: list[Any] = [given] if isinstance(given, Entity) else list(cast("Any", given))
     first = cast("Relation[Any, Any]", path[0])
     for entity in entities:

@@ -21,6 +21,7 @@ from ..expressions import ComposedField, Field
 from ..models.fields import Mapped
 from ..models.property_types import Shape, ValueType, annotation_name, split_optional
 from ..models.write_tokens import new_token
+from .sealed_blob import BlobSeal
 
 __all__ = [
     "MARK_LENGTH",
@@ -88,12 +89,22 @@ class BlobAddress(NamedTuple):
 
 
 class BlobParts(NamedTuple):
-    """What is stored of a blob in the row: the values of its members. A content type of "" stands for none."""
+    """
+    What is stored of a blob in the row: the values of its members.
+
+    Args:
+        address: Where it is.
+        length: How many bytes it has.
+        sha256: The hash of what is stored: of its bytes, or of the sealed ones.
+        content_type: What its bytes are; "" if nobody has said.
+        key: Of a sealed blob its key; otherwise b"".
+    """
 
     address: str
     length: int
     sha256: str
     content_type: str
+    key: bytes = b""
 
 
 class BlobReader(Protocol):
@@ -143,9 +154,9 @@ class BlobContent:
         return len(self.source) if isinstance(self.source, bytes) else None
 
     @property
-    def members(self) -> tuple[Any, ...]:
+    def members(self) -> BlobParts:
         """The values of its members."""
-        return self.parts or (self.waiting, 0, "", self.content_type or "")
+        return self.parts or BlobParts(self.waiting, 0, "", self.content_type or "")
 
     @property
     def once(self) -> bool:
@@ -163,9 +174,13 @@ class BlobContent:
             problem = "comes from a stream, which was sent before and is gone; give a Blob of bytes or of a file"
             raise EncodeError(problem, model, field, None, misuse=True)
 
-    def open(self, label: str) -> "bytes | Sending":
+    def open(self, label: str, seal: BlobSeal | None) -> "bytes | Sending":
         """
         Return its bytes as they are sent: at once, or as an iterable that knows their hash in the end.
+
+        Args:
+            label: The field, for messages.
+            seal: What seals them; None if they are sent as they are.
 
         Raises:
             EncodeError: They were sent before, and are gone.
@@ -173,12 +188,12 @@ class BlobContent:
         """
         self.check_unsent(label)
         if isinstance(self.source, bytes):
-            return self.source
+            return self.source if seal is None else Sending(_pieces(self.source), seal)
         source: Any = self.source
         if not self._spent and not hasattr(source, "__aiter__") and source.seekable():
             self._start = source.tell()
         again, self._spent = self._spent, True
-        return Sending(source if hasattr(source, "__aiter__") else self._read_file(source, again=again))
+        return Sending(source if hasattr(source, "__aiter__") else self._read_file(source, again=again), seal)
 
     async def _read_file(self, file: BinaryIO, *, again: bool) -> AsyncGenerator[bytes]:
         if again:
@@ -227,7 +242,10 @@ class Blob:
 
     @property
     def sha256(self) -> str | None:
-        """The SHA-256 hash of its bytes, in hexadecimal digits; None before it is sent."""
+        """
+        The SHA-256 hash of its bytes, in hexadecimal digits; of a field that is encrypted that of what is stored. None
+        before it is sent.
+        """
         return None if self._content.parts is None else self._content.parts.sha256
 
     @property
@@ -342,10 +360,16 @@ class Sending:
 
     Args:
         source: The bytes.
+        seal: What seals them; None if they are sent as they are.
+
+    Attributes:
+        length: How many bytes were read.
+        ended: Whether those are all.
     """
 
-    def __init__(self, source: AsyncIterable[bytes]) -> None:
-        self._source, self._digest, self.length, self.ended = source, hashlib.sha256(), 0, False
+    def __init__(self, source: AsyncIterable[bytes], seal: BlobSeal | None) -> None:
+        self._source, self._seal, self._digest = source, seal, hashlib.sha256()
+        self.length, self.ended = 0, False
 
     @property
     def sha256(self) -> str:
@@ -353,13 +377,17 @@ class Sending:
         return self._digest.hexdigest()
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
+        async for piece in self._counted() if self._seal is None else self._seal.sealed(self._counted()):
+            await add_to_hash(self._digest, piece)
+            yield piece
+        self.ended = True
+
+    async def _counted(self) -> AsyncGenerator[bytes]:
         async for piece in self._source:
             if not isinstance(piece, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"the data of a Blob gave a {type(piece).__name__}, and bytes are needed")
             self.length += len(piece)
-            await add_to_hash(self._digest, piece)
             yield piece
-        self.ended = True
 
     async def run_through(self) -> None:
         """Count and hash the bytes, and send none."""
@@ -391,7 +419,7 @@ class BlobField(ComposedField[Blob]):
     __slots__ = ("content_type", "length", "sha256")
 
     def __init__(self, model: type[Any], name: str) -> None:
-        super().__init__(model, name, [f"{name}.{part}" for part in BlobParts._fields])
+        super().__init__(model, name, [f"{name}.{part}" for part in BlobParts._fields[:4]])
         self.length: Field[int] = self.parts[1]
         self.sha256: Field[str] = self.parts[2]
         self.content_type: Field[str] = self.parts[3]
@@ -423,9 +451,16 @@ def _check(value: object) -> object:
 
 
 class BlobShape(Shape[Blob]):
-    """How blobs are stored: see `BlobParts`."""
+    """How blobs are stored: see `BlobParts`. The row has a key of those that are sealed."""
 
     uploads = True
+    _sealed = False
+
+    def for_encrypted(self) -> "BlobShape":
+        """See `Shape`."""
+        shape = BlobShape()
+        shape._sealed = True
+        return shape
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
         """See `Shape`. Raises ValueError for another annotation."""
@@ -441,17 +476,20 @@ class BlobShape(Shape[Blob]):
 
     def members(self, name: str, property_: str) -> Sequence[tuple[str, str, Any]]:
         """See `Shape`."""
-        rest = ("length", int), ("sha256", str), ("content_type", str)
+        rest: list[tuple[str, Any]] = [("length", int), ("sha256", str), ("content_type", str)]
+        if self._sealed:
+            rest.append(("key", bytes))
         more = [(f"{name}.{part}", f"{property_}_{part}", kind) for part, kind in rest]
         return [(f"{name}.address", property_, str), *more]
 
     def write(self, value: Blob) -> Sequence[Any]:
         """See `Shape`."""
-        return content_of(value).members
+        members = content_of(value).members
+        return members if self._sealed else members[:-1]
 
     def read(self, values: Sequence[Any]) -> Blob:
         """See `Shape`. Raises ValueError."""
-        address, length, sha256, content_type = values
+        address, length, sha256, content_type, key = values if self._sealed else (*values, b"")
         if address is None:
             raise ValueError("has no address of a blob")
         waiting = _sent.get(address)
@@ -459,8 +497,10 @@ class BlobShape(Shape[Blob]):
             return waiting
         if length is None or sha256 is None:
             raise ValueError("is a blob without its length or its hash")
+        if key is None:
+            raise ValueError("is an encrypted blob without its key")
         BlobAddress.of(address)
-        return _stored(BlobParts(address, length, sha256, content_type or ""))
+        return _stored(BlobParts(address, length, sha256, content_type or "", key))
 
     def expression(self, model: type[Any], name: str) -> BlobField:
         """See `Shape`."""

@@ -41,9 +41,15 @@ class _ChunkedField(ComposedField[Any]):
 class _ChunkedShape(Shape[Any]):
     kind: PropertyType
 
-    def __init__(self, *, compress: bool, encrypted: bool = False) -> None:
-        self._bytes, self._text = (_SEALED_BYTES, _SEALED_TEXT) if encrypted else (MAX_VALUE_BYTES, MAX_VALUE_BYTES)
+    _bytes = _text = MAX_VALUE_BYTES
+
+    def __init__(self, *, compress: bool) -> None:
         self.compress, self.form = compress, "chunked, compressed" if compress else "chunked"
+
+    def for_encrypted(self) -> "_ChunkedShape":
+        shape = _ChunkedShape(compress=self.compress)
+        shape._bytes, shape._text = _SEALED_BYTES, _SEALED_TEXT
+        return shape
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:  # noqa: ARG002
         bare = split_optional(annotation)[0]

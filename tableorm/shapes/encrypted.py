@@ -25,7 +25,7 @@ from .key_ring import KEY_BYTES, KeyWrapper
 if TYPE_CHECKING:
     from .encryption import ContentKey
 
-__all__ = ["ContentKeys", "EncryptedStage", "Encryption", "Resolver"]
+__all__ = ["NO_KEYS", "ContentKeys", "EncryptedStage", "Encryption", "Resolver"]
 
 Resolver = Callable[[str, str, str], bool]
 """Says whether a further property of a row is encrypted: PartitionKey, RowKey, name of the property."""
@@ -33,7 +33,8 @@ Resolver = Callable[[str, str, str], bool]
 _KEPT = 1000  # content keys
 _TOGETHER = 32  # of a page that are unwrapped at the same time: then other tasks get a turn
 
-_NO_KEYS = "is encrypted, and the database was opened without keys; use connect(url, encryption=Encryption(keys))"
+NO_KEYS = "is encrypted, and the database was opened without keys; use connect(url, encryption=Encryption(keys))"
+"""What is wrong with a row that is encrypted, or would be, where there are no keys."""
 
 
 class Encryption:
@@ -219,7 +220,7 @@ class EncryptedStage(KeyedStage):
             if metadata and encryption is not None:
                 key = await encryption.open(metadata, address)
         if encryption is None:
-            raise EncryptionError(_NO_KEYS, address)
+            raise EncryptionError(NO_KEYS, address)
         old = None if key is None else metadata
         row = _format().seal(row, names, address, key or await encryption.make(), old)
         return structs.replace(operation, row=row, canonical=False)
@@ -311,7 +312,7 @@ class EncryptedStage(KeyedStage):
 async def _open(encryption: ContentKeys | None, address: RowAddress, metadata: str) -> tuple[Any, str | None]:
     """Return the content key of a row, and None; or None and why it cannot be opened."""
     if encryption is None:
-        return None, _NO_KEYS
+        return None, NO_KEYS
     try:
         return await encryption.open(metadata, address), None
     except EncryptionError as error:

@@ -15,23 +15,25 @@ KEY_BYTES = 32
 
 
 class KeyWrapper(Protocol):
-    """What wraps content keys: a `KeyRing`, or a service that never gives its keys away."""
+    """Wraps content keys: a `KeyRing`, or a service that never reveals its keys."""
 
     async def wrap(self, key: bytes) -> tuple[str, bytes]:
-        """Return the id of the key that wraps a content key, and the wrapped content key."""
+        """Return the id of the key that wraps the content key, and the wrapped content key."""
         ...
 
     async def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-        """Return the content key. Raises EncryptionError if it was not wrapped by a key of this id."""
+        """Return the content key. Raises EncryptionError if it was not wrapped by the key of this id."""
         ...
 
 
 class KeyRing:
     """
-    Keys in the memory of the program, by their ids. They wrap content keys by AES Key Wrap (RFC 3394).
+    Keys in the memory of the program, by id. They wrap content keys with AES Key Wrap (RFC 3394).
+
+        keys = KeyRing({"2026": new_key, "2025": old_key}, wrap_with="2026")
 
     Args:
-        keys: Keys of 32 bytes.
+        keys: The keys, 32 bytes each.
         wrap_with: The id of the key that wraps new content keys. The others only unwrap older ones.
     """
 
@@ -52,13 +54,13 @@ class KeyRing:
         raise TypeError("a KeyRing is not pickled: that would write its keys")
 
     async def wrap(self, key: bytes) -> tuple[str, bytes]:
-        """Return the id of the key that wraps a content key, and the wrapped content key."""
+        """Return the id of the key that wraps the content key, and the wrapped content key."""
         from cryptography.hazmat.primitives.keywrap import aes_key_wrap  # noqa: PLC0415
 
         return self._wrap_with, aes_key_wrap(self._keys[self._wrap_with], key)
 
     async def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-        """Return the content key. Raises EncryptionError if it was not wrapped by a key of this id."""
+        """Return the content key. Raises EncryptionError if it was not wrapped by the key of this id."""
         from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap  # noqa: PLC0415
 
         if key_id not in self._keys:

@@ -1,5 +1,6 @@
 """
-Links: the key of an entity of another model, in two properties. `buyer: Mapped[Key[Customer] | None]` is one.
+Links: the key of an entity of another model, in two properties. `buyer: Mapped[Key[Customer] | None]` is one, and
+`courses: Mapped[list[Key[Course]]]` is a list of links, in one property of JSON text.
 
 A key is read as one of the declared class, so that a key of a class of an abstract base comes back as one of the base.
 """
@@ -11,6 +12,7 @@ from dataclasses import make_dataclass
 from typing import Any, NoReturn, cast
 
 from ..expressions import AllOf, AnyOf, Comparison, ComposedField, Expression, NoneOf
+from ..keys.escapes import escape
 from ..models.key import Key
 from ..models.property_types import Shape, ValueType, split_optional
 from ..models.schema import Schema
@@ -18,7 +20,7 @@ from ..protocol.codes import Fault
 from ..protocol.filters import Op
 from ..protocol.limits import check_key
 
-__all__ = ["LinkShape"]
+__all__ = ["LinkShape", "LinksShape"]
 
 
 class _Checked:
@@ -58,9 +60,11 @@ class LinkShape(Shape[Key[Any]]):
 
     Attributes:
         target: The class of the keys.
+        pair: The class of what JSON has in place of a key.
     """
 
     target: type[Any]
+    pair: Any
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:  # noqa: ARG002
         """Take note of the class of the keys; see `Shape`."""
@@ -69,6 +73,9 @@ class LinkShape(Shape[Key[Any]]):
             problem = f"is declared as a key of {target!r}; give a model, as in Mapped[Key[Customer] | None]"
             raise ValueError(problem)  # noqa: TRY004 - as a `Shape` does
         self.target = target
+        # What JSON has: its name says in messages and schemas what the field was declared as.
+        parts = [("partition_key", str), ("row_key", str)]
+        self.pair = make_dataclass(f"Key[{target.__name__}]", parts, frozen=True)
 
     @property
     def schema(self) -> Schema:
@@ -80,9 +87,7 @@ class LinkShape(Shape[Key[Any]]):
 
     def value_type(self, annotation: Any) -> tuple[ValueType, bool]:
         """Return the type of the values; see `Shape`."""
-        # What JSON has: its name says in messages and schemas what the field was declared as.
-        pair: Any = make_dataclass(f"Key[{self.target.__name__}]", [("partition_key", str), ("row_key", str)])
-        return ValueType(annotation=pair, encode=self.write, base=_Checked), split_optional(annotation)[1]
+        return ValueType(annotation=self.pair, encode=self.write, base=_Checked), split_optional(annotation)[1]
 
     def members(self, name: str, property_: str) -> Sequence[tuple[str, str, Any]]:
         """Return the two halves; see `Shape`."""
@@ -126,4 +131,73 @@ class LinkShape(Shape[Key[Any]]):
         return _LinkField(model, name, [f"{name}.partition_key", f"{name}.row_key"])
 
 
+class _LinksField(ComposedField[list[Key[Any]]]):
+    """A list of links on its class: `Student.courses.contains(key)`."""
+
+    __slots__ = ()
+
+    def _element(self, value: Any) -> Any:
+        shape: LinksShape = self.model.__schema__.fields[self.name].shape
+        ((pair,),) = shape.write([super()._element(value)])
+        return pair
+
+
+class LinksShape(Shape[list[Key[Any]]]):
+    """
+    The shape of a list of links.
+
+    Attributes:
+        link: The shape of each.
+    """
+
+    link: LinkShape
+
+    @staticmethod
+    def element_text(value: Any) -> str:
+        """Return the text of one of the keys, as a key has it."""
+        return f"{escape(value.partition_key, '|')}|{value.row_key}"
+
+    def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
+        """Take note of the class of the keys; see `Shape`."""
+        self.link = LinkShape()
+        self.link.bind(model, name, kind, typing.get_args(split_optional(annotation)[0])[0])
+
+    def value_type(self, annotation: Any) -> tuple[ValueType, bool]:
+        """Return the type of the values; see `Shape`."""
+        return ValueType(annotation=_list_of(self.link.pair), encode=self.write, base=_Checked), split_optional(
+            annotation
+        )[1]
+
+    def copy(self, value: list[Key[Any]]) -> list[Key[Any]]:
+        """Return another list of the same keys; see `Shape`."""
+        return [*value]
+
+    def members(self, name: str, property_: str) -> Sequence[tuple[str, str, Any]]:
+        """Return the one member; see `Shape`."""
+        return [(name, property_, _list_of(self.link.pair))]
+
+    def write(self, value: Any) -> Sequence[Any]:
+        """Return what JSON has of the keys; see `Shape`."""
+        if type(value) is not list:
+            raise ValueError("is no list of keys")
+        return [[self.link.pair(*self.link.write(key)) for key in cast("Any", value)]]
+
+    def read(self, values: Sequence[Any]) -> list[Key[Any]]:
+        """Return the keys; see `Shape`."""
+        return [self.link.read((each.partition_key, each.row_key)) for each in values[0]]
+
+    def from_json(self, value: Any) -> Any:
+        """Return the keys that JSON stands for; see `Shape`."""
+        return [self.link.from_json(each) for each in cast("Any", value)] if type(value) is list else value
+
+    def expression(self, model: type[Any], name: str) -> ComposedField[Any]:
+        """Return what is asked for one of the keys; see `Shape`."""
+        return _LinksField(model, name, [name])
+
+
+def _list_of(kind: Any) -> Any:
+    return list[kind]
+
+
 Key._shape_of_values = LinkShape  # pyright: ignore[reportPrivateUsage]
+Key._shape_of_elements = LinksShape  # pyright: ignore[reportPrivateUsage]

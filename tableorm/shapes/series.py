@@ -5,7 +5,7 @@ Series: a field of a fixed number of slots, each of which is stored in a propert
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 class Slots(Sequence[T]):
     """
-    The value of a series. It is read and set like a list of fixed length; a slot without a value is read as the
-    series' default, or None.
+    The value of a series. It behaves like a list of fixed length; a slot without a value reads as the default of the
+    series, or None.
     """
 
     __slots__ = ("_shape", "_stored")
@@ -75,7 +75,7 @@ def _restored(model: type[Any], name: str, stored: list[Any]) -> Slots[Any]:
 
 
 class SeriesField(ComposedField[Slots[T]]):
-    """A series of a model, such as `Stats.sent`. Its slots are compared and chosen: `Stats.sent[9] > 100`."""
+    """A series of a model, such as `Stats.sent`. Its slots can be compared and selected: `Stats.sent[9] > 100`."""
 
     __slots__ = ()
 
@@ -193,8 +193,8 @@ class _SeriesShape(Shape[Slots[Any]]):
 
 class Series(Mapped[Slots[T]]):
     """
-    The annotation of a series, with the type of a slot: a type of fields but JSON. `Series[int | None]` has slots that
-    may be None, `Series[int]` a default for them.
+    The annotation of a series, with the type of its slots: any type of field except JSON. The slots of `Series[int |
+    None]` may be None; those of `Series[int]` have a default.
     """
 
     _shape = _SeriesShape(0, None)
@@ -209,14 +209,21 @@ class Series(Mapped[Slots[T]]):
         def __set__(self, instance: object, value: Sequence[T]) -> None: ...
 
 
+class _Options(TypedDict, total=False):
+    """The arguments of `series` but for `length` and `default`."""
+
+    name: str | None
+    doc: str | None
+    readonly: bool
+    hidden: bool
+    encrypted: bool
+    accept_plain: bool
+
+
 @overload
-def series(
-    length: int, *, default: T, name: str | None = ..., doc: str | None = ..., readonly: bool = ..., hidden: bool = ...
-) -> Series[T]: ...
+def series(length: int, *, default: T, **options: Unpack[_Options]) -> Series[T]: ...
 @overload
-def series(
-    length: int, *, name: str | None = ..., doc: str | None = ..., readonly: bool = ..., hidden: bool = ...
-) -> Series[Any]: ...
+def series(length: int, **options: Unpack[_Options]) -> Series[Any]: ...
 def series(
     length: int,
     *,
@@ -225,27 +232,42 @@ def series(
     doc: str | None = None,
     readonly: bool = False,
     hidden: bool = False,
+    encrypted: bool = False,
+    accept_plain: bool = False,
 ) -> Any:
     """
-    Declare a series, annotated `Series[...]`: a field with one property for each of its slots.
+    Declare a series: a field with one property for each of its slots, annotated `Series[...]`.
 
-    `sent: Series[int] = series(24, name="H{i:02d}", default=0)` has numbers by hour.
+        sent: Series[int] = series(24, name="H{i:02d}", default=0)  # one number per hour
 
     Args:
-        length: How many slots it has. A row holds 252 properties, and each slot is one.
-        default: What a slot is that is not stored. Without it such a slot is None, and the annotation says
-            `Series[int | None]`.
-        name: Names of the properties, with the number of the slot, such as "H{i:02d}"; by default the field's name and
-            the number.
-        doc: What the field means; as in `field`.
-        readonly: Clients may not set the field; as in `field`.
-        hidden: Clients are not shown the field; as in `field`.
+        length: The number of slots. A row holds 252 properties, and each slot is one of them.
+        default: The value of a slot that isn't stored. Without a default it is None, and the annotation is `Series[int
+            | None]`.
+        name: The names of the properties, with the number of the slot, such as "H{i:02d}". Defaults to the name of the
+            field followed by the number.
+        doc: A description for JSON schemas and OpenAPI.
+        readonly: Whether clients are barred from setting the field, as in `field`.
+        hidden: Whether to hide the field from clients, as in `field`.
+        encrypted: Whether to store each slot encrypted, like a field of `encrypted()`.
+        accept_plain: Whether to read rows whose slots aren't encrypted, as in `encrypted`.
 
     Returns:
-        A declaration, which the class turns into the field. An entity that is made without the field has an empty one.
+        A declaration, which the class turns into the field. An entity that is created without the field has an empty
+        series.
     """
     if type(length) is not int or length < 1:
         raise ModelError(f"series({shown(length)}) is refused: give the number of slots")
+    if accept_plain and not encrypted:
+        raise ModelError("series(accept_plain=True) is refused: its slots are plain; add encrypted=True")
     shape = _SeriesShape(length, default)
-    arguments = {"factory": shape.empty, "converter": shape.convert}
-    return FieldDeclaration(name=name, doc=doc, readonly=readonly, hidden=hidden, arguments=arguments, shape=shape)
+    return FieldDeclaration(
+        name=name,
+        doc=doc,
+        readonly=readonly,
+        hidden=hidden,
+        arguments={"factory": shape.empty, "converter": shape.convert},
+        shape=shape,
+        encrypted=encrypted,
+        accept_plain=accept_plain,
+    )

@@ -101,6 +101,8 @@ class WideStage(SplitStage):
         expiring = [info.name for info in schema.fields.values() if info.expiry]
         uses |= {f"field(expiry=True) of {name}": "the store finds expired rows by it" for name in expiring}
         for each in schema.derived.values():
+            if each.name in schema.fields:
+                continue  # a blob, of which the entity has all
             keys = {name for template in schema.templates() for name in template.fields}
             for template in (*each.row_templates(), each.partition):
                 keys.update(template.fields if template is not None else ())

@@ -20,20 +20,24 @@ __all__ = ["RetryBudget", "RetryPolicy", "pause_after", "single_try"]
 @attrs.frozen
 class RetryPolicy:
     """
-    When a request is sent again after a transient fault: throttling, a time-out, a refused or reset connection, a 5xx.
+    How requests are retried after transient faults: throttling, a timeout, a refused or reset connection, or a 5xx
+    response.
 
-    The n-th pause is a random time up to `base * 2**n` seconds, never more than `cap`, and never less than what the
-    service asked for in Retry-After. After a lost race the pause is a fifth of that, at most one second. With `base=0`
-    there are no pauses but those that the service asks for, as tests want it.
+        db = connect(url, retry=RetryPolicy(deadline=10, attempts=5))
+
+    The n-th pause is random, up to `base * 2**n` seconds; it is never longer than `cap`, and never shorter than what
+    the service asked for in Retry-After. After a lost race, the pause is a fifth of that, at most one second. With
+    `base=0`, as tests want it, there are no pauses except those that the service asks for.
 
     Args:
-        deadline: Seconds from the first attempt after which none is begun.
-        attempts: Attempts at most, the first included. When the reply to a write is lost, the count begins anew.
-        base: Seconds; see above.
-        cap: Seconds that a pause takes at most, unless the service asks for more.
+        deadline: The seconds after which no further attempt is made, counted from the first one.
+        attempts: The maximum number of attempts, including the first. After a lost reply to a write, counting starts
+            over.
+        base: See above, in seconds.
+        cap: The longest pause in seconds, unless the service asks for more.
 
     Raises:
-        ValueError: There is no attempt, or a time is below 0.
+        ValueError: There would be no attempt, or a time is negative.
     """
 
     deadline: float = attrs.field(default=30.0, validator=ge(0))

@@ -4,6 +4,7 @@ Rows as they are stored, on their way from one database to another, to files, an
     report     what a transfer has done so far
     content    whether two rows have the same content
     writing    rows to a table that may have some of them already
+    blobs      the blobs that rows name
     copying    from one database to another, and the comparison of two
     files      files that are written in full or not at all, and files that are read twice
     formats    JSON Lines and CSV

@@ -12,6 +12,7 @@ from functools import partial
 import attrs
 
 from ..connection.connection import Connection
+from ..connection.nearby import read_rows
 from ..connection.tasks import map_together
 from ..errors import ModelError
 from ..jobs.counts import JobCounts
@@ -21,14 +22,16 @@ from ..jobs.ranges import JobRange, purpose_of
 from ..jobs.scan import Steps, walk
 from ..keys.intervals import EVERYTHING, meet
 from ..models.reserved import is_reserved_table
+from ..outbox.decision import is_pending
 from ..protocol.edm import Edm
 from ..protocol.filter_text import FilterSyntaxError, parse_filter
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..stores import Bounds, Row
 from ..writes.bulk.pacing import Pace
+from .blobs import BlobTransfer, prepare_blobs
 from .content import differing_properties, plain_row
 from .report import TransferReport, make_report
-from .writing import IfExists, RowWriter, check_if_exists, create_table, look_up, position_of
+from .writing import IfExists, RowWriter, check_if_exists, create_table, position_of
 
 __all__ = ["Selection", "compare_rows", "copy_rows", "transfer_job"]
 
@@ -172,7 +175,9 @@ async def copy_rows(
     check_if_exists("copy_rows", if_exists)
     options.check("copy_rows")
     selection = await _select("copy_rows", db, target, tables, where, options.name)
+    await prepare_blobs(db, target, selection.tables)
     turns = asyncio.Semaphore(2 * options.parallel)
+    blobs = BlobTransfer(db, target, asyncio.Semaphore(options.parallel))
     writers = {
         table: RowWriter(target, table, if_exists, f"copy of rows to table {table}", turns)
         for table in selection.tables
@@ -188,6 +193,8 @@ async def copy_rows(
 
         async def deal(rows: list[Row]) -> None:
             counts.entities += len(rows)
+            counts.count("pending", sum(map(is_pending, rows)))
+            await blobs.copy(rows, counts)
             await writer.write(map(plain_row, rows), counts)
 
         return walk(db, part, selection.filter_of(part.table), deal, counts, "copy_rows", pace)
@@ -209,6 +216,7 @@ async def compare_rows(
     """Compare the rows of two databases; see `Database.compare_rows`."""
     options.check("compare_rows")
     selection = await _select("compare_rows", db, target, tables, where, options.name)
+    blobs = BlobTransfer(db, target, asyncio.Semaphore(options.parallel))
 
     async def plan() -> list[JobRange]:
         half = MOST_RANGES // 2
@@ -222,7 +230,7 @@ async def compare_rows(
 
         async def compare(rows: list[Row]) -> None:
             counts.entities += len(rows)
-            there = await look_up(target, table, rows)
+            there = await read_rows(target, table, [*map(position_of, rows)])
             for row in rows:
                 await db.yield_to_loop(1)
                 other = there[position_of(row)]
@@ -233,9 +241,10 @@ async def compare_rows(
                     counts.fail(row, f"differs in table {table} of the target: {', '.join(differing)}")
                 else:
                     counts.count("equal")
+            await blobs.compare([row for row in rows if there[position_of(row)] is not None], counts)
 
         async def find_extra(rows: list[Row]) -> None:
-            there = await look_up(db, table, rows, _KEYS)
+            there = await read_rows(db, table, [*map(position_of, rows)], _KEYS)
             for row in rows:
                 if there[position_of(row)] is None:
                     counts.fail(row, f"is in table {table} of the target alone")

@@ -25,8 +25,11 @@ class TransferReport(RangeReport):
         replaced: Rows of these that took the place of a row with other content.
         equal: Rows that were in the target already, with the same content.
         skipped: Rows that were in the target with other content, which `if_exists="skip"` leaves as it is.
-        failed: Rows that could not be written; of a comparison those that differ, or are on one side alone.
+        failed: Rows that could not be written; of a comparison those that differ, or are on one side alone. A row whose
+            blob is missing or differs counts too.
         failures: The first 50 of these, with the reasons.
+        blobs: Blobs that were copied, or found equal.
+        pending: Rows that say of a write what workers have not completed yet.
         share: Which part is done, judged by where the keys are: 0.0 to 1.0.
         requests: Pages of rows that were read.
         seconds: How long it took, earlier parts included if it was resumed.
@@ -38,6 +41,8 @@ class TransferReport(RangeReport):
     skipped: int = 0
     failed: int = 0
     failures: tuple[str, ...] = ()
+    blobs: int = 0
+    pending: int = 0
     share: float = 1.0
 
     @property
@@ -55,6 +60,7 @@ class TransferReport(RangeReport):
         for what in ("written", "replaced", "equal", "skipped", "failed"):
             number: int = getattr(self, what)
             text += f", {number} {what}" if number else ""
+        text += f", {counted(self.blobs, 'blob')}" if self.blobs else ""
         return f"{text}, in {self.seconds:.1f} s"
 
 
@@ -70,5 +76,5 @@ def make_report(progress: Progress[JobCounts]) -> TransferReport:
         requests=counts.requests,
         seconds=counts.seconds,
         cursor=progress.cursor,
-        **{what: counts.others.get(what, 0) for what in ("replaced", "equal", "skipped")},
+        **{what: counts.others.get(what, 0) for what in ("replaced", "equal", "skipped", "blobs", "pending")},
     )

@@ -14,9 +14,8 @@ from typing import Literal, get_args
 import attrs
 
 from ..connection.connection import Connection
-from ..connection.nearby import NearbyRows
+from ..connection.nearby import read_rows
 from ..connection.races import ATTEMPTS, pause_of
-from ..connection.rows import read_row
 from ..connection.tasks import map_together
 from ..connection.translate import translate
 from ..errors import AccessDenied, Conflict, ModelError, TableNotFound, Unavailable, shown
@@ -24,16 +23,14 @@ from ..jobs.counts import JobCounts
 from ..keys.ranges import KeyPosition
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, check_row
-from ..stores import Operation, Row, RowAddress, Verb
+from ..stores import Operation, Row, Verb
 from ..writes.stages.execute import most_row_bytes
 from .content import differing_properties
 
-__all__ = ["IfExists", "RowWriter", "check_if_exists", "create_table", "look_up", "position_of"]
+__all__ = ["IfExists", "RowWriter", "check_if_exists", "create_table", "position_of"]
 
 IfExists = Literal["fail", "skip", "replace"]
 """What becomes of a row that is in the target with other content: a failure; or either row is kept."""
-
-_READS_AT_ONCE = 8
 
 
 def check_if_exists(verb: str, if_exists: object) -> None:
@@ -55,20 +52,6 @@ async def create_table(db: Connection, table: str) -> None:
     except Conflict as error:
         if error.code != Code.TABLE_EXISTS:
             raise
-
-
-async def look_up(
-    db: Connection, table: str, rows: Iterable[Row], select: tuple[str, ...] | None = None
-) -> dict[KeyPosition, Row | None]:
-    """Return the rows of a table that have the keys of these, None where there is none; with few requests."""
-    keys = [position_of(row) for row in rows]
-    found = dict(await NearbyRows(db, table, select, concurrency=_READS_AT_ONCE, across=True).read(keys))
-    left = [key for key in keys if key not in found]
-
-    async def read(key: KeyPosition) -> Row | None:
-        return await read_row(db, RowAddress(table, *key), select)
-
-    return found | dict(zip(left, await map_together(read, left), strict=True))
 
 
 @attrs.define(eq=False)
@@ -151,7 +134,7 @@ class RowWriter:
             counts: Counts those that are not written.
             sent: Whether these rows may have been written just now, by a request whose reply was lost.
         """
-        there = await look_up(self.db, self.table, rows)
+        there = await read_rows(self.db, self.table, [*map(position_of, rows)])
         self._looks = any(row is not None for row in there.values())
         todo: list[Operation] = []
         for row in rows:

@@ -69,18 +69,19 @@ class _StoredRow(msgspec.Struct, frozen=True, gc=False):
 @attrs.frozen
 class BlobArchive(Generic[E]):
     """
-    A container that entities are archived to by `db.archive`, each as a blob of JSON.
+    A container of blobs that `db.archive` moves entities to, each as a JSON blob.
 
         old_orders = BlobArchive("old-orders", Order)
         await db.archive(order, to=old_orders)
 
     Args:
-        name: The name of the container. Messages have it. The first archived entity makes the container.
+        name: The name of the container, which is also stored in messages. The first archived entity creates the
+            container.
         model: The model of the entities.
 
     Raises:
-        ModelError: No container can have the name, or the entities of the model cannot be archived; or the table has a
-            model with rows like decision rows, as `workflow` refuses them.
+        ModelError: This is not a valid container name, or the entities of the model can't be archived; or the table has
+            a model whose rows look like decision rows, as described for `workflow`.
     """
 
     name: str
@@ -95,19 +96,19 @@ class BlobArchive(Generic[E]):
         note_follower(schema_of(self.model), f"the archive {self.name!r}")
 
     def prefix(self, key: Key[E]) -> str:
-        """Return what the names of the blobs of an entity begin with, one for each time that it was archived."""
+        """Return the prefix of the names of an entity's blobs. There is one blob for each time that it was archived."""
         return "/".join([key.table, _segment(key.partition_key), _segment(key.row_key), ""])
 
     def load(self, content: bytes) -> E:
         """
-        Return the entity that a blob has, with its unknown properties; `db.insert` stores it again.
+        Return the entity that a blob contains, with its unknown properties. `db.insert` stores it again.
 
         Args:
-            content: What the blob holds.
+            content: The content of the blob.
 
         Raises:
-            DecodeError: It is not a blob of an archive, or one of another model.
-            NotSupported: A newer program has written it.
+            DecodeError: It is not a blob of an archive, or belongs to another model.
+            NotSupported: It was written by a newer version.
         """
         name = schema_of(self.model).name
         try:
@@ -128,20 +129,20 @@ class BlobArchive(Generic[E]):
 @attrs.frozen
 class DatabaseArchive(Generic[E]):
     """
-    Another database that entities are archived to by `db.archive`, under the keys that they have.
+    Another database that `db.archive` moves entities to, under the same keys.
 
         cold_orders = DatabaseArchive("cold", Order, lambda: connect("local:./cold.tables"))
         await db.archive(order, to=cold_orders)
 
     Args:
-        name: A name for the other database. Messages have it.
-        model: The model of the entities, here and there.
-        open: Called by a worker for each entity: returns an asynchronous context manager of the other database, such as
-            `connect` returns, or one that hands out a database that is open already.
+        name: A name for the other database, which is stored in messages.
+        model: The model of the entities, in both databases.
+        open: A function that a worker calls for each entity. It returns an async context manager for the other
+            database, such as `connect` returns, or one that yields a database that is already open.
 
     Raises:
-        ModelError: The name is refused, or the entities of the model cannot be archived; or the table has a model with
-            rows like decision rows, as `workflow` refuses them.
+        ModelError: The name is refused, or the entities of the model can't be archived; or the table has a model whose
+            rows look like decision rows, as described for `workflow`.
     """
 
     name: str

@@ -19,6 +19,7 @@ from ..connection.translate import translate
 from ..connection.turns import Turn
 from ..errors import (
     Conflict,
+    EntityExists,
     EntityNotFound,
     LostRace,
     OutcomeUnknown,
@@ -35,6 +36,7 @@ from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
 from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
+from .existing import find_existing
 from .home import Homes, has_remedy, must_prepare
 from .plan import (
     PLAIN,
@@ -65,6 +67,7 @@ __all__ = [
     "commit",
     "delete_target",
     "home_of",
+    "insert_new",
     "load_existing",
     "read_current",
     "refresh_entity",
@@ -152,10 +155,22 @@ def _goes_on(change: Change, error: TableOrmError) -> bool:
     return is_race(error) and (not change.is_copied or isinstance(error, Conflict))
 
 
+async def insert_new(db: Connection, change: Change) -> bool:
+    """Insert an entity or bag. Returns and raises what `Database.insert` does."""
+    try:
+        await write_change(db, change, repeat=change.repeat)
+    except EntityExists as error:
+        # Where a unique value is taken, it may be the row's own.
+        if not change.exist_ok or (isinstance(error, UniqueViolation) and not await find_existing(db, (change,))):
+            raise
+        return False
+    return True
+
+
 async def delete_target(
     db: Connection, target: Any, fields: dict[str, Any], *, if_match: str | None, missing_ok: bool
-) -> None:
-    """Delete the row that a target names. Takes and raises what `Database.delete` does."""
+) -> bool:
+    """Delete the row that a target names. Takes, returns and raises what `Database.delete` does."""
     key = key_of_target(db.boundary, target, fields)
     subject = target if isinstance(target, (Entity, PropertyBag)) else key
     change = delete_change(subject, if_match)
@@ -171,6 +186,8 @@ async def delete_target(
         if not missing_ok:
             raise
         forget(subject)
+        return False
+    return True
 
 
 async def load_existing(db: Connection, load: Loader, key: Key[Any], fields: Mapping[str, Any] | None) -> Any:
@@ -299,7 +316,8 @@ async def _send(
             companions += more or ()  # otherwise a row was split
             derived = _derive_again(derived, [*writes, *companions])
             continue
-        plan = await plan_sealed(db, derived, found)
+        elsewhere = await _fetch(db, derived) if derived.fills else {}
+        plan = await plan_sealed(db, derived, {**found, **elsewhere})
         deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
             if deferral is not None and deferral.claims:
@@ -534,6 +552,16 @@ async def _read(
             derived.effects.update((each.row_key, each) for each in routed)
         waiting = deeper
     return found
+
+
+async def _fetch(db: Connection, derived: Derived) -> dict[Any, Row | None]:
+    """Return the rows of other partitions from which parts of writes are made."""
+    fills = {fill.source: fill for fill in derived.fills if isinstance(fill.source, RowAddress)}
+    try:
+        rows = await map_together(lambda fill: fill.fetch(db), list(fills.values()))
+    except TableOrmError as error:
+        refuse_before_sending(derived.writes[0], error, transaction=derived.transaction)
+    return dict(zip(fills, rows, strict=True))
 
 
 async def _split(db: Connection, effect: Effect, row: Row | None, derived: Derived) -> bool:

@@ -10,6 +10,7 @@ message is still there, and a worker does the rest.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -18,16 +19,25 @@ from ..connection.connection import Connection
 from ..connection.logger import make_logger
 from ..connection.tasks import map_together
 from ..errors import AccessDenied, Conflict, ModelError, NotSupported, TableOrmError
-from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry, manifest_of
+from ..models.manifest import (
+    CopyEntry,
+    ManifestEntry,
+    PlacedEntry,
+    PlacedListEntry,
+    ReservedEntry,
+    SubtotalEntry,
+    manifest_of,
+)
 from ..models.schema import Schema
 from ..outbox.bell import check_reach, show
 from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Claim, Doorbell
 from ..outbox.reservations import release, settle_reservations, vacate
 from ..outbox.shared_bell import SharedBell, SharedMessage
+from ..outbox.workflow import Progress, WorkProgress
 from ..protocol.codes import Code, Fault
 from ..stores import Row, RowAddress
-from .maintainer import Maintainer, deferred_rules
+from .maintainer import Maintainer, PagedRules, deferred_rules
 from .plan import Mode, PlannedWrite, WritePlan, refuse_before_sending, refuse_some
 from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of
 
@@ -137,6 +147,9 @@ class Deferral:
         """Do what the transaction has left to do, after it has committed."""
         try:
             await map_together(self._carry_out, self.deferred)
+        except _LeftToWorkers:
+            await self.db.run_later(self._show())
+            return
         except Exception as error:  # noqa: BLE001 - the write is durable, whatever a function of a model raises
             _LOG.warning("%s in %s is left to workers: %s", self.decision.token, self.plan.table, error)
             return
@@ -146,7 +159,7 @@ class Deferral:
     async def _carry_out(self, each: DeferredWork) -> None:
         first = each.origin.origin
         inserted = each.origin.after if first.mode is Mode.INSERT else None
-        await _carry_out_work(self.db, self.plan.table, self.decision, each.work, first.schema, inserted, own=True)
+        await _carry_out_work(self.db, self.plan.table, self.decision, each.work, first.schema, inserted)
 
     async def _show(self) -> None:
         """Let workers see the message now."""
@@ -281,6 +294,9 @@ def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
     schema = deferred.origin.change.schema
     for name, entries in deferred.work.entries.items():
         for place in entries:
+            if isinstance(place, (SubtotalEntry, CopyEntry)):
+                at = place.holder if isinstance(place, SubtotalEntry) else RowAddress.of(place)
+                boundary.check_derived_row(None, at)
             if isinstance(place, (PlacedEntry, PlacedListEntry)) and not boundary.check_derived_row(
                 schema, RowAddress(place.location, place.partition_key, place.row_key)
             ):
@@ -310,7 +326,9 @@ def schemas_by_kind(schemas: Iterable[Schema]) -> dict[str, Schema]:
     }
 
 
-async def carry_out(db: Connection, table: str, schemas: Mapping[str, Schema], decision: Decision) -> None:
+async def carry_out(
+    db: Connection, table: str, schemas: Mapping[str, Schema], decision: Decision, *, workflows: bool = False
+) -> Decision | None:
     """
     Do what a committed change has left to do. It may be done twice, by several at the same time, and again later.
 
@@ -319,14 +337,22 @@ async def carry_out(db: Connection, table: str, schemas: Mapping[str, Schema], d
         table: The table of the decision row.
         schemas: The models by kind, which has its version, as stored.
         decision: What the decision row says.
+        workflows: Whether the caller runs the workflows.
+
+    Returns:
+        What the decision row says now; None if somebody else has deleted it meanwhile.
 
     Raises:
         NotSupported: This program does not know a kind, or has it in another table, or does not know a version or a
             form of entries: leave it to others.
         TableOrmError: A row cannot be made right, or the store did not answer.
     """
+    progress = Progress(db, table, decision)
 
-    async def work_on(work: Work) -> None:
+    async def work_on(number: int) -> None:
+        work = decision.works[number]
+        if workflows and work.arguments is not None:
+            return
         schema = schemas.get(work.kind)
         if schema is None:
             raise NotSupported(
@@ -338,9 +364,10 @@ async def carry_out(db: Connection, table: str, schemas: Mapping[str, Schema], d
                 f"the decision row {decision.token} of table {table} is about entities of kind {work.kind}, which are "
                 f"in table {schema.table_name()} by this program; leave it to a program that has them in {table}"
             )
-        await _carry_out_work(db, table, decision, work, schema, None, own=False)
+        await _carry_out_work(db, table, decision, work, schema, None, progress.of(number))
 
-    await map_together(work_on, decision.works)
+    await map_together(work_on, range(len(decision.works)))
+    return progress.decision
 
 
 async def _carry_out_work(
@@ -350,16 +377,27 @@ async def _carry_out_work(
     work: Work,
     schema: Schema | None,
     inserted: Row | None,
-    *,
-    own: bool,
+    progress: WorkProgress | None = None,
 ) -> None:
+    """
+    Do what a change has left to do for an entity.
+
+    Args:
+        db: Where the rows are.
+        table: The table of the entity.
+        decision: What the decision row says.
+        work: What is left.
+        schema: The model of the entity; None if nobody knows.
+        inserted: The row of the entity, if the change has inserted it just now.
+        progress: Notes how far it is; None for the writer itself, which does the first page.
+    """
     source = RowAddress(table, decision.partition_key, work.row_key)
 
     async def reconcile(item: tuple[str, type[ManifestEntry]]) -> None:
         name, form = item
         if form is ReservedEntry:
             reserved = [entry for entry in work.entries[name] if isinstance(entry, ReservedEntry)]
-            label = name if schema is None else f"{schema.name}.{name}"
+            label, own = name if schema is None else f"{schema.name}.{name}", progress is None
             await settle_reservations(db, source, work.kind, name, reserved, decision.token, label=label, own=own)
             return
         found = [entry for entry in work.entries[name] if type(entry) is form]
@@ -372,8 +410,42 @@ async def _carry_out_work(
             places = [entry for entry in entries if isinstance(entry, PlacedEntry)]
             await map_together(lambda place: vacate(db, source, name, place), places)
         else:
-            await deferred_rules(name, entries[0]).remove(db, source, name, entries)
+            rules = deferred_rules(name, entries[0])
+            if isinstance(rules, PagedRules):
+                await _do_pages(db, source, name, entries[-1], rules, progress)
+            else:
+                await rules.remove(db, source, name, entries)
+
+    def is_last(name: str) -> bool:
+        each = None if schema is None else schema.derived.get(name)
+        return isinstance(deferred_rules(name, work.entries[name][0]), PagedRules) if each is None else each.follows
 
     # A declaration may have become one of another form.
     forms = {(name, type(entry)): None for name, entries in work.entries.items() for entry in entries}
-    await map_together(reconcile, list(forms))
+    last = [form for form in forms if is_last(form[0])]
+    await map_together(reconcile, [form for form in forms if form not in last])
+    await map_together(reconcile, last)
+
+
+class _LeftToWorkers(TableOrmError):
+    """A writer has done the first page of what is left."""
+
+
+async def _do_pages(
+    db: Connection,
+    source: RowAddress,
+    name: str,
+    entry: ManifestEntry,
+    rules: PagedRules[Any],
+    progress: WorkProgress | None,
+) -> None:
+    """Do what is done page by page, from where others have stopped."""
+    cursor = None if progress is None else progress.reached(name)
+    while True:
+        cursor = await rules.do_page(db, source, name, entry, cursor)
+        if cursor is None:
+            return
+        if progress is None:
+            raise _LeftToWorkers(f"{name}: the holders of {source} are more than a page")
+        if not await progress.note(name, cursor):
+            return  # somebody else has done all

@@ -16,12 +16,16 @@ from ..models.entity import Entity
 from ..models.key import Key
 from ..models.manifest import (
     BlobListEntry,
+    CopyEntry,
+    HeldEntry,
     ManifestEntry,
     PlacedEntry,
     PlacedListEntry,
     ReservedEntry,
+    SubtotalEntry,
     UploadEntry,
     manifest_of,
+    share_address,
 )
 from ..models.reserved import BLOB_FIELDS, BLOB_LISTS
 from ..outbox.bell import OUTBOX
@@ -85,10 +89,10 @@ class WriteStep:
 
     Args:
         method: GET, POST (insert), PATCH (merge), PUT (replace), DELETE, or HEAD of a blob.
-        path: Table and keys.
-        if_match: The ETag in `If-Match`, "*", or None if there is no such header: PATCH and PUT are then upserts.
-        body: The row as JSON, empty if there is none, None if it depends on what is read before. A write token in it
-            stands as `------------`.
+        path: The table and keys.
+        if_match: The ETag in `If-Match`, or "*". None if there is no such header, which makes PATCH and PUT upserts.
+        body: The row as JSON; empty if there is none, and None if it depends on what is read first. Write tokens appear
+            as `------------`.
     """
 
     method: str
@@ -110,14 +114,14 @@ class WriteStep:
 @attrs.frozen
 class WriteExplanation:
     """
-    What a write sends, in order; nothing if nothing changed.
+    What a write sends, in order. It is empty if nothing changed.
 
     Args:
         steps: The operations.
-        transaction: Whether those that write go as one request, an entity group transaction.
+        transaction: Whether the operations that write are sent as one request, an entity group transaction.
         before: What is sent before these writes: the message to workers, if there are rows in other partitions.
-        after: What is sent after them, a request each: what makes rows in other partitions right. The last two, which
-            delete the decision row and the message, are not waited for.
+        after: What is sent after them, one request each: the updates of rows in other partitions. The call doesn't wait
+            for the last two requests, which delete the decision row and the message.
     """
 
     steps: tuple[WriteStep, ...]
@@ -127,13 +131,13 @@ class WriteExplanation:
 
     @property
     def cost(self) -> int:
-        """Storage transactions, as they are billed: one for each request."""
+        """The number of storage transactions that are billed: one for each request."""
         reads = sum(step.method == "GET" for step in self.steps)
         return len(self.before) + (reads + 1 if self.transaction else len(self.steps)) + len(self.after)
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of all bodies that are known."""
+        """The total size of all bodies that are known."""
         return sum(len(step.body or b"") for step in (*self.before, *self.steps, *self.after))
 
     def __str__(self) -> str:
@@ -246,10 +250,13 @@ def _explain_addressed(boundary: Boundary, writes: Sequence[PlannedWrite]) -> Wr
     check_effects(boundary, derived)
     read = [effect for effect in derived.effects.values() if effect.reads]
     known = {row_key: effect for row_key, effect in derived.effects.items() if not effect.reads}
-    unread = [fill for fill in derived.fills if fill.source in {effect.row_key for effect in read}]
+    rows = {effect.row_key for effect in read}
+    unread = [fill for fill in derived.fills if fill.source in rows or isinstance(fill.source, RowAddress)]
     fills = [fill for fill in derived.fills if fill not in unread]
     plan = plan_derived(structs.replace(derived, effects=known, fills=fills), {})
     found = _explanation(plan, read, frozenset(fill.row_key for fill in unread))
+    others = [get_step(fill.source) for fill in unread if isinstance(fill.source, RowAddress)]
+    found = attrs.evolve(found, steps=(*others, *found.steps))
     if plan.decision is None:
         return found
     path = _path(RowAddress.of_row(plan.table, plan.writes[-1].operation.row))
@@ -374,6 +381,17 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
                     yield from (get_step(giver), look, put_step(held), look)
                 else:
                     yield WriteStep("DELETE", _path(held), AS_READ)
+        for each in {(e.holder, e.row_key): e for e in entries if isinstance(e, SubtotalEntry)}.values():
+            subtotal = RowAddress(plan.table, plan.partition_key, each.row_key)
+            for at in (each.holder, share_address(each.holder, subtotal), subtotal):
+                yield get_step(at)
+            yield WriteStep("POST", BATCH)  # the total, and what it has of the subtotal
+        for each in entries:
+            if isinstance(each, CopyEntry):
+                yield get_step(RowAddress.of(each))
+            if isinstance(each, HeldEntry):  # a page of holders, each of which is read, then the source
+                yield from (WriteStep("GET", f"/{each.table}()"), WriteStep("GET", f"/{each.table}(...)"), look)
+                yield WriteStep("PUT", f"/{each.table}(...)", AS_READ)
         for each in entries:
             if isinstance(each, UploadEntry):
                 blob = BlobAddress(each.table, each.token, each.partition_key)

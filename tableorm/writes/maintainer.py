@@ -28,6 +28,7 @@ __all__ = [
     "EntryRules",
     "Fill",
     "Maintainer",
+    "PagedRules",
     "Source",
     "deferred_rules",
     "effects_of_delete",
@@ -42,15 +43,19 @@ __all__ = [
 
 class Fill(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
-    A part of an entity's own row that is made from another row of the partition.
+    A part of an entity's own row that is made from another row.
 
     Args:
         row_key: RowKey of the entity.
-        source: RowKey of the other row; None if the part goes.
+        source: RowKey of the other row, or where it is in another partition; None if the part goes.
     """
 
     row_key: str
-    source: str | None
+    source: str | RowAddress | None
+
+    async def fetch(self, db: Connection) -> Row | None:
+        """Return the other row, if it is in another partition. Raises TableOrmError."""
+        raise NotImplementedError
 
     def apply_to(self, write: PlannedWrite, source: Row | None) -> PlannedWrite:
         """
@@ -267,6 +272,11 @@ class EntryRules(Generic[F]):
         """
         return None, self.undo(name, entry, source.write, checked=False)
 
+    def leaves_work(self, entry: F, source: Source) -> bool:
+        """Return whether a write leaves something to do for an entry in other partitions that stays."""
+        del entry, source
+        return True
+
     def refuse_delete(self, name: str, entry: F, change: Change) -> None:
         """
         Refuse to delete an entity with this entry, if others need it.
@@ -296,6 +306,30 @@ class EntryRules(Generic[F]):
 _RULES: dict[type[ManifestEntry], EntryRules[Any]] = {}
 
 R = TypeVar("R", bound=EntryRules[Any])
+
+
+class PagedRules(EntryRules[F]):
+    """The rules of entries that leave so much to do that it is done page by page."""
+
+    async def do_page(self, db: Connection, source: RowAddress, name: str, entry: F, cursor: str | None) -> str | None:
+        """
+        Do the next page.
+
+        Args:
+            db: Where the rows are.
+            source: The row of the entity.
+            name: The name of the entry.
+            entry: The entry.
+            cursor: Where to go on; None for the beginning.
+
+        Returns:
+            Where the page after it begins; None if all is done.
+
+        Raises:
+            NotSupported: This program does not know how: leave it to others.
+            TableOrmError: Something of the page is not done, or the store did not answer.
+        """
+        raise NotImplementedError
 
 
 def entry_rules(form: type[ManifestEntry]) -> Callable[[type[R]], type[R]]:

@@ -82,6 +82,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         weight: Characters of all that varies in size in `shown`; None if they were not counted.
         only: Names of the fields, or properties of a bag, to merge; None for all. For a rebuild the names of indexes.
         repeat: Whether it, and what it was joined with, may be sent again after a lost reply.
+        exist_ok: Whether an insert that finds a row leaves it as it is; what was joined with the insert is left out.
         counts: Whether a rebuild changes counts and sums too, and not the entity's note of them alone.
         mark: What the row is to say of a move between partitions that the change is a step of; None if it is not.
     """
@@ -101,6 +102,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     weight: int | None = None
     only: tuple[str, ...] | None = None
     repeat: bool = True
+    exist_ok: bool = False
     counts: bool = False
     mark: MoveMark | None = None
 

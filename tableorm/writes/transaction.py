@@ -12,7 +12,7 @@ from ..connection.async_only import NOT_AWAITED, AsyncOnly
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..connection.tasks import map_together
-from ..errors import Conflict, EntityNotFound, ModelError, TransactionFailed
+from ..errors import Conflict, EntityExists, EntityNotFound, ModelError, TransactionFailed, UniqueViolation
 from ..expressions import Field
 from ..models.entity import Entity
 from ..models.key import Key
@@ -22,6 +22,7 @@ from ..outbox.workflow import Workflow, start_of
 from ..protocol.codes import Code
 from ..stores import RowAddress, Verb
 from .commit import Loader, commit, load_existing, read_current
+from .existing import find_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import (
@@ -65,18 +66,19 @@ class Transaction(AsyncOnly):
     """
     The operations of one transaction, in order. Made by `db.transaction()`.
 
-    Verbs that write only collect operations, which are sent when the block ends, so they are not awaited:
-    `tx.insert(entity)`. `get` and `modify` read at once, and are awaited.
+    The methods that write only collect operations, which are sent when the block ends, so you don't await them:
+    `tx.insert(entity)`. `get` and `modify` read right away, and are awaited.
 
-    Each takes its entity as it is when it is called. One object stands for a row: the one that was given first, or that
-    `get` or `modify` has returned; both return that object from then on. Several operations on it become one when the
-    block ends. Writing the row through another object is refused, since that one knows nothing of the changes before.
+    Each method takes its entity as it is at the time of the call. Every row is represented by a single object: the one
+    that you passed first, or the one that `get` or `modify` returned; both keep returning that object. Several
+    operations on it become one when the block ends. Writing the row through another object is refused, because that
+    object doesn't know the earlier changes.
 
     Args:
         db: Where the rows are.
         load: Makes the entity or bag of a row.
         repeat: Whether the transaction may be sent again after a lost reply.
-        attempt: What is told how it went.
+        attempt: Is told how the attempt went.
     """
 
     def __init__(self, db: Connection, load: Loader, *, repeat: bool, attempt: Attempt) -> None:
@@ -89,22 +91,29 @@ class Transaction(AsyncOnly):
         self._modified: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []  # and what they were before
         self._late: dict[RowAddress, tuple[Change, int]] = {}
         self._token = new_token()
+        self._existing: list[Entity | PropertyBag] = []
         self._state = "new"
 
-    def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
+    @property
+    def existing(self) -> tuple[Entity | PropertyBag, ...]:
+        """The entities and bags that an insert with `exist_ok` has not written, since there was a row."""
+        return tuple(self._existing)
+
+    def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True, exist_ok: bool = False) -> None:
         """
-        Insert a new entity when the block ends. Raises what `db.insert` raises of its values.
+        Insert a new entity when the block ends. Invalid values raise the same errors as in `db.insert`.
 
         Args:
             entity: An entity or bag.
-            repeat: What it is for `db.insert`; False holds for the whole transaction.
+            repeat: As in `db.insert`; False applies to the whole transaction.
+            exist_ok: Whether to accept that a row with its key exists, which is then left unchanged. Everything else
+                that the block does with the entity is skipped, and `existing` lists it once the block has ended.
         """
         self._db.boundary.fill(entity)
-        change = insert_change(entity, self._held_write(entity))
-        return self._add(change if repeat else structs.replace(change, repeat=False))
+        return self._add(insert_change(entity, self._held_write(entity), repeat=repeat, exist_ok=exist_ok))
 
     def save(self, entity: Entity | PropertyBag) -> None:
-        """Write what has changed since the entity was read when the block ends. Raises as `db.save`."""
+        """Write what changed since the entity was read, when the block ends. Raises the same errors as `db.save`."""
         return self._add(save_change(entity, self._held_update(entity)))
 
     def merge(
@@ -114,15 +123,18 @@ class Transaction(AsyncOnly):
         *,
         if_match: str | None = None,
     ) -> None:
-        """Merge some fields when the block ends. Raises as `db.merge`."""
+        """Merge some fields into the row when the block ends. Raises the same errors as `db.merge`."""
         return self._add(merge_change(entity, only, if_match, self._held_update(entity)))
 
     def replace(self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False) -> None:
-        """Replace the row when the block ends. Raises as `db.replace`."""
+        """Replace the row when the block ends. Raises the same errors as `db.replace`."""
         return self._add(replace_change(entity, if_match, drop_extra=drop_extra, pending=self._held_update(entity)))
 
     def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
-        """Insert, or merge or replace the row that is there, when the block ends. Raises as `db.upsert`."""
+        """
+        Insert the entity, or merge it into or replace an existing row, when the block ends. Raises the same errors as
+        `db.upsert`.
+        """
         self._db.boundary.fill(entity)
         return self._add(upsert_change(entity, mode, self._held_write(entity)))
 
@@ -133,8 +145,8 @@ class Transaction(AsyncOnly):
 
     def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """
-        Give an entity another key when the block ends, as `db.move` does: one operation of yours, two of the 100. Until
-        then the entity is the one that is deleted.
+        Give an entity a new key when the block ends, as `db.move` does. It counts as two of the 100 operations. Until
+        then, the entity keeps its old key.
         """
         self._db.boundary.check_move(entity, fields)
         delete, insert = move_changes(entity, fields, self._held_update(entity))
@@ -144,16 +156,16 @@ class Transaction(AsyncOnly):
 
     def start(self, workflow: type[Workflow[E]], entity: E, arguments: Any = None) -> None:
         """
-        Start a workflow about an entity that this transaction writes: it runs if the block succeeds, and not otherwise.
+        Start a workflow for an entity that this transaction writes. The workflow runs only if the transaction succeeds.
 
         Args:
             workflow: The workflow.
             entity: The entity.
-            arguments: What the steps are given: a value of JSON.
+            arguments: What the steps receive: any value that JSON can represent.
 
         Raises:
-            NotSupported: The transaction does not write the entity, or has to read its row before.
-            ModelError: It is not a workflow of such entities, or the arguments are not JSON.
+            NotSupported: The transaction doesn't write the entity, or has to read its row first.
+            ModelError: It is not a workflow for such entities, or the arguments can't be represented in JSON.
         """
         write = self._held_write(entity)
         if write is None:
@@ -168,20 +180,20 @@ class Transaction(AsyncOnly):
     async def get(self, target: Key[M], /, *, guard: bool = False) -> M: ...
     async def get(self, target: Any, /, *, guard: bool = False, **fields: Any) -> Any:
         """
-        Read one entity now; or return the object that stands for its row in this transaction already.
+        Read one entity now, or return the object that already represents its row in this transaction.
 
         Args:
-            target: A model, with its key fields; or a `Key`.
-            guard: Fail the transaction if the row has changed since by the time the block ends, although nothing is
-                written to it. An entity group transaction has no operation that only looks, so the row is touched: an
-                empty merge under its ETag, which counts as an operation and gives the row a new ETag.
+            target: A model with its key fields, or a `Key`.
+            guard: Fail the transaction if the row has changed by the time the block ends, even if nothing is written to
+                it. An entity group transaction has no operation that only checks a row, so this sends an empty merge
+                under the row's ETag; it counts as an operation and gives the row a new ETag.
             fields: The key fields.
 
         Raises:
-            EntityNotFound: There is none, or the transaction deletes it.
+            EntityNotFound: There is no such entity, or the transaction deletes it.
             ModelError: The block has not begun, or has ended.
-            NotSupported: The transaction writes the row without having read it; or the row is held as an object of
-                another model.
+            NotSupported: The transaction writes the row without having read it, or an object of another model
+                represents the row.
         """
         self._require_open()
         key = key_from(self._db.boundary, target, fields)
@@ -236,27 +248,26 @@ class Transaction(AsyncOnly):
         **fields: Any,
     ) -> Any:
         """
-        Read an entity now, apply a function, and save what changed when the block ends, if the row is then as it was
-        read; otherwise the transaction fails, and `db.run_transaction` repeats it.
+        Read an entity now, apply a function to it, and save what changed when the block ends. If the row has changed by
+        then, the transaction fails; `db.run_transaction` runs it again.
 
         Args:
-            target: A model, with its key fields; a `Key`; or an entity or bag, which is read anew. If an object stands
-                for the row already, the function gets that. When the transaction fails, the object is again as it was.
-            fn: What it is for `db.modify`.
-            create: What it is for `db.modify`. If somebody else inserts the row before the block ends, the transaction
-                fails.
-            if_match: What it is for `db.modify`: the ETag that the row must have when it is read.
+            target: A model with its key fields, a `Key`, or an entity or bag, which is read again. If an object already
+                represents the row, the function gets that one. If the transaction fails, the object is restored.
+            fn: As in `db.modify`.
+            create: As in `db.modify`. If someone else inserts the row before the block ends, the transaction fails.
+            if_match: As in `db.modify`: the ETag that the row must have when it is read.
             fields: The key fields.
 
         Returns:
-            The object that stands for the row.
+            The object that represents the row.
 
         Raises:
-            EntityNotFound: There is none.
-            PreconditionFailed: The row has another ETag than `if_match`.
-            EncodeError: The entity has changes that were not saved, nor given to this transaction.
-            NotSupported: What `get` raises it for; or another object than the one given stands for the row.
-            ModelError: `fn` is asynchronous, or returns something else than such an entity.
+            EntityNotFound: There is no such entity.
+            PreconditionFailed: The row's ETag is not `if_match`.
+            EncodeError: The entity has changes that were neither saved nor given to this transaction.
+            NotSupported: As for `get`; or another object than the given one represents the row.
+            ModelError: `fn` is asynchronous, or returns something other than such an entity.
         """
         check_arguments(fn, create, if_match)
         self._require_open()
@@ -432,10 +443,25 @@ class Transaction(AsyncOnly):
                 try:
                     await commit(self._db, writes, SendOptions(transaction=True, repeat=self._repeat))
                 except TransactionFailed as error:
+                    if attempt + 1 < ATTEMPTS and (there := await self._find_existing(error, known)):
+                        self._existing += [write.change.subject for write in there]
+                        known = [write for write in known if write not in there]
+                        continue
                     if not is_race(error.__cause__) or error.index not in forced or attempt + 1 == ATTEMPTS:
                         raise
                 else:
                     return
+
+    async def _find_existing(self, error: TransactionFailed, writes: Sequence[PlannedWrite]) -> list[PlannedWrite]:
+        """Return the inserts that leave the rows as they are that they find, if one of them was refused for that."""
+        cause, at = error.__cause__, error.index
+        refused = next((write for write in writes if write.index == at and write.origin.exist_ok), None)
+        if refused is None or not isinstance(cause, EntityExists):
+            return []
+        there = await find_existing(self._db, (write.origin for write in writes))
+        if not isinstance(cause, UniqueViolation):
+            there.add(refused.origin.row_key)
+        return [write for write in writes if write.origin.exist_ok and write.origin.row_key in there]
 
     async def _completed(self, late: tuple[Change, int]) -> PlannedWrite | None:
         """Return the write of a change that needs the stored row."""

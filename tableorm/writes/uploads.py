@@ -17,7 +17,7 @@ from ..connection.blobs import require_blobs
 from ..connection.connection import Connection
 from ..connection.logger import make_logger
 from ..connection.tasks import map_together
-from ..errors import EncodeError, OutcomeUnknown, TableOrmError
+from ..errors import EncodeError, EncryptionError, OutcomeUnknown, TableOrmError
 from ..models.property_types import FieldInfo
 from ..models.write_tokens import new_token
 from ..outbox import shared_bell
@@ -25,6 +25,8 @@ from ..outbox.bell import OUTBOX, check_reach, outbox_queues, ring, silence
 from ..outbox.uploads import Upload
 from ..protocol.codes import Fault
 from ..shapes.blob import Blob, BlobAddress, BlobParts, content_of, hold, release, sent_blob
+from ..shapes.encrypted import NO_KEYS
+from ..shapes.sealed_blob import SEALED_KEY_BYTES
 from ..stores import Message
 from .plan import PlannedWrite, refuse_before_sending
 
@@ -84,7 +86,8 @@ def explained_uploads(writes: Sequence[PlannedWrite], token: str) -> Generator[l
             own = token if not held else f"{token[:-1]}{len(held)}"
             address = BlobAddress(write.change.table, own, write.change.partition_key)
             found.append((address, _message(write, address).to_message()))
-            hold(blob, BlobParts(address.to_text(), blob.length or 0, "-" * 64, blob.content_type or ""))
+            key = bytes(SEALED_KEY_BYTES if info.encrypted else 0)
+            hold(blob, BlobParts(address.to_text(), blob.length or 0, "-" * 64, blob.content_type or "", key))
             held.append((write, info, blob))
             _address_rows(write, info, blob)
     try:
@@ -125,11 +128,13 @@ class _Sending:
     async def begin(self) -> None:
         """Tell workers, then send the blob. Raises TableOrmError."""
         content_of(self.blob).check_unsent(self.label)
+        if self.info.encrypted and self.db.encryption is None:
+            raise EncryptionError(NO_KEYS, self.write.change.address)
         await check_reach(self.db, f"{self.write.origin}: workers have to be told of the upload of {self.label}")
         await require_blobs(self.db, f"{self.label} is a blob")
         self.message = await ring(self.db, _message(self.write, self.address), delay_seconds=shared_bell.HIDDEN_SECONDS)
         self.keeping = asyncio.create_task(self._keep())
-        parts = await send_blob(self.db, self.blob, self.address, self.label)
+        parts = await send_blob(self.db, self.blob, self.address, self.label, encrypted=self.info.encrypted)
         hold(self.blob, parts)
         self.sent = True
 

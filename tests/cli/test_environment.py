@@ -93,8 +93,7 @@ def test_without_any_url() -> None:
 
         assert done.returncode == 2
         assert (
-            "argument URL: an argument is missing: give the URL first, or set TABLEORM_URL, then the others"
-            in done.stderr
+            "argument URL: it is missing; give it first, such as local:./hr.tables, or set TABLEORM_URL" in done.stderr
         )
 
 
@@ -105,7 +104,7 @@ def test_a_url_in_place_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     done = tableorm("show", f"AccountName=acc;AccountKey={KEY}")
 
     assert done.returncode == 2
-    assert "argument TABLE: this is not the name of a table" in done.stderr
+    assert "show: TABLE is missing" in done.stderr
     assert KEY not in done.stderr
 
 

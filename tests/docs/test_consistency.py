@@ -203,7 +203,7 @@ async def test_requests(db: Database, name: str) -> None:
         await db.save(changed)
 
     found: list[int] = []
-    verbs: list[Callable[[Any], Awaitable[None]]] = [db.insert, change, db.delete]
+    verbs: list[Callable[[Any], Awaitable[object]]] = [db.insert, change, db.delete]
     for verb in verbs:
         before = db.stats.requests
         await verb(entity)

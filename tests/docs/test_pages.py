@@ -3,12 +3,13 @@ The documentation does what it says: every page runs as a program.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from scripts import docs_pages
+from scripts import docs_pages, pictures
 from scripts.docs_pages import ROOT
 from tableorm import Entity, connect
 from tableorm.advice import lint
@@ -17,7 +18,10 @@ from tableorm.models.schema import concrete
 from tableorm.stores import CLOCK
 from tests.azurite import Azurite
 
-MOST_LINES = 400
+MOST_LINES = 480
+MOST_COLUMNS = 80
+WRAPPED = {"text", "json"}
+"""Blocks of these languages are wrapped: what programs print, and rows."""
 
 ADVISED_AGAINST = {
     "operation/lint.md": {
@@ -90,6 +94,29 @@ def test_pages_are_short() -> None:
     lengths = {page: len(page.read_text(encoding="utf-8").splitlines()) for page in docs_pages.pages()}
 
     assert {page: length for page, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_code_fits() -> None:
+    """Code that a page shows is no wider than a page on a screen of 1,280 pixels."""
+    wide: list[str] = []
+    for page in docs_pages.pages()[1:]:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        for block in docs_pages.blocks(page):
+            # A line before the fence opens the comment that hides a block.
+            if block.language not in WRAPPED and not re.match("<!--(?!.*-->)", lines[block.line - 3]):
+                wide.extend(f"{block}: {line}" for line in block.text.splitlines() if len(line) > MOST_COLUMNS)
+
+    assert wide == []
+
+
+def test_pictures_are_drawn() -> None:
+    """Each picture is as its description says, and is shown on a page with a text for those who do not see it."""
+    shown = "".join(page.read_text(encoding="utf-8") for page in docs_pages.pages())
+    for source in pictures.FOLDER.glob("*.txt"):
+        picture = source.with_suffix(".svg")
+
+        assert picture.read_text(encoding="utf-8") == pictures.draw(source.read_text(encoding="utf-8"))
+        assert re.search(rf"!\[[^]]+\]\([./]*pictures/{picture.name}\)", shown)
 
 
 def test_pages_are_found() -> None:

@@ -9,7 +9,21 @@ from typing import Annotated
 import attrs
 import pytest
 
-from tableorm import Database, Entity, EntityNotFound, Int32, Mapped, PropertyBag, field, upgrade
+from tableorm import (
+    Blob,
+    Database,
+    Encryption,
+    EncryptionError,
+    Entity,
+    EntityNotFound,
+    Int32,
+    KeyRing,
+    Mapped,
+    PropertyBag,
+    encrypted,
+    field,
+    upgrade,
+)
 from tests.faults import FaultyBackend
 
 from .turns import Case, Program, both_work, new_reads_no_old, old_reads_no_new
@@ -141,6 +155,18 @@ class Moment(Base, kind="Item"):
 
 class Expiring(Base, kind="Item"):
     more: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class Secret(Base, kind="Item"):
+    more: Mapped[str] = encrypted()
+
+
+class SecretNow(Base, kind="Item"):
+    more: Mapped[str] = encrypted(accept_plain=True)
+
+
+class Pictured(Base, kind="Item"):
+    more: Mapped[Blob | None] = field(default=None)
 
 
 class Colour(enum.Enum):
@@ -296,6 +322,14 @@ async def expires_for_one(old: Program, new: Program) -> None:
         await new.get(1)
 
 
+async def refuses_what_is_plain(old: Program, new: Program) -> None:
+    """The new program reads no value that is not encrypted, as the old one does."""
+    await old.db.insert(Required(group="g", id=1, more="x"))
+    assert (await old.get(1)).more == "x"
+    with pytest.raises(EncryptionError, match="accept_plain=True"):
+        await new.get(1)
+
+
 async def knows_more_values(old: Program, new: Program) -> None:
     """The old program reads no value that it does not know."""
     await old.insert(1)
@@ -306,6 +340,7 @@ async def knows_more_values(old: Program, new: Program) -> None:
         await old.get(1)
 
 
+KEYS = Encryption(KeyRing({"k": bytes(32)}, wrap_with="k"))
 PAST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 CASES = {
@@ -426,6 +461,16 @@ CASES = {
     "maintained": Case(("maintained-changed",), Defaulted, Kept, is_written_by_both),
     "expiry added": Case(("field-added", "expiry-changed"), Item, Expiring, expires_for_one, new_values={"more": PAST}),
     "expiry": Case(("expiry-changed",), Moment, Expiring, expires_for_one, {"more": PAST}, {"more": PAST}),
+    "encrypted": Case(("encrypted-at-once",), Required, Secret, refuses_what_is_plain),
+    "encrypted in steps": Case(
+        ("made-encrypted",), Required, SecretNow, old_reads_no_new, {"more": "x"}, {"more": "y"}
+    ),
+    "no plain values": Case(("plain-refused",), SecretNow, Secret, refuses_what_is_plain),
+    "plain values": Case(("plain-accepted",), Secret, SecretNow, both_work, {"more": "x"}, {"more": "x"}),
+    "not encrypted": Case(("encryption-removed",), Secret, Required, new_reads_no_old, {"more": "x"}),
+    "blob": Case(
+        ("field-renamed", "type-changed", *("field-added",) * 3), Optional, Pictured, new_reads_no_old, {"more": "x"}
+    ),
     "nested": Case(
         ("class-changed",),
         OrderedNow,
@@ -444,6 +489,13 @@ def test_a_renamed_property_of_another_type_is_told_with_both_types() -> None:
     assert "property 'more' becomes 'More', and str becomes int (property-renamed): is refused" in str(found)
 
 
+def test_a_text_in_place_of_a_blob_is_another_type() -> None:
+    """It would be read as the address of the blob."""
+    (found,) = [each for each in Case((), Pictured, Optional, both_work).judge() if each.rule.code == "type-changed"]
+
+    assert "Blob becomes str" in str(found)
+
+
 def test_all_removed_fields_that_may_be_the_new_one_are_named() -> None:
     """Nobody guesses which of them it was: the person who reads the report knows."""
     (found,) = Case((), Both, Renewed, both_work).judge()[1:]
@@ -456,6 +508,6 @@ async def test_changes_of_fields(case: Case) -> None:
     """The judgement, and what two programs see."""
     assert [each.rule.code for each in case.judge() if each.rule.code != "class-renamed"] == list(case.codes)
     backend = FaultyBackend()
-    async with Database(backend) as old, Database(backend) as new:
+    async with Database(backend, encryption=KEYS) as old, Database(backend, encryption=KEYS) as new:
         await old.create_tables(case.old)
         await case.check(Program(old, case.old, case.old_values), Program(new, case.new, case.new_values))

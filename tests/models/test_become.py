@@ -15,6 +15,7 @@ from tableorm import (
     PreconditionFailed,
     PropertyBag,
     connect,
+    encrypted,
     field,
 )
 
@@ -97,3 +98,72 @@ async def test_what_cannot_become_another_is_refused(db: Database) -> None:
     part = await db.select(Clerk).where(Clerk.team == "t").only(Clerk.desk).one()
     with pytest.raises(NotLoaded, match="not read in full"):
         part.become(Boss, level=1)
+
+
+class Invoice(Entity, table="Invoices", partition_key="{team}", row_key="{id}"):
+    team: Mapped[str]
+    id: Mapped[str]
+    name: Mapped[str]
+    level: Mapped[int] = field(default=0)
+    total: Mapped[int]
+
+
+class ClerkNote(Entity, table="Notes", partition_key="{team}", row_key="id_{id}"):
+    team: Mapped[str]
+    id: Mapped[str]
+    name: Mapped[str]
+    level: Mapped[int] = field(default=0)
+
+
+class SealedNote(Entity, table="Notes", partition_key="{team}", row_key="sealed_{id}"):
+    team: Mapped[str]
+    id: Mapped[str]
+    name: Mapped[str] = encrypted()
+
+
+async def test_a_copy_has_the_fields_that_both_models_have(db: Database) -> None:
+    """It is a new entity that is not stored; under other keys a warning names the unknown properties left behind."""
+    await db.create_tables(Invoice)
+    clerk = Clerk(team="t", id="1", name="Ann", desk=7)
+    clerk.extra["Old"] = 5
+    await db.insert(clerk)
+    found = await db.get(Clerk, team="t", id="1")
+
+    with pytest.warns(UserWarning, match=r"Clerk.copy_as\(Invoice\) leaves behind Old"):
+        invoice = found.copy_as(Invoice, total=3)
+
+    assert invoice == Invoice(team="t", id="1", name="Ann", total=3)
+    assert invoice.etag is None and not invoice.extra
+    await db.insert(invoice)
+    assert await db.get(Clerk, team="t", id="1") == clerk
+    assert (await db.get(Clerk, team="t", id="1")).etag == found.etag
+
+
+async def test_unknown_properties_go_along_under_the_same_keys(db: Database) -> None:
+    """What neither model knows is in the copy; what only the other one knows is named, and never dropped silently."""
+    await db.create_tables(ClerkNote)
+    clerk = Clerk(team="t", id="1", name="Ann")
+    clerk.extra["Old"] = 5
+    await db.insert(clerk)
+    found = await db.get(Clerk, team="t", id="1")
+
+    note = found.copy_as(ClerkNote)
+    await db.insert(note)
+
+    assert dict((await db.get(ClerkNote, team="t", id="1")).extra) == {"Old": 5}
+    found.extra["level"] = 9
+    with pytest.warns(UserWarning, match="leaves behind level"):
+        assert found.copy_as(ClerkNote).level == 0
+
+
+async def test_what_cannot_be_copied_is_refused(db: Database) -> None:
+    """A field that is missing, one that would be stored in the clear, and an entity that was read in part."""
+    await db.insert(Clerk(team="t", id="1", name="Ann"))
+
+    with pytest.raises(TypeError, match="total"):
+        Clerk(team="t", id="1", name="Ann").copy_as(Invoice)
+    with pytest.raises(ModelError, match="'name' is not encrypted there"):
+        SealedNote(team="t", id="1", name="Ann").copy_as(Invoice, total=1)
+    partial = await db.select(Clerk).where(Clerk.team == "t").only(Clerk.desk).one()
+    with pytest.raises(NotLoaded, match=r"refresh\(\) it first"):
+        partial.copy_as(Invoice, total=1)

@@ -9,6 +9,7 @@ import pytest
 from tableorm import DecodeError
 from tableorm.models.manifest import (
     AggregateEntry,
+    EachEntry,
     HolderEntry,
     IndexEntry,
     ListEntry,
@@ -23,6 +24,7 @@ from tableorm.models.manifest import (
 
 FORMS: list[tuple[str, ManifestEntry, str | None]] = [
     ('"email_x"', IndexEntry("email_x"), "email_x"),
+    ('{"each":[["tag_x","tag_y"]]}', EachEntry(("tag_x", "tag_y")), None),
     ('{"list":["lastname_x","Employee#by_last_name"]}', ListEntry("lastname_x", "Employee#by_last_name"), "lastname_x"),
     ('{"add":["department",{"Count":-1}]}', AggregateEntry("department", {"Count": -1}), "department"),
     (

@@ -14,6 +14,7 @@ from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tests.outbox.members import Member
 from tests.outbox.portraits import Portrait
+from tests.outbox.sailors import Passenger, Sailor, Ship
 from tests.outbox.staff import GUEST, MODELS, STORAGE, Content, Former, Person, Welcome
 
 __all__ = ["PLANS", "Plan", "Step", "prepare"]
@@ -190,6 +191,83 @@ async def divide_list(db: Database) -> None:
     await db.insert(Person(team=LONG, id=4, city="Oslo"))
 
 
+async def enlist(db: Database) -> None:
+    async with db.bulk(errors="report") as bulk:
+        for number, port in ((1, "Genoa"), (2, "Genoa"), (3, "Malta")):
+            await bulk.insert(Sailor(port=port, id=number, ship="Argo", wage=number))
+    for failure in bulk.report.failed:
+        raise failure.error
+
+
+async def enlist_one(db: Database) -> None:
+    await db.insert(Sailor(port="Genoa", id=1, ship="Argo", wage=1))
+
+
+async def change_ship(db: Database) -> None:
+    sailor = await db.get(Sailor, port="Genoa", id=1)
+    sailor.ship = "Bounty"
+    await db.save(sailor)
+
+
+async def raise_wages(db: Database) -> None:
+    """Change one sailor, and let another one go, in one transaction."""
+    async with db.transaction() as tx:
+        sailor = await tx.get(Sailor, port="Genoa", id=1)
+        sailor.wage = 7
+        tx.save(sailor)
+        tx.delete(await tx.get(Sailor, port="Genoa", id=2))
+
+
+async def desert(db: Database) -> None:
+    await db.delete(await db.get(Sailor, port="Genoa", id=1))
+
+
+async def move_sailor(db: Database) -> None:
+    await db.move(await db.get(Sailor, port="Genoa", id=1), port="Malta")
+
+
+async def embark(db: Database) -> None:
+    """Insert two ships, and three passengers of one of them."""
+    for name in ("Argo", "Bounty"):
+        await db.insert(Ship(name=name, flag=f"of {name}"))
+    async with db.transaction() as tx:
+        for number in (1, 2):
+            tx.insert(Passenger(port="Genoa", id=number, ship="Argo"))
+    await embark_one(db)
+
+
+async def embark_one(db: Database) -> None:
+    await db.insert(Passenger(port="Malta", id=3, ship="Argo"))
+
+
+async def insert_ship(db: Database) -> None:
+    await db.insert(Ship(name="Argo", flag="of Argo"))
+
+
+async def change_flag(db: Database) -> None:
+    ship = await db.get(Ship, name="Argo")
+    ship.flag = "black"
+    await db.save(ship)
+
+
+async def transfer(db: Database) -> None:
+    passenger = await db.get(Passenger, port="Genoa", id=1)
+    passenger.ship = "Bounty"
+    await db.save(passenger)
+
+
+async def scrap(db: Database) -> None:
+    await db.delete(await db.get(Ship, name="Argo"))
+
+
+async def disembark(db: Database) -> None:
+    await db.delete(await db.get(Passenger, port="Genoa", id=1))
+
+
+async def move_passenger(db: Database) -> None:
+    await db.move(await db.get(Passenger, port="Genoa", id=1), port="Malta")
+
+
 @attrs.frozen
 class Plan:
     """
@@ -255,6 +333,18 @@ PLANS = [
     Plan(paint_over_elsewhere, hang_elsewhere, commit=4),
     Plan(welcome, insert),
     Plan(divide_list, fill_list),
+    Plan(enlist_one),
+    Plan(enlist, by_team=True),
+    Plan(change_ship, enlist),
+    Plan(raise_wages, enlist),
+    Plan(desert, enlist),
+    Plan(move_sailor, enlist),
+    Plan(embark_one, insert_ship),
+    Plan(change_flag, embark),
+    Plan(transfer, embark),
+    Plan(scrap, embark),
+    Plan(disembark, embark),
+    Plan(move_passenger, embark),
 ]
 
 

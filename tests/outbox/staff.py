@@ -36,6 +36,7 @@ from tableorm.testing.contract.base import everything
 from tests.faults import RowBlobs
 from tests.outbox.members import Member, extra_reservations, wrong_reservations
 from tests.outbox.portraits import Portrait, extra_pictures, wrong_pictures
+from tests.outbox.sailors import COUNT_ROWS, Passenger, Sailor, Ship, wrong_copies, wrong_totals
 
 __all__ = [
     "CITIES",
@@ -123,8 +124,8 @@ class Welcome(Workflow[Person]):
 
 STORAGE = BlobArchive("storage", Person)
 
-MODELS = (Person, Former, Badge, Member, Portrait)
-TARGETS = (Person, Former, Member, Portrait, Welcome, STORAGE)
+MODELS = (Person, Former, Badge, Member, Portrait, Ship, Sailor, Passenger)
+TARGETS = (Person, Former, Member, Portrait, Ship, Sailor, Passenger, Welcome, STORAGE)
 """What workers know."""
 
 
@@ -153,11 +154,11 @@ async def content_of(store: TableStore, blobs: Blobs | None = None) -> Content:
             row["EntityType"],
             row["PartitionKey"],
             row["RowKey"],
-            row.get("name", row.get("email", row.get("picture_sha256", ""))),
-            row.get("city", ""),
+            row.get("name", row.get("email", row.get("picture_sha256", row.get("ship", row.get("flag", ""))))),
+            row.get("city", row.get("wage", "")),
         ]
         for row in await _all_rows(store)
-        if row.get("EntityType") in ("Person", "Former", "Member", "Portrait")
+        if row.get("EntityType") in ("Person", "Former", "Member", "Portrait", "Sailor", "Passenger", "Ship")
     ]
     archived = [json.loads(text)["row"] for text in (await _texts_of(blobs or RowBlobs(store), STORAGE.name)).values()]
     found += [["archived", row["PartitionKey"], row["RowKey"], row["name"], row.get("city", "")] for row in archived]
@@ -187,7 +188,9 @@ async def is_in_a_move(store: TableStore) -> bool:
 
 async def _all_rows(store: TableStore) -> list[Row]:
     return [
-        row for table in ("Crew", "Cities", "Formers", "Guild", "Gallery") for row in await everything(store, table)
+        row
+        for table in ("Crew", "Cities", "Formers", "Guild", "Gallery", "Sailors", "Fleet")
+        for row in await everything(store, table)
     ]
 
 
@@ -204,7 +207,8 @@ async def find_problems(db: Database) -> list[str]:
     left = [
         row
         for row in rows
-        if (is_marker(row) and row.get("State") not in ("void", "held")) or "confirmed" in row.get("_mv", "")
+        if (is_marker(row) and row["EntityType"] not in COUNT_ROWS and row.get("State") not in ("void", "held"))
+        or "confirmed" in row.get("_mv", "")
     ]
     problems = [f"{'extra' if '#_tentative' in row['EntityType'] else 'left'} row: {row}" for row in left]
     problems += await wrong_entries(store)
@@ -226,6 +230,8 @@ async def find_problems(db: Database) -> list[str]:
 
     problems += await wrong_reservations(store)
     problems += [f"extra reservation of {email}" for email in sorted(await extra_reservations(store))]
+    problems += await wrong_totals(store)
+    problems += await wrong_copies(store)
 
     pictures = await _texts_of(connection_of(db).blobs, BLOB_FIELDS)
     problems += await wrong_pictures(store, pictures)

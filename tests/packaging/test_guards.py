@@ -93,6 +93,17 @@ def test_public_names_are_documented() -> None:
     assert entries == set(tableorm.__all__)
 
 
+def test_methods_of_databases_are_documented() -> None:
+    """Each public method of a database has one entry in the reference, on the page of its subject."""
+    reference = read_reference()
+    entries = re.findall(r"^::: tableorm\.Database\.(\w+)$", reference, re.MULTILINE)
+    selected = re.findall(r"^::: tableorm\.Database\n    options:\n      members: \[(.+)\]$", reference, re.MULTILINE)
+
+    assert sorted([*entries, *selected[0].split(", ")]) == sorted(
+        {name for base in tableorm.Database.__mro__ if base is not object for name in vars(base) if name[0] != "_"}
+    )
+
+
 def test_commands_are_documented() -> None:
     """Every built-in command stands in the documentation."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages())

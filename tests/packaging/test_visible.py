@@ -5,8 +5,8 @@ An editor knows what stands in the source of a class and of its bases. So that i
 """
 
 import ast
-import importlib
 import inspect
+import pkgutil
 import re
 import textwrap
 from collections.abc import Iterator
@@ -32,8 +32,7 @@ def public_classes(*, but: tuple[str, ...] = ()) -> list[type]:
     """Return the classes of the reference, and those that `tableorm` exports, `but` for those of some packages."""
     reference = "".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
     names = {*re.findall(r"^::: (\S+)$", reference, re.MULTILINE), *(f"tableorm.{name}" for name in tableorm.__all__)}
-    paths = [path.rpartition(".") for path in sorted(names) if not path.startswith(but)]
-    found = [getattr(importlib.import_module(module), name) for module, _, name in paths]
+    found = [pkgutil.resolve_name(path) for path in sorted(names) if not path.startswith(but)]
     return [each for each in found if inspect.isclass(each)]
 
 

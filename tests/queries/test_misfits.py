@@ -5,7 +5,7 @@ Rows that do not fit their model: the entities before such a row are given, then
 import datetime as dt
 import pickle
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -23,6 +23,7 @@ from tableorm import (
     MovedFrom,
     PropertyBag,
     Select,
+    WrongKind,
     connect,
     field,
     upgrade,
@@ -394,3 +395,51 @@ def test_a_query_shows_it() -> None:
     query = connect("local::memory:").select(Plain)
     assert str(query.misfits("skip")) == "<select(Plain).misfits('skip')>"
     assert str(query.misfits("skip").misfits("raise")) == str(query)
+
+
+async def test_one_bad_row_hides_no_other_of_many_keys(memory: Database) -> None:
+    """`get_many` gives None for a row that does not fit, or is of another kind, and its error to who asks for it."""
+    await memory.create_tables(Plain)
+    for number in range(40):
+        await memory.insert(Plain(id=number))
+    await memory.merge(PropertyBag("MisfitsPlain", "p", "007", {"size": "seven"}), if_match="*")
+    await memory.merge(PropertyBag("MisfitsPlain", "p", "009", {"EntityType": "Other"}), if_match="*")
+    keys = [Plain.key(id=number) for number in (7, 9, *range(20, 40), 50)]
+    errors: list[DecodeError | WrongKind] = []
+
+    with pytest.raises((DecodeError, WrongKind)):
+        await memory.get_many(keys)
+    found = await memory.get_many(keys, misfits=errors.append)
+
+    assert [each and each.id for each in found] == [None, None, *range(20, 40), None]
+    assert {each.key for each in errors} == {("p", "007"), ("p", "009")}
+    assert await memory.get_many(keys, misfits="skip") == found
+    with pytest.raises(ModelError, match=r"get_many\(misfits='none'\) is refused"):
+        await memory.get_many(keys, misfits=cast("Any", "none"))
+
+
+async def test_an_empty_partition_with_rows_of_no_kind_gives_a_hint(caplog: pytest.LogCaptureFixture) -> None:
+    """It costs one request for each model of a database, after a query that found nothing, and none otherwise."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Plain)
+        query = db.select(Plain).where(Plain.id >= 0)
+        await db.insert(PropertyBag("MisfitsPlain", "p", "001", {"size": 5}))
+        before = db.stats.requests
+        assert await query.where(Plain.size > 7).all() == []
+        assert (db.stats.requests - before, caplog.messages) == (1, [])
+
+        assert await query.all() == []
+        assert await query.all() == []
+
+        assert db.stats.requests - before == 4
+        (message,) = caplog.messages
+        assert message == (
+            "query of Plain found nothing in a partition of table MisfitsPlain, whose row ('p', '001') has no kind: "
+            "rows that have no EntityType need a model with kind=None"
+        )
+    async with connect("local::memory:") as db:
+        await db.create_tables(Plain)
+        await db.insert(Plain(id=1))
+        before = db.stats.requests
+        assert len(await db.select(Plain).where(Plain.id >= 0).all()) == 1
+        assert db.stats.requests - before == 1

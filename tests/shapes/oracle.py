@@ -1,13 +1,13 @@
 """
-Random models with fields of several properties beside plain ones, some of them wide, and what a row ought to be after
-each verb: kept in plain Python, by rules that know no shape. A wide model is declared twice, in two orders of its
-fields, as by an older and a newer program.
+Random models of all that may be combined, and what a row ought to be after each verb: kept in plain Python, by rules
+that know no shape. A wide model is declared twice, in two orders of its fields, as by an older and a newer program.
 """
 
 import asyncio
 import datetime as dt
 import math
 import types
+from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import lru_cache, partial
@@ -15,8 +15,10 @@ from random import Random
 from typing import Any, cast
 
 from tableorm import (
+    Blob,
     Database,
     EncodeError,
+    EncryptionError,
     Entity,
     EntityExists,
     EntityNotFound,
@@ -25,13 +27,16 @@ from tableorm import (
     Mapped,
     NotLoaded,
     PreconditionFailed,
+    PropertyBag,
     Series,
     encrypted,
     field,
     series,
+    upgrade,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import Bounds, Operation, RowQuery, TableStore, Verb
+from tableorm.models.reserved import BLOB_FIELDS
+from tableorm.stores import CLOCK, Bounds, Operation, RowQuery, TableStore, Verb
 from tests.faults import Fate, FaultyStore
 
 TABLE = "Oracle"
@@ -65,59 +70,125 @@ class Shaped:
     default: Any
 
 
-@lru_cache
-def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped], dict[str, list[Any]]]:
+class Data:
+    """The bytes of a blob. No two are the same: whoever is given one sends it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+@dataclass(frozen=True)
+class Drawn:
     """
-    Return a model with an id, two or three plain fields, one to three series and up to two long values, of which some
-    are tracked, versioned, indexed or expire, and others are wide, in two forms, and some have encrypted fields; what
-    the series are, and the values that the others can have.
+    A random model.
+
+    Attributes:
+        models: The model; of a wide one another one with its fields in another order.
+        shaped: What its series are.
+        plain: The values that its other fields can have; of blobs their bytes.
+        blobs: Which of these are blobs.
+        older: The model of an older version; None if there is none.
+        base: The abstract model that it is of; None if it is of none.
+    """
+
+    models: list[type[Any]]
+    shaped: dict[str, Shaped]
+    plain: dict[str, list[Any]]
+    blobs: list[str]
+    older: type[Any] | None
+    base: type[Any] | None
+
+
+@lru_cache
+def random_model(seed: int) -> Drawn:
+    """
+    Return a model with two or three plain fields, one to three series, and up to two long values and two blobs, some of
+    which are encrypted. Some models are tracked, of two versions, indexed, of an abstract base, or expire, and others
+    are wide, in two forms.
     """
     random = Random(seed)
+    wide = seed % 2 == 0
     annotations: dict[str, Any] = {"id": Mapped[int], "age": Mapped[int | None], "name": Mapped[str | None]}
     arguments: dict[str, dict[str, Any]] = {}
     shaped: dict[str, Shaped] = {}
+    plain: dict[str, list[Any]] = {"age": [0, 1, 9], "name": ["", "Ken"]}
+
+    def is_sealed() -> bool:
+        return seed % 3 == 0 and random.random() < 0.7
+
+    make: dict[str, Any] = {"name": encrypted if is_sealed() else field}
     for name in random.sample("abc", random.randint(1, 3)):
         kind, default, values = random.choice(_SLOTS)
         length, default = random.randint(1, 5), random.choice([None, default])
         options: Any = {} if default is None else {"default": default}
         annotations[name] = cast("Any", Series)[kind | None if default is None else kind]
-        arguments[name] = {"length": length, "name": random.choice([None, f"{name.upper()}{{i:02d}}"]), **options}
+        named = random.choice([None, f"{name.upper()}{{i:02d}}"])
+        arguments[name] = {"length": length, "name": named, "encrypted": is_sealed(), **options}
         shaped[name] = Shaped(length, values, default)
-    plain: dict[str, list[Any]] = {"age": [0, 1, 9], "name": ["", "Ken"]}
-    wide = seed % 2 == 0
     if not wide and random.random() < 0.3:
         annotations["expires"] = Mapped[dt.datetime | None]
         plain["expires"] = [dt.datetime(2200 + number, 1, 1, tzinfo=dt.UTC) for number in range(2)]
     compressed: dict[str, bool] = {}
     for name in random.sample("xyz", random.randint(0, 2)):
         kind, plain[name] = random.choice(_LONG)
-        annotations[name] = cast("Any", Mapped)[kind | None]
+        annotations[name], make[name] = cast("Any", Mapped)[kind | None], encrypted if is_sealed() else field
         compressed[name] = random.random() < 0.5
-    sealed = {name for name in ("name", *compressed) if seed % 3 == 0 and random.random() < 0.7}
-    keys: dict[str, Any] = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id:06d}}", "kind": f"M{seed}"}
-    orders, indexed = [[*annotations]], not wide and random.random() < 0.4
-    if wide:
-        orders.append(random.sample([*annotations], len(annotations)))
-    else:
-        keys["version"] = random.choice([1, 2])
+    blobs = random.sample("pq", random.randint(0, 2))
+    for name in blobs:
+        annotations[name], make[name] = Mapped[Blob | None], encrypted if is_sealed() else field
+        plain[name] = [b"", b"a", bytes(70_000)]
+    keys: dict[str, Any] = {"row_key": f"m{seed}_{{id:06d}}", "kind": f"M{seed}"}
+    orders = [[*annotations], random.sample([*annotations], len(annotations))][: 2 if wide else 1]
+    included = random.choice([None, "keys", "keys" if wide else random.sample(["name", *shaped, *blobs], 2)])
+    of_base, versioned = not wide and random.random() < 0.4, random.random() < 0.5
+    if not wide:
         keys[random.choice(["write_token", "tracked"])] = random.random() < 0.7
+    base: type[Any] | None = None
+    if of_base:
+        base_body: dict[str, Any] = {"__annotations__": {"place": Mapped[str], "name": annotations["name"]}}
+        base_body |= {"name": make["name"](default=None, name="Name"), "__module__": __name__}
+        base = types.new_class(
+            f"Base{seed}", (Entity,), _KEYS | {"abstract": True}, lambda space: space.update(base_body)
+        )
 
-    def declare(number: int, names: list[str]) -> type[Any]:
-        count = 2 + sum(each.length for each in shaped.values()) + 16 * len(compressed)
-        form = {"wide": random.randint(1, min(8, count - 1))} if wide else {}  # which takes more than one row
-        name: Any = encrypted if "name" in sealed else field
-        body: dict[str, Any] = {"age": field(default=None), "name": name(default=None, name="Name")}
+    def declare(title: str, names: list[str], **more: Any) -> type[Any]:
+        body: dict[str, Any] = {"age": field(default=None, name="Age" if more["version"] == 1 else "age")}
         if "expires" in names:
             body["expires"] = field(default=None, expiry=True)
         body |= {name: series(**each) for name, each in arguments.items()}
         for name, each in compressed.items():
-            body[name] = (encrypted if name in sealed else field)(default=None, chunked=True, compress=each)
-        if indexed:
-            body["by_age"] = Index(row_key=f"i{seed}_{{age}}_{{id}}", include=[name for name in names if name != "id"])
-        body |= {"__annotations__": {name: annotations[name] for name in names}, "__module__": __name__}
-        return types.new_class(f"Model{seed}In{number}", (Entity,), keys | form, lambda space: space.update(body))
+            body[name] = make[name](default=None, chunked=True, compress=each)
+        body |= {name: make[name](default=None) for name in blobs}
+        if included is not None and more["version"] == 2:
+            body["by_age"] = Index(row_key=f"i{seed}_{{age}}_{{id}}", include=included)
+        own, above = {name: annotations[name] for name in names}, base if more["version"] == 2 else None
+        if above is not None:
+            del own["name"]
+        else:
+            body["name"] = make["name"](default=None, name="Name")
+            own["place"] = Mapped[str]
+        body |= {"__annotations__": own, "__module__": __name__}
+        bases, given = ((above,), keys) if above is not None else ((Entity,), _KEYS | keys)
+        return types.new_class(title, bases, given | more, lambda space: space.update(body))
 
-    return [declare(number, names) for number, names in enumerate(orders)], shaped, plain
+    def form() -> dict[str, Any]:
+        count = 2 + sum(each.length for each in shaped.values()) + 16 * len(compressed) + 4 * len(blobs)
+        return {"wide": random.randint(1, min(8, count - 1))} if wide else {}  # which takes more than one row
+
+    models = [declare(f"Model{seed}In{at}", names, version=2, **form()) for at, names in enumerate(orders)]
+    older = declare(f"Older{seed}", orders[0], version=1, **form()) if versioned else None
+    for model in models:
+        upgrade(model, from_version=1)(_with_age)
+    return Drawn(models, shaped, plain, blobs, older, base)
+
+
+_KEYS: dict[str, Any] = {"table": TABLE, "partition_key": "{place}"}
+
+
+def _with_age(bag: PropertyBag) -> PropertyBag:
+    if "Age" in bag:
+        bag["age"] = bag.pop("Age")
+    return bag
 
 
 @dataclass
@@ -134,14 +205,15 @@ class World:
     """One row, which many entities stand for, and the row as it ought to be."""
 
     def __init__(self, db: Database, seed: int, random: Random, number: int = 1) -> None:
-        self.db, self.random, self.id = db, random, number
-        self.models, self.shaped, self.plain = random_model(seed)
+        self.db, self.random, self.drawn = db, random, random_model(seed)
+        self.key: dict[str, Any] = {"place": "p", "id": number}
+        self.models, self.shaped, self.plain = self.drawn.models, self.drawn.shaped, self.drawn.plain
         self.model = self.models[0]
         self.row: Values | None = None
         self.unknown: dict[str, Any] = {}
         self.version = 0
         self.handles: list[Handle] = []
-        self.row_key = f"m{seed}_{number:06d}"
+        self.seed = seed
         self.log: list[str] = []
         self.network: list[FaultyStore] = []
         if self.model.__schema__.write_token:
@@ -150,6 +222,11 @@ class World:
     def beneath(self, store: TableStore) -> FaultyStore:
         self.network.append(FaultyStore(store))
         return self.network[0]
+
+    @property
+    def row_key(self) -> str:
+        """The RowKey of the row."""
+        return f"m{self.seed}_{self.key['id']:06d}"
 
     @property
     def paths(self) -> list[str]:
@@ -161,14 +238,15 @@ class World:
         if path != "expires" and self.random.random() < 0.3:
             return None  # an upsert that merges could not remove the time
         if path in self.plain:
-            return self.random.choice(self.plain[path])
+            value = self.random.choice(self.plain[path])
+            return Data(value) if path in self.drawn.blobs else value
         return self.random.choice(self.shaped[path.partition("[")[0]].values)
 
     def assign(self, entity: Any, shown: Values, path: str, value: Any) -> None:
         """Set a field or slot of an entity, as a program does."""
         name, _, rest = path.partition("[")
         if not rest:
-            setattr(entity, name, value)
+            setattr(entity, name, Blob(value.data) if isinstance(value, Data) else value)
         elif value is None and self.shaped[name].default is not None:
             return  # such slots are never None
         else:
@@ -178,8 +256,17 @@ class World:
         if value is not None:
             shown[path] = value
 
-    def new_entity(self) -> Handle:
-        entity, shown = self.model(id=self.id), dict[str, Any]()
+    def here(self, model: Any) -> list[Any]:
+        """Return the conditions that the row alone satisfies."""
+        return [model.place == self.key["place"], model.id == self.key["id"]]
+
+    def lost_blob(self, handle: Handle, paths: Iterable[str]) -> bool:
+        """Return whether an entity would write a blob that another one has taken the place of."""
+        known = [path for path in self.drawn.blobs if path in paths and path in handle.shown]
+        return any(handle.shown[path] is handle.base.get(path) is not (self.row or {}).get(path) for path in known)
+
+    def new_entity(self, model: Any = None) -> Handle:
+        entity, shown = (model or self.model)(**self.key), dict[str, Any]()
         for path in self.paths:
             self.assign(entity, shown, path, self.random_value(path))
         return Handle(entity, {}, -1, shown)
@@ -211,9 +298,9 @@ class World:
 
     async def read(self) -> None:
         if self.row is None:
-            await refused(EntityNotFound, self.db.get(self.model, id=self.id))
+            await refused(EntityNotFound, self.db.get(self.model, **self.key))
             return
-        entity = await self.db.get(self.model, id=self.id)
+        entity = await self.db.get(self.model, **self.key)
         self.handles.append(Handle(entity, dict(self.row), self.version, dict(self.row)))
 
     async def change(self) -> None:
@@ -246,10 +333,13 @@ class World:
             await refused(EncodeError, calling)
         elif self.row is None:
             self.handles.remove(handle)
-            await refused(EntityNotFound, calling)
+            await refused((EntityNotFound, EncodeError), calling)
         elif if_match is None and handle.version != self.version:
             self.handles.remove(handle)
-            await refused(PreconditionFailed, calling)
+            await refused((PreconditionFailed, EncodeError), calling)
+        elif self.lost_blob(handle, paths):
+            self.handles.remove(handle)
+            await refused(EncodeError, calling)
         else:
             await calling
             sent = {path: handle.shown[path] for path in paths if path in handle.shown}
@@ -276,10 +366,13 @@ class World:
             return
         if self.row is None:
             self.handles.remove(handle)
-            await refused((EntityNotFound, PreconditionFailed), calling)
+            await refused((EntityNotFound, PreconditionFailed, EncodeError), calling)
         elif handle.version != self.version and not forced:
             self.handles.remove(handle)
-            await refused(PreconditionFailed, calling)
+            await refused((PreconditionFailed, EncodeError), calling)
+        elif self.lost_blob(handle, self.paths):
+            self.handles.remove(handle)
+            await refused(EncodeError, calling)
         else:
             await calling
             row = dict(handle.shown) if verb == "replace" else {**self.row, **known}
@@ -289,7 +382,7 @@ class World:
         """Read one slot alone, set it or another one, and save: nothing else changes."""
         name = self.random.choice([*self.shaped])
         at, other = (self.random.randrange(self.shaped[name].length) for _ in range(2))
-        query = self.db.select(self.model).where(self.model.id == self.id).only(self.expression(f"{name}[{at}]"))
+        query = self.db.select(self.model).where(*self.here(self.model)).only(self.expression(f"{name}[{at}]"))
         entity: Any = await query.first()
         if self.row is None:
             assert entity is None
@@ -314,7 +407,7 @@ class World:
         if self.row is not None and self.random.random() < 0.3:
             for network in self.network:
                 network.plan()  # nothing would prove that it is gone
-            await self.db.delete(self.model.key(id=self.id), if_match="*")
+            await self.db.delete(self.model.key(**self.key), if_match="*")
             self.row, self.unknown = None, {}
             self.version += 1
 
@@ -323,7 +416,7 @@ class World:
         if self.row is not None:
             name = self.random.choice(["other", "more"])
             self.unknown[name] = self.random.choice(["x", 5])
-            keys = {"PartitionKey": "p", "RowKey": self.row_key}
+            keys = {"PartitionKey": self.key["place"], "RowKey": self.row_key}
             operation = Operation(Verb.MERGE, {**keys, name: self.unknown[name]}, "*")
             await (self.network[0].store if self.network else self.db.store).write(TABLE, operation)
             self.version += 1
@@ -333,7 +426,7 @@ class World:
             return
         path = self.random.choice(self.paths)
         value, shown = self.random_value(path), dict(self.row)
-        await self.db.modify(self.model, lambda each: self.assign(each, shown, path, value), id=self.id)
+        await self.db.modify(self.model, lambda each: self.assign(each, shown, path, value), **self.key)
         if not _same(shown, self.row):
             self.written(Handle(None, {}, -1), shown)
 
@@ -344,7 +437,7 @@ class World:
         shown = dict(self.row)
         changes = [(path, self.random_value(path)) for path in self.random.sample(self.paths, 3)]
         calls = (
-            self.db.modify(self.model, partial(self.assign, shown=shown, path=path, value=value), id=self.id)
+            self.db.modify(self.model, partial(self.assign, shown=shown, path=path, value=value), **self.key)
             for path, value in changes
         )
         await asyncio.gather(*calls)
@@ -357,7 +450,7 @@ class World:
             return
         shown = dict(self.row)
         async with self.db.transaction() as tx:
-            entity = await tx.get(self.model, id=self.id)
+            entity = await tx.get(self.model, **self.key)
             for path in self.random.sample(self.paths, 2):
                 self.assign(entity, shown, path, self.random_value(path))
                 tx.save(entity)
@@ -374,10 +467,91 @@ class World:
         """Each stored slot is found by its value, and by no other."""
         path = self.random.choice([path for path in self.paths if "[" in path])
         value = self.random.choice(self.shaped[path.partition("[")[0]].values)
-        found = await self.db.select(self.model).where(self.model.id == self.id, self.expression(path) == value).all()
+        if self.model.__schema__.by_path[path].property in self.model.__schema__.opaque:
+            query = self.db.select(self.model).where(*self.here(self.model), self.expression(path) == value)
+            await refused(EncryptionError, query.all())
+            return
+        found = await self.db.select(self.model).where(*self.here(self.model), self.expression(path) == value).all()
         assert len(found) == (self.row is not None and path in self.row and _same(self.row[path], value))
-        none = await self.db.select(self.model).where(self.model.id == self.id, self.expression(path).is_none()).all()
+        none = await self.db.select(self.model).where(*self.here(self.model), self.expression(path).is_none()).all()
         assert len(none) == (self.row is not None and path not in self.row)
+
+    async def insert_by_an_older_program(self) -> None:
+        """It is upgraded when it is read, and the next save writes the newer version."""
+        if self.row is None and self.drawn.older is not None:
+            handle = self.new_entity(self.drawn.older)
+            await self.db.insert(handle.entity)
+            self.unknown = {}
+            self.written(handle, dict(handle.shown))
+            await self.check(upgraded=True)
+            await self.db.save(await self.db.get(self.model, **self.key))
+            self.version += 1
+
+    async def move(self) -> None:
+        """Under another key of the partition, or into another partition, where nobody finds it under the older one."""
+        if self.row is None:
+            return
+        entity, older = await self.db.get(self.model, **self.key), dict(self.key)
+        schema = self.model.__schema__
+        if schema.split is not None or not schema.tracked or self.random.random() < 0.5:
+            self.key["id"] += 500
+        else:
+            self.key["place"] = "q" if self.key["place"] == "p" else "p"
+            for network in self.network:
+                network.plan()  # what is left to workers has tests of its own
+        await self.db.move(entity, **{name: value for name, value in self.key.items() if value != older[name]})
+        assert await self.db.get_or_none(self.model, **older) is None
+        self.handles.clear()
+        self.version += 1
+
+    async def race(self) -> None:
+        """Of several programs that insert the row, or save what they have read, one is not refused."""
+        if self.row is None:
+            handles = [self.new_entity() for _ in range(3)]
+            calls: list[Any] = [self.db.insert(each.entity) for each in handles]
+        else:
+            entities = [await self.db.get(self.model, **self.key) for _ in range(3)]
+            handles = [Handle(entity, dict(self.row), self.version, dict(self.row)) for entity in entities]
+            for each in handles:
+                each.entity.age = self.random.choice([2, 3])
+                each.shown["age"] = each.entity.age
+                for path in self.random.sample(self.paths, 2):
+                    if path != "age":
+                        self.assign(each.entity, each.shown, path, self.random_value(path))
+            calls = [self.db.save(each.entity) for each in handles]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        errors = [each for each in results if isinstance(each, BaseException)]
+        assert {type(each) for each in errors} <= {EntityExists, PreconditionFailed}, errors
+        done = [each for each, result in zip(handles, results, strict=True) if result not in errors]
+        won = [each for each in done if self.row is None or not _same(each.shown, self.row)]  # others send nothing
+        assert len(won) == 1 or (not won and done == handles), (self.log, results)
+        for each in won:
+            self.unknown = {} if self.row is None else self.unknown
+            self.written(each, dict(each.shown))
+
+    async def by_index(self) -> None:
+        """The index finds the entity by its age, with all that an entry holds, or the whole of it."""
+        if self.row is None or not hasattr(self.model, "by_age"):
+            return
+        age, index = self.row.get("age"), self.model.by_age
+        for value in (0, 1, 9):
+            found = (
+                await self.db.select(index).where(self.model.place == self.key["place"], self.model.age == value).all()
+            )
+            own = [each for each in found if each.id == self.key["id"]]
+            assert len(own) == (value == age), self.log
+            for each in own:
+                whole = await self.db.get(self.model, **self.key)
+                for name in [name for name in (*self.plain, *self.shaped) if name in each.__dict__]:
+                    assert await _seen(getattr(each, name)) == await _seen(getattr(whole, name)), self.log
+
+    async def of_base(self) -> None:
+        """A query of the base finds it."""
+        if self.drawn.base is not None:
+            base: Any = self.drawn.base
+            found: list[Any] = await self.db.select(base).where(base.place == self.key["place"]).all()
+            own = [each for each in found if type(each) is self.model and each.id == self.key["id"]]
+            assert [each.name for each in own] == ([] if self.row is None else [self.row.get("name")])
 
     def expression(self, path: str, model: Any = None) -> Any:
         name, _, rest = path.partition("[")
@@ -393,35 +567,55 @@ class World:
         await verb(self)
         await self.check()
 
-    async def check(self) -> None:
-        """The row is what it ought to be."""
+    async def check(self, *, upgraded: bool = False) -> None:
+        """The row is what it ought to be, also if an older program has written it and it is upgraded."""
         if self.row is None:
-            assert await self.db.get_or_none(self.model, id=self.id) is None
+            assert await self.db.get_or_none(self.model, **self.key) is None
             return
-        entity = await self.db.get(self.model, id=self.id)
-        found = {name: getattr(entity, name) for name in self.plain}
+        entity = await self.db.get(self.model, **self.key)
+        found = {name: await _seen(getattr(entity, name)) for name in self.plain}
         for name, each in self.shaped.items():
             found |= {f"{name}[{at}]": value for at, value in enumerate(getattr(entity, name))}
             assert len(getattr(entity, name)) == each.length
-        wanted = {path: self.row.get(path, self.default_of(path)) for path in self.paths}
+        wanted = {path: await _seen(self.row.get(path, self.default_of(path))) for path in self.paths}
         assert found == wanted, self.log
         assert dict(entity.extra) == self.unknown, self.log
+        if upgraded:
+            return
         keys = Bounds(self.row_key, f"{self.row_key}~99")
-        rows = (await self.db.store.query(TABLE, RowQuery(Bounds.only("p"), keys))).rows
+        rows = (await self.db.store.query(TABLE, RowQuery(Bounds.only(self.key["place"]), keys))).rows
         stored = [name for row in rows for name in row if name in self.model.__schema__.by_property]
         opaque = self.model.__schema__.opaque
         assert all(row.get(f"{name}@odata.type") == "Edm.Binary" for row in rows for name in row if name in opaque)
         assert len({*stored}) == len(stored), self.log
         found_paths = {
-            path.removesuffix("[0]") if path[0] in "xyz" else path
+            path.removesuffix("[0]").removesuffix(".address") if path[0] in "xyzpq" else path
             for path, each in self.model.__schema__.by_path.items()
             if each.property in stored
         }
         assert {path for path in self.paths if path in found_paths} == {*self.row}, self.log
 
+    async def finish(self) -> None:
+        """What is derived is right, and there is no blob but those of the row."""
+        CLOCK.advance(dt.timedelta(hours=2))  # so that a worker takes what is left to it, and an audit every upload
+        try:
+            async with self.db.worker(self.model) as worker:
+                await worker.drain()
+            assert (await self.db.audit(self.model)).clean, self.log
+        finally:
+            CLOCK.reset()
+        there = BLOB_FIELDS in await self.db.blobs.list_containers()
+        stored = (await self.db.blobs.list_blobs(BLOB_FIELDS)).blobs if there else []
+        assert len(stored) == sum(isinstance(value, Data) for value in (self.row or {}).values()), self.log
+
     def default_of(self, path: str) -> Any:
         name, _, rest = path.partition("[")
         return self.shaped[name].default if rest else None
+
+
+async def _seen(value: Any) -> Any:
+    """Return what is compared of a value: of a blob its bytes."""
+    return value.data if isinstance(value, Data) else await value.read() if isinstance(value, Blob) else value
 
 
 def _same(one: Any, two: Any) -> bool:
@@ -435,6 +629,7 @@ def _same(one: Any, two: Any) -> bool:
 _VERBS = (
     *(World.insert, World.upsert, World.read, World.delete, World.other_program, World.modify, World.transaction),
     *(World.modify_together, World.bulk, World.condition, World.read_a_slot, World.replace, World.merge),
+    *(World.insert_by_an_older_program, World.move, World.race, World.by_index, World.of_base),
     *(World.change, World.save, World.merge_some) * 2,
 )
 

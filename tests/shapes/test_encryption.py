@@ -1,5 +1,6 @@
 """
-Sealed rows: what is stored of them is read by a second decoder too, and nothing that was changed is ever opened.
+Sealed rows and blobs: what is stored of them is read by a second decoder too, and nothing that was changed is ever
+opened.
 """
 
 import hashlib
@@ -7,16 +8,18 @@ import hmac
 import json
 import pickle
 from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.keywrap import aes_key_unwrap
 
-from tableorm import EncryptionError
+from tableorm import EncodeError, EncryptionError
 from tableorm.models.reserved import METADATA
 from tableorm.shapes.encryption import ContentKey, new_key, open_key, seal, unseal
 from tableorm.shapes.key_ring import KeyRing
+from tableorm.shapes.sealed_blob import BlobSeal, new_blob_key
 from tableorm.stores import Row, RowAddress
 
 KEYS = {"2025": bytes(range(32)), "2026": bytes(range(32, 64))}
@@ -192,3 +195,95 @@ async def test_a_ring_shows_no_key() -> None:
         KeyRing({"short": b"secret"}, wrap_with="short")
     with pytest.raises(EncryptionError, match="names none of its keys: 2025, 2026"):
         KeyRing(KEYS, wrap_with="2027")
+
+
+# Blobs
+
+CHUNK = 65_536
+BLOB_KEY = b"1" + bytes(range(32))
+TOKEN = "7FGUAn7z5ovT"
+BLOB = bytes.fromhex("7461626c656f726d20626c6f6220310a74f6cf952780456c6b042defa138ddc4c158695d09107bcabb")
+
+
+def decode_blob(stored: bytes, key: bytes, token: str) -> bytes:
+    """Return the bytes of a sealed blob: written after the page of stored fields, and not after the product."""
+    header, body = stored[:16], stored[16:]
+    assert (header, key[:1]) == (b"tableorm blob 1\n", b"1")
+    chunks = [body[at : at + CHUNK + 16] for at in range(0, len(body), CHUNK + 16)]
+    marked = [(number, number == len(chunks) - 1) for number in range(len(chunks))]
+    nonces = [number.to_bytes(11, "big") + bytes([last]) for number, last in marked]
+    cipher, bound = AESGCM(key[1:]), header + token.encode()
+    return b"".join(cipher.decrypt(nonce, chunk, bound) for nonce, chunk in zip(nonces, chunks, strict=True))
+
+
+async def parts(given: Sequence[bytes]) -> AsyncIterator[bytes]:
+    for each in given:
+        yield each
+
+
+async def sealed_blob(*given: bytes, key: bytes = BLOB_KEY, token: str = TOKEN) -> bytes:
+    return b"".join([chunk async for chunk in BlobSeal(key, token, "A.b").sealed(parts(given))])
+
+
+async def opened_blob(
+    stored: bytes, total: int, start: int = 0, length: int | None = None, key: bytes = BLOB_KEY, token: str = TOKEN
+) -> bytes:
+    seal = BlobSeal(key, token, "A.b")
+    at, count = seal.stored_range(start, length, total)
+    wanted = stored[at : None if count is None else at + count]
+    pieces = parts([wanted[n : n + 50_000] for n in range(0, len(wanted), 50_000)])
+    return b"".join([chunk async for chunk in seal.opened(pieces, start, length, total)])
+
+
+async def test_a_blob_of_the_first_format_is_opened() -> None:
+    """By the product and by another decoder, whatever pieces it is sent in; what is sealed is always the same."""
+    assert await sealed_blob(b"a", b" picture") == BLOB
+    assert await opened_blob(BLOB, 9) == decode_blob(BLOB, BLOB_KEY, TOKEN) == b"a picture"
+    for size in (0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 200_000):
+        data = (bytes(range(251)) * 800)[:size]
+        stored = await sealed_blob(data[:7], data[7:])
+        assert await sealed_blob(data) == stored
+        assert await opened_blob(stored, size) == decode_blob(stored, BLOB_KEY, TOKEN) == data
+        for start in {0, 1, CHUNK - 1, CHUNK, size - 1} & {*range(size)}:
+            for length in (1, 2, CHUNK, size, None):
+                assert await opened_blob(stored, size, start, length) == data[start:][:length]
+
+
+async def test_whatever_is_changed_in_a_blob_shows() -> None:
+    """Each byte; chunks that are cut, repeated, left out or exchanged, also with those of another blob."""
+    for at in range(len(BLOB)):
+        with pytest.raises(EncryptionError, match=r"^the blob of A\.b "):
+            await opened_blob(BLOB[:at] + bytes([BLOB[at] ^ 1]) + BLOB[at + 1 :], 9)
+        with pytest.raises(EncryptionError):
+            await opened_blob(BLOB[:at], 9)
+    data = bytes(3 * CHUNK)
+    stored = await sealed_blob(data)
+    header, chunks = stored[:16], [stored[at : at + CHUNK + 16] for at in range(16, len(stored), CHUNK + 16)]
+    other = (await sealed_blob(data, key=b"1" + bytes(32)))[16:][: CHUNK + 16]
+    last = (await sealed_blob(bytes(CHUNK)))[16:]
+    for changed in ([0, 1], [0, 2], [1, 0, 2], [0, 1, 1], [0, 1, 2, 2], [2], [], [0, 1, 2, 1], [0, 2, 1]):
+        with pytest.raises(EncryptionError):
+            await opened_blob(header + b"".join(chunks[at] for at in changed), len(data))
+    for one in (other, last):
+        with pytest.raises(EncryptionError):
+            await opened_blob(header + one + chunks[1] + chunks[2], len(data))
+    for total in (0, 1, CHUNK, 2 * CHUNK, len(data) - 1, len(data) + 1, 4 * CHUNK):
+        with pytest.raises(EncryptionError):
+            await opened_blob(stored, total)
+    for start, length in ((0, 1), (CHUNK, 1), (2 * CHUNK + 5, None)):
+        with pytest.raises(EncryptionError):
+            await opened_blob(header + chunks[2] + chunks[0] + chunks[1], len(data), start, length)
+    for key, token in ((b"1" + bytes(32), TOKEN), (BLOB_KEY, "other"), (b"2" + BLOB_KEY[1:], TOKEN), (b"1", TOKEN)):
+        with pytest.raises(EncryptionError):
+            await opened_blob(BLOB, 9, key=key, token=token)
+    assert len({new_blob_key() for _ in range(9)}) == 9
+
+
+async def test_nothing_else_is_sealed_with_the_key_of_a_blob() -> None:
+    """A file that was changed before it is sent again is refused."""
+    seal, data = BlobSeal(BLOB_KEY, TOKEN, "Person.photo"), bytes(2 * CHUNK)
+    first = [chunk async for chunk in seal.sealed(parts([data]))]
+    assert [chunk async for chunk in seal.sealed(parts([data[:5], data[5:]]))] == first
+    for changed in (data[:-1], data + b"x", data[:CHUNK], b"x" + data[1:]):
+        with pytest.raises(EncodeError, match="comes from a file that was changed while it was sent"):
+            [chunk async for chunk in seal.sealed(parts([changed]))]

@@ -22,6 +22,7 @@ from tableorm import (
     Index,
     IndexList,
     Int32,
+    Key,
     KeyRing,
     Mapped,
     MovedFrom,
@@ -46,7 +47,9 @@ __all__ = [
     "Day",
     "DayOfParts",
     "DayOfPartsV1",
+    "Firm",
     "Foreign",
+    "Hand",
     "Item",
     "Line",
     "Login",
@@ -61,6 +64,7 @@ __all__ = [
     "Pin",
     "PinV1",
     "Poster",
+    "Reader",
     "Session",
     "Setting",
     "Ship",
@@ -302,7 +306,37 @@ class Poster(Entity, table="StoredPosters", partition_key="{wall}", row_key="pos
     picture: Mapped[Blob | None] = field(default=None)
 
 
+class Reader(Entity, table="StoredReaders", partition_key="{town}", row_key="reader_{id}"):
+    town: Mapped[str]
+    id: Mapped[int]
+    tags: Mapped[list[str]] = field(factory=list)
+    notes: Mapped[list[Key[Note]]] = field(factory=list)
+
+    by_tag = Index(row_key="tag_{tags:each}_{id}", include="keys")
+    by_note = Index(row_key="of_{notes:each}_{id}", include="keys")
+
+
 KEYS = KeyRing({"2025": bytes(range(32)), "2026": bytes(range(32, 64))}, wrap_with="2026")
+
+
+class Firm(Entity, table="StoredFirms", partition_key="firms", row_key="firm_{name}"):
+    name: Mapped[str]
+    title: Mapped[str] = field(default="")
+    hands: Mapped[int] = field(default=0, maintained=True)
+    wages: Mapped[int] = field(default=0, maintained=True)
+
+
+class Hand(Entity, table="StoredHands", partition_key="{town}", row_key="hand_{id:03d}"):
+    town: Mapped[str]
+    id: Mapped[int]
+    firm: Mapped[str | None] = field(default=None)
+    wage: Mapped[int] = field(default=0)
+    title: Mapped[str | None] = field(default=None, maintained=True)
+
+    counted = Count(lambda: Firm.hands, name="{firm}", consistency="eventual")
+    paid = Sum("wage", lambda: Firm.wages, name="{firm}", consistency="eventual")
+    by_firm = Index(partition_key="{firm}", row_key="of_{town}_{id:03d}", include="keys", consistency="eventual")
+    works = Embedded(lambda: Firm, {"title": "title"}, name="{firm}", consistency="eventual", via=by_firm)
 
 
 class Secret(Entity, table="StoredSecrets", partition_key="{user}", row_key="secret_{id}"):
@@ -314,6 +348,14 @@ class Secret(Entity, table="StoredSecrets", partition_key="{user}", row_key="sec
     long: Mapped[str] = encrypted(default="", chunked=True)
 
     by_level = Index(row_key="level_{level}_{id}", include=["text"])
+
+
+class Xray(Entity, table="StoredXrays", partition_key="{user}", row_key="xray_{id:03d}", wide=3):
+    user: Mapped[str]
+    id: Mapped[int]
+    image: Mapped[Blob] = encrypted()
+    doses: Series[int] = series(3, default=0, encrypted=True)
+    note: Mapped[str] = field(default="")
 
 
 class Login(Entity, table="StoredLogins{at:%Y%m}", partition_key="{user}", row_key="at_{at:ticks}"):

@@ -15,10 +15,20 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Database, Encryption, Entity, EntityNotFound, PropertyBag, connect
+from tableorm import Blob, Database, Encryption, Entity, EntityNotFound, PropertyBag, connect
 from tableorm.connection.connection import connection_of
 from tableorm.logs import read_log
-from tableorm.models.manifest import IndexEntry, ManifestEntry, UnknownEntry, UploadEntry, manifest_of
+from tableorm.models.manifest import (
+    CopyEntry,
+    EachEntry,
+    HeldEntry,
+    IndexEntry,
+    ManifestEntry,
+    SubtotalEntry,
+    UnknownEntry,
+    UploadEntry,
+    manifest_of,
+)
 from tableorm.models.marker_rows import MoveState, mark_of
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.table_queue import TableQueueStore
@@ -43,7 +53,9 @@ from tests.stored.shop import (
     Customer,
     Day,
     DayOfParts,
+    Firm,
     Foreign,
+    Hand,
     Item,
     Line,
     Login,
@@ -56,6 +68,7 @@ from tests.stored.shop import (
     Person,
     Pin,
     Poster,
+    Reader,
     Secret,
     Session,
     Setting,
@@ -63,6 +76,7 @@ from tests.stored.shop import (
     Status,
     Trip,
     Visit,
+    Xray,
     cold_parcels,
 )
 
@@ -126,7 +140,8 @@ def test_every_form_is_in_the_files(facts: dict[str, Any]) -> None:
     kinds = {str(row.get("EntityType", "")).partition(":")[0] for row in rows}
 
     ours = {each for each in known if each.__module__ == ManifestEntry.__module__ and each.form is not None}
-    assert forms == {*ours, IndexEntry} - {UnknownEntry, UploadEntry}  # of which file 4 has some
+    elsewhere = {UploadEntry, SubtotalEntry, CopyEntry, HeldEntry, EachEntry}  # of which files 4, 7 and 8 have some
+    assert forms == {*ours, IndexEntry} - {UnknownEntry, *elsewhere}
     assert states == {*MoveState} - {MoveState.OLD}
     assert {"#_decision", "#_change", "#_feed", "Note#_tentative", "Note#by_text#_tentative", "Trip#_forward"} <= kinds
     assert {name for row in rows for name in row} >= {"_w", "_ix", "_mv", "_of", "_v", "EntityVersion", "Divided"}
@@ -224,6 +239,37 @@ async def test_encrypted_fields(tmp_path: Path) -> None:
         await db.save(secrets[0])
         assert (await db.audit(Secret)).clean
         assert (await db.rewrap(Secret)).written == 1  # of the entry, which was written as a whole, there is a new key
+
+
+async def test_encrypted_blobs(tmp_path: Path) -> None:
+    """A blob, whose key is in the row, and a series, of an entity of several rows; nothing of them can be read."""
+    stored = {k: v for k, v in json.loads((FILES / "6.json").read_text()).items() if k != "cursors"}
+    async with connect(copy_of("6", tmp_path), encryption=Encryption(KEYS)) as db:
+        assert await export(db) == stored
+        xray = await db.get(Xray, user="ann", id=1)
+        assert ([*xray.doses], xray.note, xray.image.content_type) == ([1, 0, 3], "n", "image/png")
+        assert await xray.image.read() == b"\0\xff" * 40_000
+        assert await xray.image.read(65_535, 3) == b"\xff\0\xff"
+        xray.image = Blob(b"new")
+        await db.save(xray)
+        assert len((await db.blobs.list_blobs("tableorm-blobs")).blobs) == 1
+        assert (await db.audit(Xray)).clean
+
+
+async def test_indexes_of_lists(tmp_path: Path) -> None:
+    """Entries of elements are found, changed, and right; lists of links lead to the same keys."""
+    stored = {k: v for k, v in json.loads((FILES / "8.json").read_text()).items() if k != "cursors"}
+    async with connect(copy_of("8", tmp_path)) as db:
+        assert await export(db) == stored
+        query = db.select(Reader.by_tag).where(Reader.town == "lund")
+        assert [reader.id for reader in await query.where(Reader.tags.contains("c/d")).all()] == [2]
+        (first, second) = (Note.key(box="in|out", id=number) for number in (1, 2))
+        found = await db.select(Reader.by_note).where(Reader.town == "lund", Reader.notes.contains(first)).all()
+        assert [reader.notes for reader in found] == [[first], [first, second]]
+        assert (await db.audit(Reader)).clean
+        found[1].notes = [second]
+        await db.save(found[1])
+        assert (await db.audit(Reader)).clean
 
 
 async def test_rows_of_other_kinds(db: Database) -> None:
@@ -375,3 +421,22 @@ async def test_queues_in_a_table_and_logs(db: Database) -> None:
         (NOON, 201),
         (NOON + dt.timedelta(hours=1), 200),
     ]
+
+
+async def test_counts_and_copies_across_partitions(tmp_path: Path) -> None:
+    """A later version copies what was left of subtotals and of a new title, and changes what an earlier one wrote."""
+    stored = {name: value for name, value in json.loads((FILES / "7.json").read_text()).items() if name != "cursors"}
+    rows = [row for some in stored["tables"].values() for row in some]
+    async with connect(copy_of("7", tmp_path)) as db:
+        assert await export(db) == stored
+        assert {SubtotalEntry, CopyEntry, HeldEntry} <= {type(e) for row in rows for e in manifest_of(row).values()}
+        assert {"#_subtotal", "#_share", "#_decision"} <= {row["EntityType"] for row in rows if "EntityType" in row}
+        async with db.worker(Firm, Hand) as worker:
+            await worker.drain()
+        firm = await db.get(Firm, name="a")
+        hands = [each async for each in db.select(Hand).allow_scan()]
+        assert (firm.hands, firm.wages, {each.title for each in hands}) == (4, 12, {"second"})
+
+        await db.delete(hands[0])
+        assert (await db.get(Firm, name="a")).hands == 3
+        assert (await db.audit(Firm, Hand)).findings == ()

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from tableorm import (
+    BulkFailed,
     Count,
     Database,
     Entity,
@@ -215,3 +216,54 @@ async def test_a_write_that_needs_another_kind_of_row_fails_alone_in_bulk(teams:
     (failure,) = bulk.report.failed
     assert failure.entity is member and isinstance(failure.error, WrongKind)
     assert await stored(teams, BAG) == {"EntityType": "Other"}
+
+
+class Tracked(Entity, table="Teams", partition_key="{club}", row_key="x_{id}"):
+    club: Mapped[str] = field(default="a")
+    id: Mapped[str] = field(default="1")
+    name: Mapped[str] = field(default="new")
+
+    by_name = Index(row_key="name_{name}_{id}")
+
+
+class Untracked(Entity, table="Teams", partition_key="{club}", row_key="x_{id}"):
+    club: Mapped[str] = field(default="a")
+    id: Mapped[str] = field(default="1")
+    name: Mapped[str] = field(default="new")
+
+
+READERS = [
+    *((Tracked, verb) for verb in ("upsert", "upsert_replace", "merge", "replace", "delete", "bulk", "transaction")),
+    (Untracked, "replace"),
+]
+
+
+@pytest.mark.parametrize("kind", [None, "Other"])
+@pytest.mark.parametrize(("model", "verb"), READERS)
+async def test_a_row_of_no_kind_does_not_get_one(teams: Database, model: Any, verb: str, kind: str | None) -> None:
+    """A verb that reads the row refuses one of another kind, or of none, which other programs have written."""
+    await teams.create_tables(model)
+    properties: dict[str, str | int] = {"Age": 7, "name": "old"}
+    properties |= {"EntityType": kind} if kind else {}
+    await teams.upsert(PropertyBag("Teams", "a", "x_1", properties), mode="replace")
+
+    with pytest.raises((WrongKind, BulkFailed)) as refused:
+        match verb:
+            case "delete":
+                await teams.delete(model.key(club="a", id="1"), if_match="*")
+            case "bulk":
+                async with teams.bulk() as bulk:
+                    await bulk.upsert(model())
+            case "transaction":
+                async with teams.transaction() as tx:
+                    tx.upsert(model())
+            case "merge":
+                await teams.merge(model(), if_match="*")
+            case "replace":
+                await teams.replace(model(), if_match="*")
+            case _:
+                await teams.upsert(model(), mode="merge" if verb == "upsert" else "replace")
+
+    assert isinstance(refused.value, WrongKind) or isinstance(refused.value.__cause__, WrongKind)
+    assert ("kind=None" in str(refused.value)) == (kind is None)
+    assert dict(await teams.get(PropertyBag.key("Teams", "a", "x_1"))) == properties

@@ -3,6 +3,7 @@
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -252,7 +253,10 @@ async def test_an_etag_in_another_spelling_is_another_one(counters: Database) ->
         async with counters.transaction() as tx:
             await tx.modify(KEY, one_more, if_match=tag)
 
-    writes = [lambda: counters.modify(KEY, one_more, if_match=tag), modify_in_transaction]
+    writes: list[Callable[[], Awaitable[object]]] = [
+        lambda: counters.modify(KEY, one_more, if_match=tag),
+        modify_in_transaction,
+    ]
     if counters.url.startswith("local:"):  # Azurite takes both for the same
         writes += [
             lambda: counters.merge(counter, only=[Counter.count], if_match=tag),

@@ -10,7 +10,6 @@ from tableorm.cli.arguments import find_targets
 
 __all__ = [
     "add_directory",
-    "add_json",
     "add_modules",
     "add_no_older_writers",
     "add_snapshot",
@@ -47,11 +46,6 @@ def add_no_older_writers(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="say that every program that writes has these models; indexes are read from then on",
     )
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Declare the option by which programs read what is printed."""
-    parser.add_argument("--json", action="store_true", help="print progress and outcome as lines of JSON")
 
 
 def add_modules(parser: argparse.ArgumentParser) -> None:

@@ -3,14 +3,16 @@ The actions that need no database: `tableorm migrate check` and `tableorm migrat
 """
 
 import argparse
-import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
 
 from tableorm import ModelError
+from tableorm.cli.output import emit, report
+from tableorm.cli.parser import add_examples
 
-from ..evolution import carry_removed, compare_snapshots
+from ..evolution import Difference, carry_removed, compare_snapshots
 from ..revisions import load_revisions, write_revision
 from ..revisions.line import check_snapshot
 from ..rules import Verdict
@@ -36,6 +38,7 @@ class CheckAction:
         add_snapshot(parser)
         add_directory(parser)
         parser.add_argument("--write", action="store_true", help="write the snapshot anew, unless a change is refused")
+        add_examples(parser, "hr.models", "hr.models --write")
 
     def run(self, args: argparse.Namespace) -> int:
         """
@@ -54,21 +57,25 @@ class CheckAction:
             if not args.write:
                 raise ModelError(f"there is no snapshot {path}; write the first one with --write")
             write_snapshot(path, now)
-            print(f"{path} was written; models: {len(now.models)}")
+            written = {"written": str(path), "models": len(now.models)}
+            emit(args, written, f"{path} was written; models: {len(now.models)}")
             return 0
         differences = compare_snapshots(before, now)
-        for each in differences:
-            print(each)
+        _print_differences(args, differences)
+        if not differences:
+            emit(args, {"differences": 0}, f"nothing has changed since {path} was written")
         if not args.write:
             return int(bool(differences))
         if any(each.rule.verdict is Verdict.REFUSED for each in differences):
-            print(f"tableorm: {path} was not written, since a change is refused", file=sys.stderr)
+            report(f"{path} was not written, since a change is refused")
             return 1
         if line and differences:
             raise ModelError(
                 f"{path} was not written, since there are revisions in {args.directory}; run tableorm migrate revision"
             )
         write_snapshot(path, carry_removed(before, now))
+        if differences:
+            emit(args, {"written": str(path)}, f"{path} was written anew")
         return 0
 
 
@@ -88,6 +95,7 @@ class RevisionAction:
         parser.add_argument("--message", metavar="TEXT", required=True, help="what the change is, in a few words")
         add_snapshot(parser)
         add_directory(parser)
+        add_examples(parser, 'hr.models --message "index of names"')
 
     def run(self, args: argparse.Namespace) -> int:
         """
@@ -99,13 +107,19 @@ class RevisionAction:
         """
         models = find_models(args)
         draft = write_revision(models, args.directory, args.message, snapshot=args.snapshot)
-        for each in draft.differences:
-            print(each)
+        _print_differences(args, draft.differences)
         if draft.refused:
-            print("tableorm: no revision was written, since a change is refused or needs a re-key", file=sys.stderr)
+            report("no revision was written, since a change is refused or needs a re-key")
             return 1
         if draft.path is None:
-            print("nothing has changed since the last revision")
+            emit(args, {"written": None}, "nothing has changed since the last revision")
             return 0
-        print(f"{draft.path} was written; steps: {', '.join(map(str, draft.steps)) or 'none'}")
+        steps = [str(each) for each in draft.steps]
+        written = {"written": str(draft.path), "steps": steps}
+        emit(args, written, f"{draft.path} was written; steps: {', '.join(steps) or 'none'}")
         return 0
+
+
+def _print_differences(args: argparse.Namespace, differences: Iterable[Difference]) -> None:
+    for each in differences:
+        emit(args, {"subject": each.subject, "verdict": each.rule.verdict, "detail": str(each)}, str(each))

@@ -3,6 +3,8 @@ The command itself: each action is one in the form of a command.
 """
 
 import argparse
+from collections.abc import Coroutine
+from typing import Any
 
 import attrs
 
@@ -39,10 +41,10 @@ class MigrateCommand:
         """Declare the arguments."""
         choices = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
         for name, action in _ACTIONS.items():
-            choice = choices.add_parser(name, help=action.help, description=action.help, allow_abbrev=False)
+            choice = choices.add_parser(name, help=action.help, description=action.help)
             action.configure(choice)
 
-    def run(self, args: argparse.Namespace) -> int:
+    def run(self, args: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
         """
         Do what is asked for.
 

@@ -4,7 +4,6 @@ and `rollback`.
 """
 
 import argparse
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,6 +15,7 @@ import attrs
 from tableorm import Database, Entity, NotSupported
 from tableorm.cli import Command
 from tableorm.cli.arguments import add_database, add_models, add_run, open_existing, parse_count, run_options
+from tableorm.cli.parser import add_examples
 from tableorm.jobs.report import RunReport
 from tableorm.rekey.rekeying import rekeying_of
 
@@ -25,7 +25,6 @@ from ..rekey.online import finalize_move, roll_back_move, run_move, seal_move, v
 from ..rekey.plan import plan_rekey
 from ..rekey.rollback import roll_back_rekey
 from ..rekey.verify import verify_rekey
-from .arguments import add_json
 from .bars import print_run, show_run
 from .output import Output
 
@@ -66,13 +65,10 @@ class _PlanAction:
         parser.add_argument(
             "--requests-per-second", metavar="N", type=parse_count, help="of all processes, to print the time it takes"
         )
-        parser.add_argument("--json", action="store_true", help="print the plan as a line of JSON")
+        add_examples(parser, "local:./hr.tables hr.models:Employee", "local:./hr.tables hr.models:Employee --full")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Print it."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         new = _find_model(args)
         old = _older(new)
         async with open_existing(args) as db, _open_target(args) as target:
@@ -125,15 +121,13 @@ class _RekeyAction:
         if self.offline:
             _add_offline(parser)
         add_run(parser, self.parallel)
-        add_json(parser)
         for flag, what in self.flags.items():
             parser.add_argument(flag, action="store_true", help=what)
+        promised = [flag for flag, what in self.flags.items() if what.startswith("say")]
+        add_examples(parser, " ".join(["local:./hr.tables hr.models:Employee", *promised]))
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Do it, show its progress, and print what was done."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         with Output(as_json=args.json) as output:
             async with open_existing(args) as db, _open_target(args) as target:
                 options = run_options(args) | ({} if target is None else {"target": target})

@@ -3,7 +3,6 @@ The actions on a database: `tableorm migrate upgrade`, `status`, `rewrite` and `
 """
 
 import argparse
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,14 @@ from tableorm.cli.arguments import (
     run_options,
     tell_left_out,
 )
+from tableorm.cli.parser import add_examples
 from tableorm.models.derivation import DerivationOf
 from tableorm.protocol.redaction import escape_unprintable
 
 from ..revisions import StepReport, apply_revisions, migration_status
 from ..revisions.apply import Outcome
 from ..rewrite import rewrite
-from .arguments import add_directory, add_json, add_no_older_writers
+from .arguments import add_directory, add_no_older_writers
 from .bars import print_run, show_run
 from .output import Output
 
@@ -51,13 +51,10 @@ class UpgradeAction:
         add_directory(parser)
         add_no_older_writers(parser)
         add_run(parser)
-        add_json(parser)
+        add_examples(parser, "local:./hr.tables hr.models")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Apply them."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         models: list[type[Entity]] = args.models
         with Output(as_json=args.json) as output:
 
@@ -90,12 +87,11 @@ class StatusAction:
         """Declare the arguments."""
         add_database(parser)
         add_directory(parser)
-        parser.add_argument("--json", action="store_true", help="print it as a line of JSON")
+        add_examples(parser, "local:./hr.tables")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Print it."""
-        directory: Path = args.directory
-        return asyncio.run(self._run(args, directory if directory.exists() else None))
+        return await self._run(args, args.directory if args.directory.exists() else None)
 
     async def _run(self, args: argparse.Namespace, directory: Path | None) -> int:
         async with open_existing(args) as db:
@@ -120,14 +116,11 @@ class RewriteAction:
         add_models(parser, plain_tables=True)
         add_name(parser)
         add_run(parser)
-        add_json(parser)
+        add_examples(parser, "local:./hr.tables hr.models:Employee")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Rewrite."""
         tell_left_out(args)
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         models: list[type[Entity]] = args.models
         with Output(as_json=args.json) as output:
             async with open_existing(args) as db:
@@ -152,13 +145,10 @@ class BuildIndexAction:
         add_name(parser)
         add_no_older_writers(parser)
         add_run(parser)
-        add_json(parser)
+        add_examples(parser, "local:./hr.tables hr.models:Employee.by_name")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Build."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         indexes: list[DerivationOf[Any]] = args.models
         if args.name is not None and len(indexes) > 1:
             raise NotSupported("--name is the name of one run; give one index, or leave the name out")

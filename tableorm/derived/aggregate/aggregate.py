@@ -1,9 +1,9 @@
 """
-Counts and sums over entities, kept in a field of another entity of the same partition.
+Counts and sums over entities, kept in a field of another entity.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
@@ -13,6 +13,7 @@ from ...models.derivation import Derivation, DerivationOf
 from ...models.key import Storable
 from ...models.schema import Schema
 from .audit import aggregate_checks
+from .eventual import EventualAggregateMaintainer
 from .schema import AggregateSchema
 
 __all__ = ["Aggregate", "AggregateMaintainer", "AggregateOf", "Count", "Sum"]
@@ -37,10 +38,13 @@ class Aggregate(Derivation):
         *,
         where: Callable[[Any], bool] | None,
         create: bool,
+        consistency: str | None,
         key: Mapping[str, str],
     ) -> None:
         super().__init__(where)
         what = type(self).__name__
+        if consistency not in (None, "eventual"):
+            raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
         if isinstance(field, type) or not (isinstance(field, Field) or callable(field)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{what}({field!r}) is refused: give a field, as in `lambda: Department.employee_count`")
         if not key:
@@ -55,14 +59,13 @@ class Aggregate(Derivation):
                     f'the fields of this model: {name}="{{department}}", or "{text}" if it is always the same'
                 )
         self.field: Callable[[], Field[int]] | Field[int] = field
-        self.create, self.key = create, dict(key)
+        self.create, self.consistency, self.key = create, consistency, dict(key)
 
-    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "AggregateMaintainer":
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AggregateSchema:
         """Return the count or sum of a model."""
         del annotations
-        return AggregateMaintainer(
-            self.name, schema, self.key, field=self.field, of=self.of, where=self.where, create=self.create
-        )
+        make = AggregateMaintainer if self.consistency is None else EventualAggregateMaintainer
+        return make(self.name, schema, self.key, field=self.field, of=self.of, where=self.where, create=self.create)
 
     if TYPE_CHECKING:
 
@@ -85,6 +88,7 @@ class Count(Aggregate):
         field: The field of the other model that holds the count, or a function that returns it.
         where: Takes the entity; only those for which it is true are counted.
         create: Whether a missing entity that holds the count is inserted, with defaults; otherwise it must be there.
+        consistency: "eventual" if that entity is in another partition or table: then the count follows some time later.
         key: The key fields of that entity: "{field}" of this model, or text.
     """
 
@@ -94,9 +98,10 @@ class Count(Aggregate):
         *,
         where: Callable[[Any], bool] | None = None,
         create: bool = False,
+        consistency: Literal["eventual"] | None = None,
         **key: str,
     ) -> None:
-        super().__init__(field, where=where, create=create, key=key)
+        super().__init__(field, where=where, create=create, consistency=consistency, key=key)
 
 
 class Sum(Aggregate):
@@ -110,6 +115,7 @@ class Sum(Aggregate):
         field: The field of the other model that holds the sum, or a function that returns it.
         where: Takes the entity; only those for which it is true are summed.
         create: Whether a missing entity that holds the sum is inserted, with defaults.
+        consistency: "eventual" if that entity is in another partition or table: then the sum follows some time later.
         key: The key fields of that entity: "{field}" of this model, or text.
     """
 
@@ -120,9 +126,10 @@ class Sum(Aggregate):
         *,
         where: Callable[[Any], bool] | None = None,
         create: bool = False,
+        consistency: Literal["eventual"] | None = None,
         **key: str,
     ) -> None:
-        super().__init__(field, where=where, create=create, key=key)
+        super().__init__(field, where=where, create=create, consistency=consistency, key=key)
         self.of = of
 
 

@@ -7,7 +7,7 @@ entities were read, they added exactly that all the time. Many holders of a part
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import attrs
@@ -17,16 +17,27 @@ from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...connection.races import Attempts
 from ...errors import Conflict, DecodeError, EncodeError, EntityNotFound, OutcomeUnknown, shown
-from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
+from ...models.manifest import AggregateEntry, ManifestEntry, SubtotalEntry, manifest_of, share_address
+from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND
+from ...models.reserved import SUBTOTAL_HEAD
 from ...models.schema import FieldInfo, Schema, concrete
+from ...models.write_tokens import new_token
 from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.commit import commit
 from ...writes.rows import compare
 from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
+from .rows import CountRow, count_row_of
 from .schema import AggregateSchema
 
-__all__ = ["AggregateCheck", "TotalHolderCheck", "aggregate_checks"]
+__all__ = [
+    "AggregateCheck",
+    "TotalHolderCheck",
+    "aggregate_checks",
+    "aggregate_of",
+    "claim_on",
+    "verify_lone_subtotal",
+]
 
 
 def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
@@ -37,6 +48,23 @@ def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Seque
         AggregateCheck(context, aggregate),
         *(TotalHolderCheck(context, schema, schema.fields[info.name]) for schema in holders),
     ]
+
+
+def aggregate_of(context: AuditContext, number: CountRow) -> AggregateSchema | None:
+    """Return a count or sum across partitions that a row of counts is of; None if this program knows none."""
+    own = context.kinds.table
+    table = number.of.table if number.kind == SUBTOTAL_KIND else own
+    for schema in (*context.kinds.schemas, *context.guests):
+        for each in schema.derived_as(AggregateSchema).values():
+            if each.deferred and each.target[0].table_name() == table and each.property_of(number.field[0]):
+                return each
+    return None
+
+
+def claim_on(holder: str, property_: str, amount: int) -> tuple[str, int]:
+    """Return the claim that an amount is added to a property of a row."""
+    address = _claim_address(holder, property_)
+    return address, amount * _factor(address)
 
 
 def _claim_address(holder: str, property_: str) -> str:
@@ -71,8 +99,7 @@ class AggregateCheck(Check):
     def contributions(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
         """Return what the entity adds by its fields."""
         for holder, property_, amount in _amounts_of(snapshot.expected.get(self.name)):
-            address = _claim_address(holder, property_)
-            yield holder, address, amount * _factor(address)
+            yield holder, *claim_on(holder, property_, amount)
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Compare the manifest with the fields; whether the total is right is verified with its holder."""
@@ -115,8 +142,7 @@ class TotalHolderCheck(Check):
         if snapshot.age != "current" or snapshot.problem is not None:
             return
         holder = snapshot.row["RowKey"]
-        address = _claim_address(holder, self._info.member.property)
-        yield holder, address, -_counted_value(snapshot.row, self._info) * _factor(address)
+        yield holder, *claim_on(holder, self._info.member.property, -_counted_value(snapshot.row, self._info))
 
 
 _SWEEPS = 6
@@ -125,6 +151,8 @@ _SWEEPS = 6
 
 def _amounts_of(entry: ManifestEntry | None) -> Iterable[tuple[str, str, int]]:
     """Return what a manifest entry says that is added: RowKey of the holder, property, amount."""
+    if isinstance(entry, SubtotalEntry):
+        return [(entry.row_key, entry.field, entry.amount)]
     if not isinstance(entry, AggregateEntry):
         return []
     return [(entry.row_key, name, amount) for name, amount in entry.amounts.items()]
@@ -148,7 +176,7 @@ def _checked_aggregates(context: AuditContext, schema: Schema) -> dict[str, Aggr
 def _held_fields(context: AuditContext, schema: Schema) -> list[FieldInfo]:
     """Return the fields of a model that hold the counts and sums that are checked."""
     found: dict[str, FieldInfo] = {}
-    for other in context.kinds.schemas:
+    for other in (*context.kinds.schemas, *context.guests):
         for aggregate in _checked_aggregates(context, other).values():
             target, info = aggregate.target
             if schema in concrete(target):
@@ -164,11 +192,13 @@ class _Totals:
     Args:
         amounts: By RowKey of the holder, and property.
         adders: By RowKey of the holder, an entity that adds to it, and the declaration.
+        subtotals: By RowKey of a subtotal, what manifests say of it.
         unsettled: RowKeys of entities whose manifests say something else than they ought to add.
     """
 
     amounts: defaultdict[tuple[str, str], int] = attrs.Factory(lambda: defaultdict[tuple[str, str], int](int))
     adders: dict[str, tuple[str, AggregateSchema]] = attrs.Factory(dict[str, tuple[str, AggregateSchema]])
+    subtotals: dict[str, SubtotalEntry] = attrs.Factory(dict[str, SubtotalEntry])
     unsettled: list[str] = attrs.Factory(list[str])
 
 
@@ -219,6 +249,8 @@ def _add_row(
 ) -> None:
     snapshot, row_key = context.snapshot(row), row["RowKey"]
     if snapshot is None:
+        if kind_of(row) == SHARE_KIND:
+            _add_share(context, row, totals)
         if "#" in kind_of(row):
             return
         try:
@@ -240,13 +272,68 @@ def _add_row(
         for holder, property_, amount in _amounts_of(entry):
             if holder in holders:
                 totals.amounts[holder, property_] += amount
+                if isinstance(entry, SubtotalEntry):
+                    totals.subtotals[holder] = entry
                 if name in declared:
                     totals.adders.setdefault(holder, (row_key, declared[name]))
+
+
+def _add_share(context: AuditContext, row: Row, totals: _Totals) -> None:
+    """Add what a total has of a subtotal."""
+    with suppress(DecodeError):
+        number = count_row_of(row)
+        aggregate = aggregate_of(context, number)
+        name = None if aggregate is None else aggregate.property_of(number.field[0])
+        if name is not None:
+            totals.amounts[number.field[1], name] += number.value
+
+
+async def verify_lone_subtotal(context: AuditContext, address: RowAddress, number: CountRow) -> bool:
+    """
+    Verify a subtotal, unless entities add to it: then it is verified with these. Return False if it was repaired, or
+    written by others meanwhile: look again.
+    """
+    totals = await _add_up(context, address.partition_key, [address.row_key], ())
+    if address.row_key in totals.adders or totals.unsettled:
+        return True
+    return await _verify_subtotal(context, address, number, totals)
+
+
+async def _verify_subtotal(
+    context: AuditContext, address: RowAddress, number: CountRow | None, totals: _Totals
+) -> bool:
+    """Verify a subtotal by the totals, and repair it. Return False if it is to be looked at again."""
+    entry = totals.subtotals.get(address.row_key)
+    if number is None:
+        if entry is None or not entry.is_sound:
+            return await context.settle(address, None)
+        share = await context.read(share_address(entry.holder, address))
+        known = 0 if share is None else count_row_of(share).number
+        now = CountRow(SUBTOTAL_KIND, entry.holder, (entry.field,), number=known)
+    else:
+        now = number
+    value = totals.amounts.get((address.row_key, now.field[0]), 0)
+    if number is not None and value == now.value:
+        return await context.settle(address, number.row)
+    repair = now.operation(address, value, now.number + 1, new_token())
+    if not await context.settle(address, now.row, [repair]):
+        return False
+    text = f"the subtotal of {now.field[0]} is {now.value}, and the entities of its partition make it {value}"
+    declared = aggregate_of(context, now)
+    if declared is not None:
+        problem = Problem(Damage.STALE, declared.name, address.row_key, text)
+        context.record(declared.schema, address.beside(""), problem, repaired=context.repair)
+        if context.repair:
+            await declared.copy(context.db, now.of, address)
+    return True
 
 
 async def _verify_holder(context: AuditContext, address: RowAddress, row: Row | None, totals: _Totals) -> bool:
     """Verify a holder by the totals, and repair it. Return False if it was written meanwhile: look again."""
     row_key = address.row_key
+    if row_key.startswith(SUBTOTAL_HEAD):
+        number = None if row is None else count_row_of(row)
+        return await _verify_subtotal(context, address, number, totals)
     if row is None:
         return await _verify_absent(context, address, totals)
     snapshot = context.snapshot(row)

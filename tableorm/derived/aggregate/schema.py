@@ -4,8 +4,9 @@ The schema of a count or sum: which field of which other entity holds it, what a
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
+from ...connection.connection import Connection
 from ...errors import ModelError, near, shown
 from ...expressions import Field
 from ...models.key import Storable
@@ -14,12 +15,13 @@ from ...models.reserved import is_reserved_property
 from ...models.schema import FieldInfo, Schema, concrete
 from ...models.upgrades import stored_version
 from ...protocol.edm import Edm
+from ...stores import RowAddress
 from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, undo_entry
 from ...writes.plan import Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from ..reference import ReferenceTarget, find_target
 
-__all__ = ["AggregateSchema"]
+__all__ = ["AggregateSchema", "is_of_older_version"]
 
 _ROOM = 8  # rows of counts that all writes of a transaction have in common
 
@@ -38,7 +40,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         create: Whether a missing entity that holds it is inserted.
     """
 
-    entry_type = AggregateEntry
+    entry_type: ClassVar[type[ManifestEntry]] = AggregateEntry
     movable = True
     rows_per_chunk = _ROOM
 
@@ -54,7 +56,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         create: bool,
     ) -> None:
         super().__init__(name, schema, key)
-        self._field, self._of, self._where, self.create = field, of, where, create
+        self._field, self.of, self._where, self.create = field, of, where, create
         if of is not None:
             info = schema.fields.get(of)
             if info is None:
@@ -70,14 +72,14 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
     @property
     def counts_all(self) -> bool:
         """Whether it counts every entity of the model."""
-        return self._of is None and self._where is None
+        return self.of is None and self._where is None and not self.deferred
 
     def describe(self) -> dict[str, Any]:
         """Return what was declared, as JSON has it. Raises ModelError if the other model is not declared."""
         target, field = self.target
         return {
-            "pattern": "Count" if self._of is None else "Sum",
-            "of": self._of,
+            "pattern": "Count" if self.of is None else "Sum",
+            "of": self.of,
             "in": f"{target.kind}.{field.member.property}",
             "key": self.key,
             "where": self._where is not None,
@@ -107,14 +109,19 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
             )
         return schema, info
 
-    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> AggregateEntry | None:
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
         """Return what an entity with these fields adds, and where. Raises NotSupported."""
         del row_key
-        address = self.address(values, partition_key)
-        if address is None or not self.schema.satisfies(self._where, values, self.label):
+        address, amount = self.address(values, partition_key), self.amount(values)
+        if address is None or not amount:
             return None
-        amount = 1 if self._of is None else int(values[self._of] or 0)
-        return AggregateEntry(address, {self.target[1].member.property: amount}) if amount else None
+        return AggregateEntry(address, {self.target[1].member.property: amount})
+
+    def amount(self, values: Mapping[str, Any]) -> int:
+        """Return what an entity with these fields adds to whatever it refers to."""
+        if not self.schema.satisfies(self._where, values, self.label):
+            return 0
+        return 1 if self.of is None else int(values[self.of] or 0)
 
     def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
         """Return whether it counts in the field that this declares, of the entity that these fields refer to."""
@@ -122,7 +129,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         current = self.current_entry(entry)
         if not isinstance(current, AggregateEntry) or [*current.amounts] != [self.target[1].member.property]:
             return False
-        told = self._of is not None or set(current.amounts.values()) == {1}  # a sum may be over what was there before
+        told = self.of is not None or set(current.amounts.values()) == {1}  # a sum may be over what was there before
         return told and self.address(values, partition_key) == current.row_key
 
     def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
@@ -137,6 +144,33 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         known = any(stored in each.by_property for each in concrete(schema))
         return entry if known else AggregateEntry(entry.row_key, {info.member.property: amount})
 
+    def property_of(self, name: str) -> str | None:
+        """
+        Return the property of the other model that a subtotal is of, by the name that it was given: perhaps an upgrade
+        has renamed it since. None if that is no maintained field, so that somebody has made it up.
+        """
+        target, info = self.target
+        found = next((each for each in concrete(target) if name in each.by_property), None)
+        if found is None:
+            return info.member.property
+        return name if found.fields[found.by_property[name].field].maintained else None
+
+    async def copy(self, db: Connection, holder: RowAddress, subtotal: RowAddress) -> None:
+        """
+        Let a total of another partition have a subtotal as it is.
+
+        Args:
+            db: Where the rows are.
+            holder: The entity that has the total.
+            subtotal: The subtotal.
+
+        Raises:
+            ReferenceNotFound: There is no such entity, and something is counted in it.
+            LostRace: Others have written it again and again.
+            TableOrmError: It cannot be written, or the store did not answer.
+        """
+        raise NotImplementedError
+
     def make_holder(self, partition_key: str, row_key: str) -> Storable:
         """Return the entity that holds it, with defaults, to be inserted."""
         target = self.target[0]
@@ -150,7 +184,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         if entry == before or (before is not None and entry == self.current_entry(before)):
             return entry, []
         effects = [] if before is None else undo_entry(self.name, before, source.write)
-        if entry is not None:
+        if isinstance(entry, AggregateEntry):
             address = entry.row_key
             needed = (
                 f"{self.label} counts it in {target.name} {shown(address)} of this partition, which does not exist; "
@@ -187,16 +221,22 @@ class _AggregateRules(EntryRules[AggregateEntry]):
         schema, stored = write.change.schema, write.origin.stored
         amounts, target = entry.amounts, None
         if schema is not None and stored is not None:
-            # The fields of an older version may be called otherwise.
-            older = stored.upgraded or 0 < stored_version(stored.row) < schema.version
             declared = _declared_for(entry, name, schema)
-            if declared is None or not (older or is_proven(entry, write)):
+            if declared is None or not (is_of_older_version(write) or is_proven(entry, write)):
                 return []
             target, info = declared.target
             amounts = {info.member.property: next(iter(amounts.values()))}
         # A bag has no model that tells.
         taken = {each: -amount for each, amount in amounts.items() if not is_reserved_property(each)}
         return [EntityPatch(row_key=entry.row_key, origin=write, amounts=taken, target=target)]
+
+
+def is_of_older_version(write: PlannedWrite) -> bool:
+    """Return whether a stored entity is of an older version: then its fields may be called otherwise."""
+    schema, stored = write.change.schema, write.origin.stored
+    if schema is None or stored is None:
+        return False
+    return stored.upgraded or 0 < stored_version(stored.row) < schema.version
 
 
 def _declared_for(entry: AggregateEntry, name: str, schema: Schema) -> AggregateSchema | None:

@@ -51,9 +51,10 @@ class _BlobDerivation(Derivation):
         info, label = schema.fields[self.name], f"{schema.name}.{self.name}"
         if info.is_filled() or (info.default is not None and info.default() is not None):
             raise ModelError(f"{label}: a blob has no default but None, which would be sent with every entity")
-        if not schema.opaque.isdisjoint(member.property for member in info.members):
+        if info.accept_plain:
             raise ModelError(
-                f"{label}: the bytes of a blob would not be encrypted; encrypt them before, as in Blob(sealed)"
+                f"{label} = encrypted(accept_plain=True) is refused: no rewrite sends the bytes of blobs again, so "
+                "they would stay as they are; declare another field, and copy each blob to it"
             )
         if schema.kind is None:
             raise ModelError(f"{label}: a model with blobs needs a kind, by which workers are told of uploads")

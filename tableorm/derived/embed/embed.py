@@ -1,9 +1,9 @@
 """
-Embedded copies: some fields of another entity of the same partition, kept as they are there.
+Embedded copies: some fields of another entity, kept as they are there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
@@ -12,6 +12,7 @@ from ...models.derivation import Derivation
 from ...models.key import Storable
 from ...models.schema import Schema
 from .audit import embed_checks
+from .eventual import EventualEmbedMaintainer
 from .schema import EmbedSchema
 
 __all__ = ["EmbedMaintainer", "Embedded"]
@@ -29,13 +30,24 @@ class Embedded(Derivation):
         model: The other model, or a function that returns it. Its class says `tracked=True`, unless it has indexes.
         fields: For each field of this model that holds a copy, declared `| None` and `field(maintained=True)`, the
             field of the other model that it is a copy of.
+        consistency: "eventual" if the other entity is in another partition or table: then the copies follow some time
+            later.
+        via: The index of this class by which entities that hold copies of another one are found; None if that is told
+            by their own keys. Only with `consistency="eventual"`.
         key: The key fields of the other entity: "{field}" of this model, or text. A field that is None embeds nothing.
     """
 
     _instead = "; the copies are in fields of their own"
 
     def __init__(
-        self, model: Callable[[], type[Storable]] | type[Storable], fields: Mapping[str, str], /, **key: str
+        self,
+        model: Callable[[], type[Storable]] | type[Storable],
+        fields: Mapping[str, str],
+        /,
+        *,
+        consistency: Literal["eventual"] | None = None,
+        via: Derivation | None = None,
+        **key: str,
     ) -> None:
         given: object = fields
         if not isinstance(given, Mapping) or not fields or not key or not all(isinstance(t, str) for t in key.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -43,10 +55,18 @@ class Embedded(Derivation):
                 'Embedded(...) needs fields and a key, as in Embedded(lambda: Employee, {"manager_name": "name"}, '
                 'department="{name}", id="{manager_id}")'
             )
+        if consistency not in (None, "eventual"):
+            raise ModelError(f"Embedded(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
+        if via is not None and (consistency is None or not isinstance(via, Derivation)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(
+                f"Embedded(via={via!r}) is refused: give an Index of this class, by which the holders of an entity are "
+                "found, with consistency='eventual'"
+            )
         super().__init__()
         self.model, self.fields, self.key = model, dict(fields), dict(key)
+        self.consistency, self.via = consistency, via
 
-    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "EmbedMaintainer":
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> EmbedSchema:
         """Return what entities of a model embed."""
         del annotations
         for other in schema.derived_as(EmbedSchema).values():
@@ -55,6 +75,9 @@ class Embedded(Derivation):
                 raise ModelError(
                     f"{schema.name}.{twice} would hold copies by two Embedded(...); give each fields of its own"
                 )
+        if self.consistency is not None:
+            via = None if self.via is None else self.via.name
+            return EventualEmbedMaintainer(self.name, schema, self.key, model=self.model, fields=self.fields, via=via)
         return EmbedMaintainer(self.name, schema, self.key, model=self.model, fields=self.fields)
 
 

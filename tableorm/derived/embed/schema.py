@@ -5,7 +5,7 @@ An entity takes the fields of another one, and the other one's manifest says so.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from weakref import WeakSet
 
 import attrs
@@ -23,13 +23,13 @@ from ...writes.plan import Change, Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from ..reference import ReferenceTarget, find_target
 
-__all__ = ["EmbedSchema", "copies_of"]
+__all__ = ["EmbedSchema", "FillCopies", "check_copies", "copies_of", "find_embed", "find_eventual"]
 
 _EMBEDS: "WeakSet[EmbedSchema]" = WeakSet()
 """All that are declared: an entity must find the models of those that hold copies of it."""
 
 
-def _find_embed(source: Schema, entry_name: str) -> "EmbedSchema | None":
+def find_embed(source: Schema, entry_name: str) -> "EmbedSchema | None":
     """
     Return the declaration that a `HolderEntry` belongs to; None if this program does not declare it.
 
@@ -38,8 +38,14 @@ def _find_embed(source: Schema, entry_name: str) -> "EmbedSchema | None":
         entry_name: The name of the entry.
     """
     stem = entry_name.partition(":")[0]
-    alike = [each for each in _EMBEDS if each.stem == stem and each.schema.table == source.table]
+    alike = [each for each in _EMBEDS if each.stem == stem and each.schema.table == source.table and not each.deferred]
     return next((each for each in alike if source in concrete(each.target[0])), None)
+
+
+def find_eventual(source_table: str, stem: str, holders_table: str) -> "EmbedSchema | None":
+    """Return the declaration of copies across partitions that a `HeldEntry` belongs to; None if there is none."""
+    alike = [each for each in _EMBEDS if each.deferred and each.stem == stem and each.schema.table == holders_table]
+    return next((each for each in alike if each.target[0].table == source_table), None)
 
 
 class EmbedSchema(ReferenceTarget[dict[str, str]]):
@@ -54,7 +60,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         fields: By field of this model the field of the other one that it is a copy of.
     """
 
-    entry_type = SourceEntry
+    entry_type: ClassVar[type[ManifestEntry]] = SourceEntry
 
     def __init__(
         self,
@@ -116,7 +122,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
             properties[own.member.property] = info.member.property
         return schema, properties
 
-    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> SourceEntry | None:
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
         """Return what the manifest of an entity with these fields says of it. Raises NotSupported."""
         address = self.address(values, partition_key)
         return None if address is None else SourceEntry(address, self.holder_name(row_key))
@@ -155,18 +161,18 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
             effects += undo_entry(self.name, before, source.write, checked=True)
         return entry, effects
 
-    def _fill(self, entry: SourceEntry | None, source: Source) -> list[Effect]:
+    def _fill(self, entry: ManifestEntry | None, source: Source) -> list[Effect]:
         target, properties = self.target
-        address = None if entry is None else entry.row_key
-        source.fills.append(_FillCopies(source.row_key, address, properties, self.label))
-        if entry is None:
+        address = entry.row_key if isinstance(entry, SourceEntry) else None
+        source.fills.append(FillCopies(source.row_key, address, properties, self.label))
+        if not isinstance(entry, SourceEntry):
             return []
         needed = f"{self.label} is {target.name} {shown(entry.row_key)} of this partition, which does not exist"
         entries = {entry.holder_name: self.holder_entry(source.row_key)}
         return [EntityPatch(row_key=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]
 
 
-class _FillCopies(Fill, frozen=True, eq=False, gc=False):
+class FillCopies(Fill, frozen=True, eq=False, gc=False):
     """
     The copies that an entity has to hold of another one.
 
@@ -187,25 +193,44 @@ class _FillCopies(Fill, frozen=True, eq=False, gc=False):
             DecodeError: It has a value of a type that the copy cannot have: nobody could read the entity any more.
         """
         if source is None and self.source is not None:
+            here = isinstance(self.source, str)
+            at = write.change.address.beside(self.source) if isinstance(self.source, str) else self.source
+            named = f"{shown(self.source)} of this partition" if here else at
             raise ReferenceNotFound(
-                f"{write.origin}: {self.label} refers to {shown(self.source)} of this partition, which does not exist",
+                f"{write.origin}: {self.label} refers to {named}, which does not exist",
                 Code.RESOURCE_NOT_FOUND,
-                (write.change.partition_key, self.source),
+                (at.partition_key, at.row_key),
             )
         schema = write.change.schema
         assert schema is not None
-        for mine, theirs in self.properties.items():
-            value = None if source is None else source.get(theirs)
-            if source is None or value is None:
-                continue
-            try:
-                schema.by_property[mine].type.decode(value, source.get(theirs + ANNOTATION))
-            except MISFITS as error:
-                problem = f"{error}, and {self.label} would hold a copy of its {theirs}; correct that first"
-                keys = write.change.partition_key, str(self.source)
-                raise DecodeError(problem, str(source.get(ENTITY_TYPE)), keys) from None
+        check_copies(schema, self.properties, source, self.label)
         members = copies_of({theirs: mine for mine, theirs in self.properties.items()}, source or {})
         return EntityPatch(row_key=self.row_key, origin=write, members=members).apply_to(write)
+
+
+def check_copies(schema: Schema, properties: Mapping[str, str], source: Row | None, label: str) -> None:
+    """
+    Refuse values of a row of which an entity cannot hold copies.
+
+    Args:
+        schema: The model of the entity.
+        properties: By property of the entity the property of the row.
+        source: The row; None if there is none.
+        label: The declaration.
+
+    Raises:
+        DecodeError: One is of a type that the copy cannot have: nobody could read the entity any more.
+    """
+    for mine, theirs in properties.items() if source is not None else ():
+        value = None if source is None else source.get(theirs)
+        if source is None or value is None:
+            continue
+        try:
+            schema.by_property[mine].type.decode(value, source.get(theirs + ANNOTATION))
+        except MISFITS as error:
+            problem = f"{error}, and {label} would hold a copy of its {theirs}; correct that first"
+            keys = source["PartitionKey"], source["RowKey"]
+            raise DecodeError(problem, str(source.get(ENTITY_TYPE)), keys) from None
 
 
 def copies_of(properties: Mapping[str, str], row: Row) -> Row:
@@ -249,7 +274,7 @@ class _HolderRules(EntryRules[HolderEntry]):
         changed = {mine: copy for mine, copy in properties.items() if mine in source.changed}
         if not (renamed or changed):
             return entry, []
-        embed = _find_embed(schema, name)
+        embed = find_embed(schema, name)
         if embed is not None:
             due = embed.holder_entry(holder)
             if due == entry:

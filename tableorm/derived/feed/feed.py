@@ -25,19 +25,23 @@ _SHORTEST = dt.timedelta(hours=1)  # far longer than a request lives, which a ch
 
 class Feed(Derivation):
     """
-    A change feed: `changes = Feed(keep=timedelta(days=7))` in the body of the class. Each transaction that writes
-    entities notes their keys, their kinds and what it did, in the same entity group transaction and under a number of
-    its partition. `db.changes(Employee, department="Sales")` gives the changes in that order, without a gap.
+    A change feed, declared in the body of the class.
 
-    All models of a partition that declare a feed share it. A transaction has two rows more, and all writers of a
-    partition meet at one of them: whoever loses the race reads the number again.
+        class Employee(Entity, ...):
+            changes = Feed(keep=dt.timedelta(days=7))
+
+    Every transaction that writes entities also records their keys, their kinds and what it did, under the next number
+    of its partition. `db.changes(Employee, department="Sales")` reads the changes in that order, without gaps.
+
+    All models of a partition that declare a feed share it. Each transaction has two more rows, and all writers of a
+    partition compete for one of them: whoever loses the race reads the number again.
 
     Args:
-        keep: How long changes are kept at least, before `db.sweep` deletes them: an hour or longer, and as long in
-            every feed of the table.
+        keep: How long to keep changes at least, before `db.sweep` deletes them: an hour or more, and the same in every
+            feed of the table.
 
     Raises:
-        ModelError: `keep` is no such time; when the class is made, the feed does not fit the model.
+        ModelError: `keep` is not a valid duration; or, when the class is created, the feed does not fit the model.
     """
 
     _instead = "; db.changes(...) reads it"

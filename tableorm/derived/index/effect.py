@@ -5,7 +5,7 @@ What writes do to the index entries of their entities.
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import structs
@@ -15,7 +15,7 @@ from ...audit.context import AuditContext
 from ...connection.rows import delete_as_read
 from ...errors import DecodeError, EncryptionError, EntityExists, TableOrmError, TemplateError, UniqueViolation, shown
 from ...keys.template import Template
-from ...models.manifest import IndexEntry, ManifestEntry
+from ...models.manifest import EachEntry, IndexEntry, ManifestEntry
 from ...models.marker_rows import TENTATIVE, tentative_kind
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.visibility import is_live
@@ -187,6 +187,8 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
                 if not is_live(held, utc_now()):
                     remedy = "it has expired, and keeps the value until db.sweep() deletes it: sweep, or choose another"
         # A format such as {email:lower} makes one key of several values: the stored one is shown.
+        # Of a list the element that is taken is.
+        found.pop(str(index.row.each), None)
         given = ", ".join(f"{name}={found.get(name, value)!r}" for name, value in fields.items())
         return UniqueViolation(
             f"{change}: {holder} has {given} already, and index {index.name} is unique; {remedy}",
@@ -202,16 +204,17 @@ def _kind_of(stored: Row) -> str:
     return str(stored.get(ENTITY_TYPE, "")).partition(":")[0].removesuffix(TENTATIVE)
 
 
+@entry_rules(EachEntry)
 @entry_rules(IndexEntry)
-class _IndexRules(EntryRules[IndexEntry]):
-    def undo(self, name: str, entry: IndexEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Delete the index entry."""
+class _IndexRules(EntryRules[ManifestEntry]):
+    def undo(self, name: str, entry: ManifestEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Delete the index entries."""
         schema = write.change.schema if checked else None
         derived = None if schema is None else schema.derived.get(name)
         rows = None if derived is None else derived.row_schema
         index = rows if isinstance(rows, IndexSchema) else None
         reads = checked or not is_proven(entry, write)
-        return [IndexEntryEffect(index, entry.row_key, write, existed=True, reads=reads)]
+        return [IndexEntryEffect(index, key, write, existed=True, reads=reads) for key in entry.entry_keys]
 
 
 class IndexMaintainer(AuditedMaintainer):
@@ -223,7 +226,7 @@ class IndexMaintainer(AuditedMaintainer):
         template: Template of their RowKeys.
     """
 
-    entry_type = IndexEntry
+    entry_type: ClassVar[type[ManifestEntry]] = IndexEntry
     movable = True
 
     def __init__(self, rows: IndexSchema, template: Template) -> None:
@@ -233,10 +236,10 @@ class IndexMaintainer(AuditedMaintainer):
         self.in_periods = not rows.unique  # uniqueness would end with the period
         self.may_refuse = rows.unique
         fields = rows.primary.fields
-        self._keyed = frozenset(fields[name].member.property for name in template.fields)
+        self._keyed = frozenset(each.property for name in template.fields for each in fields[name].members)
         # How a key is made of plain text; None if it has fields of the entity's own key, which are no properties.
         self._text: str | None = None
-        if rows.unique and all(fields[name].stored for name in template.fields):
+        if rows.unique and rows.each is None and all(fields[name].stored for name in template.fields):
             self._text = "".join(
                 each.literal.replace("%", "%%") if each.field is None else f"%({fields[each.field].member.property})s"
                 for each in template.parts
@@ -279,7 +282,7 @@ class IndexMaintainer(AuditedMaintainer):
 
     # What writes do
 
-    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> IndexEntry | None:
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
         """Return the RowKey of the entity's entry. Raises TemplateError."""
         del partition_key, row_key
         address = self.rows.address(values)
@@ -335,12 +338,13 @@ class IndexMaintainer(AuditedMaintainer):
     def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Write the entry, after reading it if the manifest names it; delete what the manifest names wrongly."""
         rows, write = self.rows, source.write
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        address = rows.address(source.values)
+        entry = None if address is None else IndexEntry(address)
         effects: list[Effect] = []
-        if entry is not None:
-            row = with_tokens_of(rows.entry_row(source.values, source.row, entry.row_key), source.row)
+        if address is not None:
+            row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)
             named = entry == before
-            effects.append(IndexEntryEffect(rows, entry.row_key, write, named, row, source.values, reads=named))
+            effects.append(IndexEntryEffect(rows, address, write, named, row, source.values, reads=named))
         if before is not None and before != entry:
             effects += undo_entry(self.name, before, write, checked=True)
         return entry, effects

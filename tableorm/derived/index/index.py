@@ -11,6 +11,7 @@ from ...keys.parse import parse_template
 from ...models.derivation import Derivation, RowsOf, check_building, check_placement
 from ...models.key import Storable
 from ...models.schema import Schema
+from .each import EachIndexMaintainer
 from .effect import IndexMaintainer
 from .eventual import EventualIndexMaintainer
 from .eventual_schema import EventualIndexSchema
@@ -98,7 +99,13 @@ class Index(Derivation):
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AuditedMaintainer:
         """Return the index of a model."""
         label, known = f"{schema.name}.{self.name}", dict(annotations)
-        row = parse_template(self.row_key, label, "row_key", known, schema.kind)
+        row = parse_template(self.row_key, label, "row_key", known, schema.kind, each=True)
+        if row.each is not None and self.consistency is not None:
+            raise ModelError(
+                f"{label}: row_key {row.text!r} makes an entry for each element of {row.each}, and an eventual index "
+                "has one for each entity; leave out partition_key, table and consistency, or store an entity for each "
+                "element"
+            )
         if self.consistency is not None:
             partition = None
             if self.partition_key is not None:
@@ -130,7 +137,7 @@ class Index(Derivation):
             where=self.where,
             building=self.building,
         )
-        return IndexMaintainer(own_rows, row)
+        return IndexMaintainer(own_rows, row) if row.each is None else EachIndexMaintainer(own_rows, row)
 
     if TYPE_CHECKING:
 

@@ -20,7 +20,8 @@ from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
 from ...models.derivation import refuse_without_kind
 from ...models.index_declaration import IndexDeclaration
-from ...models.manifest import IndexEntry, manifest_of
+from ...models.manifest import manifest_of
+from ...models.property_types import Member
 from ...models.reserved import (
     COPIED_VERSION,
     COPY_OF,
@@ -38,9 +39,21 @@ from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ...protocol.limits import MAX_CUSTOM_PROPERTIES
 from ...stores import Row
 
-__all__ = ["EntrySchema", "Include", "IndexSchema", "contents_of"]
+__all__ = ["ElementMember", "EntrySchema", "Include", "IndexSchema", "contents_of"]
 
 Include = Literal["all", "keys"] | Sequence[str]
+
+
+@attrs.frozen
+class ElementMember(Member):
+    """
+    What stands for a list in entries that do not hold it: the element that their RowKey holds.
+
+    Args:
+        template: The template of the RowKey.
+    """
+
+    template: Template
 
 
 class EntrySchema(Schema):
@@ -61,8 +74,9 @@ class EntrySchema(Schema):
 
     Attributes:
         keys_only: Whether an entry holds nothing but where its primary row is.
-        needed: The optional fields of its templates: None in one of them means no entry.
+        needed: The optional fields of its templates, and the list of `each`: None in one of them means no entry.
         exact: Whether there is an entry exactly while there is a primary that says so.
+        each: The list of which each element makes an entry; None if an entity has one entry.
     """
 
     exact: ClassVar[bool] = True
@@ -104,7 +118,11 @@ class EntrySchema(Schema):
         )
         self.name = self.label
         self.visibility = primary.visibility
-        self.needed = tuple([name for name in self.key_fields if primary.fields[name].optional])
+        self.each = None if row.each is None else primary.fields[row.each]
+        if self.each is not None and self.each.name not in fields:
+            (member,) = self.each.members
+            self.by_path[member.path] = ElementMember(member.field, member.path, "RowKey", member.type, row)
+        self.needed = tuple([n for n in self.key_fields if primary.fields[n].optional or n == row.each])
         # What entries have and their primary row does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
         self._encode_own = make_encoder(self.label, self._own, self._slow_encoder, {})
@@ -162,7 +180,7 @@ class EntrySchema(Schema):
         """Return the fields of the model as entries hold them: in their keys, or as properties."""
         primary, include = self.primary, self.include
         in_keys = row.full_fields | partition.full_fields
-        chosen = frozenset(row.fields) | frozenset(partition.fields)
+        chosen = frozenset({*row.fields, *partition.fields} - {row.each})
         kept = frozenset(info.name for info in primary.maintained)
         if kept & chosen:
             raise ModelError(
@@ -423,6 +441,17 @@ class IndexSchema(EntrySchema):
         assert self.row is not None
         return self.row.format(values) if self.has_entry(values) else None
 
+    def addresses(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Return the RowKeys of the entries of an entity that has one for each element of a list, in order, each with its
+        element. The arguments and errors are those of `address`.
+        """
+        assert self.row is not None
+        name = str(self.row.each)
+        elements = values[name] if self.has_entry(values) else ()
+        found = {self.row.format({**values, name: element}): element for element in elements}
+        return {key: found[key] for key in sorted(found)}
+
     def entry_row(self, values: Mapping[str, Any], row: Row, address: str) -> Row:
         """
         Return the index entry of an entity, as a row.
@@ -443,10 +472,15 @@ class IndexSchema(EntrySchema):
             raise self._odd_owner(entry, "the RowKey")
         return entry["PartitionKey"], owner
 
+    @property
+    def deciding_fields(self) -> frozenset[str]:
+        """The list of which each element has an entry: it tells how often the entity is found."""
+        return frozenset(() if self.each is None else (self.each.name,))
+
     def leads_to(self, entry: Row, primary: Row, values: Mapping[str, Any]) -> bool:
         """Return whether the manifest of the primary still lists the entry."""
         del values
-        return IndexEntry(entry["RowKey"]) in manifest_of(primary).values()
+        return any(entry["RowKey"] in noted.entry_keys for noted in manifest_of(primary).values())
 
 
 _IN_NO_ENTRY = frozenset({MANIFEST, MOVE, WRITE_TOKENS, *SYSTEM_MEMBERS})

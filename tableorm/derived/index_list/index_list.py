@@ -27,34 +27,38 @@ _DIVIDE_AT = 64 * 1024
 
 
 class ListOf(DerivationOf[E]):
-    """An index list of a model, as `Employee.by_last_name` gives it: for `db.lookup`."""
+    """An index list of a model, such as `Employee.by_last_name`, to be passed to `db.lookup`."""
 
 
 class IndexList(Derivation):
     """
-    The entities that have a value, found by one entity that lists their keys: `by_last_name =
-    IndexList(row_key="lastname_{last_name}")` in the body of the class. `await db.lookup(Employee.by_last_name,
-    department="Sales", last_name="Jones")` gives them.
+    An index that lists, in one row, the keys of all entities that have a value. Declared in the body of the class.
 
-    A list costs a read and a write of one row with each insert, and all writers of one value meet there; for values
-    that many entities have, an `Index` with a row for each entity is better.
+        class Employee(Entity, ...):
+            by_last_name = IndexList(row_key="lastname_{last_name}")
+
+        jones = await db.lookup(Employee.by_last_name, department="Sales", last_name="Jones")
+
+    Every insert also reads and writes the row of its list, and all writers of a value compete for it. For values that
+    many entities have, an `Index`, with one row per entity, is better.
 
     Args:
-        row_key: Template of the lists' keys. Begin it with other literal text than the model's and other indexes'.
-        partition_key: Template of the PartitionKeys of the lists; None for those of their entities.
-        table: Name of the lists' table; None for that of the model.
-        blob: Whether each list lies in a blob, of 10 MiB at most, and not in rows.
-        consistency: "eventual" for lists in other partitions, another table or blobs, which follow their entities some
-            time later; None otherwise.
-        where: Takes the entity; only entities for which it is true are listed.
-        divide_at: Bytes of keys of which a row is divided, up to 512 KiB. Each write reads and writes one row, so a
-            small one takes less; all rows of a list are read by one query.
-        building: Whether the list is written and not read, since entities that were there before it are missing in it.
-            None leaves that to the store, which knows it from `db.create_tables` and `db.build_index`; True and False
-            do not ask it.
+        row_key: The template of the lists' keys. Its literal text must begin differently from the model's and from
+            other indexes'.
+        partition_key: The template of the lists' PartitionKeys; None for those of their entities.
+        table: The name of the lists' table; None for that of the model.
+        blob: Whether each list is kept in a blob of up to 10 MiB instead of in rows.
+        consistency: "eventual" for lists in other partitions, another table, or blobs, which follow their entities
+            after a short time; None otherwise.
+        where: A function of the entity; only entities for which it returns true are listed.
+        divide_at: The size in bytes at which a list is divided into further rows, up to 512 KiB. Each write reads and
+            writes one row, so smaller rows make it cheaper; one query reads all rows of a list.
+        building: Whether the list is only written, and not read yet because it lacks older entities. None leaves that
+            to the store, which records it in `db.create_tables` and `db.build_index`; True and False don't ask the
+            store.
 
     Raises:
-        ModelError: An argument is wrong; when the class is made, the template does not fit the model.
+        ModelError: An argument is wrong; or, when the class is created, the template does not fit the model.
     """
 
     _on_class = ListOf

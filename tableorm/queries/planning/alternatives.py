@@ -59,11 +59,12 @@ class ResidualPredicate:
 def _bounds_keys(target: QueryTarget, term: Comparison, given: Sequence[Comparison]) -> bool:
     if len(target.schemas) != 1 or target.bags:
         return False
-    holder = key_of_field(target.schemas[0], term.field.name)
-    if holder is None:
+    schema = target.schemas[0]
+    template, _ = key_of_field(schema, term.field.name) or (schema.row, "")
+    if template is None or term.field.name not in (template.each, *template.full_fields):
         return False
     shape = (*[(each.field.name, Op.EQ) for each in given if each is not term], (term.field.name, term.op))
-    return len(shape) - 1 in holder[0].constrain(shape).bounding
+    return len(shape) - 1 in template.constrain(shape).bounding
 
 
 class DisjunctionPredicate:

@@ -3,11 +3,12 @@ Client-side filters: conditions that are evaluated here, on rows that came back,
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import attrs
 
+from ...derived.index.schema import ElementMember
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.bounds import REVERSED, outside
 from ...keys.format import Order
@@ -158,15 +159,32 @@ def _make_property_test(term: Comparison | Membership, member: Member) -> Test:
 def _make_decoded_equality(values: Sequence[Any], member: Member) -> Test:
     """Return the test whether a property that the service compares otherwise equals one of some values."""
     wanted = set(values)
+    if isinstance(member, ElementMember):
+        return _make_element_test(wanted, member)
+    listed = member.type.json_text
 
     def test_decoded_equal(row: Row) -> bool | None:
         try:
             value = member.read(row)
+            if listed and value is not None:
+                return not wanted.isdisjoint(value)
             return None if value is None else value in wanted
         except MISFITS:
             return False  # what is stored is no such value, so it is none of them
 
     return test_decoded_equal
+
+
+def _make_element_test(wanted: Collection[Any], member: ElementMember) -> Test:
+    """Return the test whether a row is an index entry for one of these elements of a list."""
+
+    def test_element(row: Row) -> bool | None:
+        try:
+            return any(member.template.with_element(row["RowKey"], value) == row["RowKey"] for value in wanted)
+        except MISFITS:
+            return None  # a row of another kind
+
+    return test_element
 
 
 def _make_key_test(term: Comparison | Membership, template: Template, member: str) -> Test:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from ...errors import ScanRefused
-from ...expressions import Comparison, Expression, Membership, PropertyComparison, conjuncts
+from ...expressions import Comparison, Expression, Membership, PropertyComparison, conjuncts, is_list
 from ...models.index_declaration import IndexDeclaration
 from ...models.schema import DerivedSchema, Schema
 from ...protocol.filters import Op
@@ -73,6 +73,7 @@ def _has_every_entity(index: DerivedSchema, terms: Sequence[Expression]) -> bool
         term.field.name
         for term in terms
         if isinstance(term, (Comparison, Membership)) and not (isinstance(term, Membership) and term.negated)
+        if not (isinstance(term, Comparison) and term.op is Op.NE and is_list(term.field))  # it may be empty
     }
     return index.holds_all(given)  # what satisfies a comparison is not None
 

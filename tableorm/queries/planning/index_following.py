@@ -23,6 +23,7 @@ from ...protocol.filters import Test
 from ...stores import Row, RowAddress
 from ..projection import Projection
 from .client_filter import make_test
+from .elements import tells_element
 from .normalize import has_field, leaves, properties_of
 from .target import QueryTarget
 
@@ -73,19 +74,22 @@ class PrimaryFetch:
         keys = schema.owner_keys(entry)
         return keys if boundary.holds_partition(schema.primary, keys[0]) else None
 
-    async def read(self, entry: Row, fetch: FetchPoint) -> Any:
+    async def read(self, entry: Row, fetch: FetchPoint, once: Callable[[Row, Row], bool] | None = None) -> Any:
         """
         Return the entity of an index entry that the query has found; None if it is not a result.
 
         Args:
             entry: The index entry.
             fetch: Fetches the primary.
+            once: As `QueryPlan.once`.
         """
         schema = self.entries.schema_of_row(entry)
         assert isinstance(schema, EntrySchema)
         address = RowAddress(self.target.table, *schema.owner_keys(entry))
         for select, whole in ((self.select, False), (None, True)):
             primaries = await fetch(address, select)
+            if once is not None:
+                primaries = [row for row in primaries if once(entry, row)]
             entity = self._load_entry(schema, entry, primaries, whole=whole)
             if type(entity) is not dict:
                 return entity
@@ -180,6 +184,7 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
     if whole and not any(schema.follows for schema in entries):
         return tuple(where)
     kept: list[Expression] = []
+    given = set[str]()  # the lists of which a condition that is kept gives an element
     for term in (each for expression in where for each in conjuncts(expression)):
         found = list(leaves(term))
         fields = [leaf.field for leaf in found if isinstance(leaf, (Comparison, Membership, Presence))]
@@ -189,10 +194,15 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
             for each in fields
             for schema in entries
             if has_field(schema, each)
-            and (each.name not in schema.by_path or (mixed and not _is_told(schema, each.name)))
+            and (
+                each.name not in schema.by_path
+                or (mixed and not _is_told(schema, each.name))
+                or not tells_element(schema, each.name, term, given)
+            )
         ]
         if not missing:
             kept.append(term)
+            given.update(each.name for each in fields)
         elif not all(schema.follows for schema in entries):
             name, own = next((schema.name, primary.name) for schema, primary in entries.items())
             raise ModelError(

@@ -121,7 +121,7 @@ class _TemplateRule:
     @classmethod
     def of(cls, template: Template, conditions: Sequence[tuple[int, Comparison]], *, foreign: bool) -> "_TemplateRule":
         """Make the rule of these conditions, each with its index among the terms."""
-        relevant = [(index, term) for index, term in conditions if term.field.name in template.fields]
+        relevant = _relevant(template, conditions)
         return cls._make(template.constrain(_shape_of(relevant)), relevant, foreign=foreign)
 
     @classmethod
@@ -152,6 +152,15 @@ class _TemplateRule:
         if bounds is None:
             return None
         return KeyMatch(bounds, _NONE if self.foreign and not bounds.point else self.implied)
+
+
+def _relevant(template: Template, conditions: Sequence[tuple[int, Comparison]]) -> list[tuple[int, Comparison]]:
+    """Return the conditions on fields of a template. Of a list, one element makes a key: the first that is given."""
+    found = [(index, term) for index, term in conditions if term.field.name in template.fields]
+    if template.each is None:
+        return found
+    first = next((term for _, term in found if term.field.name == template.each and term.op is Op.EQ), None)
+    return [(index, term) for index, term in found if term is first or term.field.name != template.each]
 
 
 def _shape_of(conditions: Sequence[tuple[int, Comparison]]) -> ConstraintShape:

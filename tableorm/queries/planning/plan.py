@@ -3,6 +3,7 @@ The plan of a query: its requests, in key order.
 """
 
 import enum
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal
 
@@ -22,11 +23,11 @@ Scans = bool | Literal["range"]
 
 class Access(enum.Enum):
     """
-    How a query finds its rows, from the cheapest way to the costliest.
+    How a query finds its rows, from the cheapest way to the most expensive.
 
-    `POINT` is one row by both keys, `POINTS` several. `RANGE` is part of a partition, `PARTITION_SCAN` a whole one.
-    `PARTITION_RANGE` is every partition between two PartitionKeys, or on one side of one, and `TABLE_SCAN` every
-    partition that the model can have. Source: table design guide, "Design for querying".
+    `POINT` is one row by both keys, `POINTS` several. `RANGE` is part of a partition, `PARTITION_SCAN` an entire one.
+    `PARTITION_RANGE` is every partition within a range of PartitionKeys, and `TABLE_SCAN` every partition that the
+    model can have. Source: table design guide, "Design for querying".
     """
 
     NOTHING = "nothing"
@@ -120,6 +121,7 @@ class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):
         requests: The requests in key order: every key of one is before every key of the next.
         select: The properties that are asked for; None for all.
         merged: Whether each request is within one partition, and the rows of all are merged by their RowKeys.
+        once: Tells of an entry and its primary whether it is the entry of the entity that counts; None if all do.
     """
 
     target: QueryTarget
@@ -127,6 +129,7 @@ class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):
     requests: tuple[Point | Range, ...]
     select: tuple[str, ...] | None = None
     merged: bool = False
+    once: Callable[[Row, Row], bool] | None = None
 
     @cached_property
     def digests(self) -> dict[int | None, bytes]:

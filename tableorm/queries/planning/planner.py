@@ -19,9 +19,10 @@ from ...keys.template import MAX_BUCKETS
 from ...models.entity import schema_of
 from ...models.kinds import KindSet
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op
-from ...stores import RowQuery
+from ...stores import Row, RowQuery
 from .alternatives import MAX_ALTERNATIVES, Alternative, Alternatives, Residual
 from .client_filter import ClientFilter, make_test
+from .elements import once, with_once
 from .normalize import FALSE, leaves, normalize, refuse_other_models
 from .parameters import QueryShape, bind, parameterise, shape_of
 from .partition import clip_request, divide_request
@@ -150,6 +151,7 @@ class Planner:
             return QueryPlan(self.target, _POINT, (point,), names)
         found = None if points is None else points.find(values)
         merged = False
+        first: Callable[[Row, Row], bool] | None = None
         if found is None:
             alternatives = prepared.alternatives
             count = 0 if alternatives is None else alternatives.count(values)
@@ -172,6 +174,13 @@ class Planner:
                 if scan is _TABLE_SCAN or (scan is not None and not allow_scan):
                     terms = [bind(term, values) for term in prepared.terms]
                     raise scan_error(self.target, terms, in_range=scan is _PARTITION_RANGE)
+            if self.target.elements and (rule := once(self.target, prepared.terms, found)) is not None:
+                if self.target.fetches_primaries:
+                    first = rule.keeps
+                else:
+                    found = [with_once(each, rule) for each in found]
+                    if wanted is not None:
+                        wanted.update(dict.fromkeys(rule.properties))
             if wanted is not None:  # only now is it known what the conditions of all of them need
                 names = tuple(wanted)
                 found = [_select_properties(request, names) for request in found]
@@ -180,7 +189,7 @@ class Planner:
             found = [part for each in found for part in divide_request(self.target, each, each_part)]
         if interval is not None:
             found = [part for each in found for part in clip_request(each, interval)]
-        return QueryPlan(self.target, _worst_access(found), tuple(found), names, merged)
+        return QueryPlan(self.target, _worst_access(found), tuple(found), names, merged, first)
 
     def _prepare(self, where: Sequence[Expression], shape: QueryShape) -> _PreparedPlan:
         """Find out what a shape tells, and keep it if it is not too large."""

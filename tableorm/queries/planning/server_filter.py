@@ -13,7 +13,17 @@ from typing import Any
 
 import attrs
 
-from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
+from ...expressions import (
+    AllOf,
+    AnyOf,
+    Comparison,
+    Expression,
+    Membership,
+    NoneOf,
+    Presence,
+    PropertyComparison,
+    is_list,
+)
 from ...keys.intervals import successor
 from ...models.property_types import Member
 from ...protocol.edm import INT32_MAX, INT32_MIN, Edm
@@ -194,11 +204,14 @@ def property_filter(term: Comparison, member: Member) -> Callable[[Any], Filter 
 
     The filter is None if the service cannot express the comparison; EncodeError: the value does not fit the field.
     """
+    listed = is_list(term.field) and member.type.base is list
     name, op, is_int = member.property, term.op or Op.EQ, member.type.annotation in (int, Int32)
 
     def compare(value: Any) -> Filter | None:
         if is_int and type(value) is int and INT32_MIN <= value <= INT32_MAX:
             return Compare(name, op, Constant(Edm.INT32, value))  # every field of ints takes it, as it is
+        if listed:
+            return None  # whether the list has this element
         try:
             return _start_filter(member, value) if term.op is None else _comparison_filter(member, op, value)
         except ValueError as error:

@@ -38,6 +38,7 @@ class QueryTarget:
         fetches_primaries: Whether rows are index entries of which the primary of each is fetched.
         undecided: The indexes whose entries these are, as far as the store says whether they are complete.
         asks_addresses: Whether these hold more than what leads to their primaries, which alone is asked for.
+        elements: Whether an entity has an entry for each element of a list.
         drops_rows: Whether rows that satisfy all conditions may be no results, as the rows themselves tell.
     """
 
@@ -69,6 +70,7 @@ class QueryTarget:
         self.drops_rows = self.fetches_primaries or kinds.hides or (self.filter is None and not self.bags)
         self.undecided = [schema.declaration for schema in entries if schema.building is None]
         self.asks_addresses = any(schema.follows and not schema.keys_only for schema in entries)
+        self.elements = any(entry.each is not None for entry in entries)
         self._parts: dict[tuple[Schema | None, ...], QueryTarget] = {}
         self._entries: dict[Schema, KindSet] = {}
 

@@ -23,7 +23,16 @@ from ...connection.async_only import AsyncOnly
 from ...connection.awaited_calls import AwaitsCalls, awaited
 from ...connection.connection import Connection
 from ...connection.translate import translate
-from ...errors import AccessDenied, ModelError, TableNotFound, TableOrmError, Unavailable, shown
+from ...errors import (
+    AccessDenied,
+    EntityExists,
+    ModelError,
+    TableNotFound,
+    TableOrmError,
+    Unavailable,
+    UniqueViolation,
+    shown,
+)
 from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
@@ -31,6 +40,7 @@ from ...models.property_bag import PropertyBag
 from ...outbox.shared_bell import SharedBell
 from ...protocol.codes import Fault
 from ...stores import Row
+from ..existing import find_existing
 from ..home import has_remedy
 from ..patch import Known
 from ..plan import Change, PlannedWrite, SendOptions, WritePlan
@@ -72,22 +82,22 @@ _TURN = 32  # operations that are taken before other tasks get a turn, which the
 
 class Bulk(AsyncOnly, AwaitsCalls):
     """
-    Many writes over any partitions. Made by `db.bulk()`; `report` says how they went.
+    Many writes, across any number of partitions. Made by `db.bulk()`; `report` tells how they went.
 
-    Each operation takes its entity as it is when it is called, and the entity has its new ETag once it was written. An
-    operation that cannot be encoded raises at the call. One that the store refuses does not stop the others: it is
-    named in the report, and the end of the block raises `BulkFailed`. A call that was cancelled, or timed out, has not
-    added its operation.
+    Each method takes its entity as it is at the time of the call, and the entity gets its new ETag when it has been
+    written. A value that can't be encoded raises at the call. A write that the store refuses doesn't stop the others:
+    it's listed in the report, and the end of the block raises `BulkFailed`. A call that is cancelled or times out has
+    not queued its write.
 
-    A `save`, `merge`, `replace` or `delete` of an object that was given before waits until that was written, and is
-    sent under the ETag that the object got.
+    Passing an object again to `save`, `merge`, `replace` or `delete` waits until its earlier write is done, and uses
+    the ETag that the object then has.
 
     Args:
         db: Where the rows are.
-        concurrency: How many transactions may be under way.
-        rate: How many operations may be sent a second; None for any number.
+        concurrency: The maximum number of transactions at a time.
+        rate: The maximum number of operations per second; None for no limit.
         on_progress: Called with the report so far after each transaction.
-        errors: Whether the end of the block raises `BulkFailed` if an operation failed, or only the report names it.
+        errors: Whether the end of the block raises `BulkFailed` if a write failed, or only lists it in the report.
     """
 
     def __init__(
@@ -124,39 +134,47 @@ class Bulk(AsyncOnly, AwaitsCalls):
         self._waiting = self._bytes = self._taken = 0
         self._ahead = False  # whether a queue holds more than `_CHUNKS_AHEAD`
         self._room: asyncio.Future[None] | None = None
-        self._written = self._failures = self._requests = 0
+        self._written = self._existing = self._failures = self._requests = 0
         self._failed: list[BulkFailure] = []
+        self._kept: list[Entity | PropertyBag] = []
+        self._looks = False  # whether the last look for rows of inserts found some: then the next ones look first
         self._error: BaseException | None = None
         self._state = "new"
 
     @property
     def report(self) -> BulkReport:
-        """What became of the operations so far; of all of them once the block has ended."""
+        """What happened to the operations so far; to all of them, once the block has ended."""
         return BulkReport(
-            written=self._written, failed=tuple(self._failed), failures=self._failures, requests=self._requests
+            written=self._written,
+            existing=self._existing,
+            kept=tuple(self._kept),
+            failed=tuple(self._failed),
+            failures=self._failures,
+            requests=self._requests,
         )
 
     @property
     def concurrency(self) -> int:
-        """How many transactions may be under way now: fewer than were asked for while the store is overloaded."""
+        """How many transactions may currently run at a time: fewer than requested while the store is overloaded."""
         return self._concurrency.now
 
     @awaited
-    async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
+    async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True, exist_ok: bool = False) -> None:
         """
-        Insert a new entity. Raises what `db.insert` raises of its values.
+        Insert a new entity. Invalid values raise the same errors as in `db.insert`.
 
         Args:
             entity: An entity or bag.
-            repeat: What it is for `db.insert`; False holds for the whole transaction that the entity is sent in.
+            repeat: As in `db.insert`; False applies to the whole transaction that the entity is sent in.
+            exist_ok: Whether to leave an existing row with its key unchanged without counting that as a failure:
+                `report.existing` counts these.
         """
         self._db.boundary.fill(entity)
-        change = insert_change(entity)
-        await self._add(change if repeat else structs.replace(change, repeat=False))
+        await self._add(insert_change(entity, repeat=repeat, exist_ok=exist_ok))
 
     @awaited
     async def save(self, entity: Entity | PropertyBag) -> None:
-        """Write what has changed since the entity was read. Raises as `db.save`."""
+        """Write what changed since the entity was read. Raises the same errors as `db.save`."""
         await self._wait_until_written(entity)
         await self._add(save_change(entity))
 
@@ -168,7 +186,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         *,
         if_match: str | None = None,
     ) -> None:
-        """Merge some fields. Raises what `db.merge` raises of its values."""
+        """Merge some fields into the row. Invalid values raise the same errors as in `db.merge`."""
         if if_match is None:
             await self._wait_until_written(entity)
         await self._add(merge_change(entity, only, if_match))
@@ -177,14 +195,17 @@ class Bulk(AsyncOnly, AwaitsCalls):
     async def replace(
         self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False
     ) -> None:
-        """Replace the row. Raises what `db.replace` raises of its values."""
+        """Replace the row. Invalid values raise the same errors as in `db.replace`."""
         if if_match is None:
             await self._wait_until_written(entity)
         await self._add(replace_change(entity, if_match, drop_extra=drop_extra))
 
     @awaited
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
-        """Insert, or merge or replace the row that is there. Raises what `db.upsert` raises of its values."""
+        """
+        Insert the entity, or merge it into or replace an existing row. Invalid values raise the same errors as in
+        `db.upsert`.
+        """
         self._db.boundary.fill(entity)
         await self._add(upsert_change(entity, mode))
 
@@ -327,10 +348,11 @@ class Bulk(AsyncOnly, AwaitsCalls):
         chunk, size = queue.take_chunk(self._pace.chunk)
         try:
             if chunk:  # otherwise its operations were dropped meanwhile
+                some = await self._drop_existing(chunk) if self._looks and len(chunk) > 1 else chunk
                 if queue.derives:
-                    await self._send_derived(chunk)
-                else:
-                    await self._send_plan(WritePlan(*queue.partition, tuple(chunk)))
+                    await self._send_derived(some)
+                elif some:
+                    await self._send_plan(WritePlan(*queue.partition, tuple(some)))
         finally:
             self._waiting -= len(chunk)
             self._bytes -= size
@@ -374,11 +396,11 @@ class Bulk(AsyncOnly, AwaitsCalls):
             except Fault as fault:
                 at = fault.index
                 if len(writes) == 1 or _concerns_all(fault):
-                    for write in writes:
-                        self._fail_write(write, _error_of(fault, write))
+                    await self._end_refused([(write, _error_of(fault, write)) for write in writes])
                 elif at is not None and at < len(writes):
-                    self._fail_write(writes[at], _error_of(fault, writes[at]))
-                    todo.append(structs.replace(plan, writes=writes[:at] + writes[at + 1 :]))
+                    refused, rest = (writes[at], _error_of(fault, writes[at])), [*writes[:at], *writes[at + 1 :]]
+                    left = await self._end_refused([refused], [rest])
+                    todo += [structs.replace(plan, writes=tuple(some)) for some in left]
                 else:
                     half = len(writes) // 2
                     todo += [structs.replace(plan, writes=writes[half:]), structs.replace(plan, writes=writes[:half])]
@@ -388,7 +410,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
 
     async def _send_derived(self, chunk: list[PlannedWrite]) -> None:
         """Send operations of which some need their stored rows, or change other rows."""
-        todo, read = [chunk], dict[str, PlannedWrite]()
+        todo, read = [chunk] if chunk else [], dict[str, PlannedWrite]()
         while todo:
             writes = todo.pop()
             if not await self._pace.wait(len(writes)):
@@ -402,11 +424,52 @@ class Bulk(AsyncOnly, AwaitsCalls):
                 bell=self._bell,
             )
             self._written += outcome.written
-            for write, error in outcome.failed:
-                self._fail_write(write, error)
-            todo += outcome.again
+            todo += await self._end_refused(outcome.failed, outcome.again)
             if outcome.written:
                 self._concurrency.widen()
+
+    async def _end_refused(
+        self, failed: Sequence[tuple[PlannedWrite, TableOrmError]], again: Sequence[list[PlannedWrite]] = ()
+    ) -> Sequence[list[PlannedWrite]]:
+        """
+        Report writes that were refused, and return what is sent again, a part at a time. Of inserts that leave a row as
+        it is, those that would find one are not.
+        """
+        lenient = False
+        for write, error in failed:
+            is_there = write.change.exist_ok and isinstance(error, EntityExists)
+            lenient = lenient or is_there
+            # Where a unique value is taken, it may be the row's own.
+            if is_there and isinstance(error, UniqueViolation):
+                is_there = not await self._drop_existing([write])
+            elif is_there:
+                self._keep(write)
+            if not is_there:
+                self._fail_write(write, error)
+        if not lenient:
+            return again
+        self._looks = True
+        return [left for some in again if (left := await self._drop_existing(some))]
+
+    async def _drop_existing(self, writes: list[PlannedWrite]) -> list[PlannedWrite]:
+        """Return writes without inserts that would find a row which they leave as it is."""
+        there = set[str]()
+        with suppress(TableOrmError):  # then each of them is refused
+            there = await find_existing(self._db, (write.change for write in writes))
+        self._looks = bool(there)
+        left: list[PlannedWrite] = []
+        for write in writes:
+            if write.change.exist_ok and write.change.row_key in there:
+                self._keep(write)
+            else:
+                left.append(write)
+        return left
+
+    def _keep(self, write: PlannedWrite) -> None:
+        """Report an insert that leaves a row as it is."""
+        self._existing += 1
+        if len(self._kept) < FAILURES_KEPT:
+            self._kept.append(write.change.subject)
 
     def _count_request(self) -> None:
         self._requests += 1

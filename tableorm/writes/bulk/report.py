@@ -21,7 +21,7 @@ class BulkFailure:
     An operation that failed.
 
     Args:
-        operation: Its verb.
+        operation: The name of its method.
         entity: The entity, bag or key that it was given.
         error: Why it failed.
     """
@@ -34,24 +34,28 @@ class BulkFailure:
 @attrs.frozen
 class BulkReport:
     """
-    What became of the operations of a bulk so far.
+    What happened to the operations of a bulk so far.
 
     Args:
-        written: Operations that were applied; a save that had nothing to write counts too.
-        failed: The first 1000 operations that failed. An `OutcomeUnknown` says that its operation may have been
-            applied.
-        failures: How many operations failed in all.
-        requests: Transactions and single operations that were sent. One that is repeated after a lost reply
-            counts once.
+        written: The number of operations that were applied; a save with nothing to write counts too.
+        failed: The first 1000 failed operations. `OutcomeUnknown` means that the operation may have been applied.
+        failures: The total number of failed operations.
+        requests: The number of transactions and single operations that were sent. Resending one after a lost reply
+            does not count.
+        existing: The number of inserts with `exist_ok` that found a row and left it unchanged.
+        kept: The first 1000 entities and bags of these inserts.
     """
 
     written: int = 0
     failed: tuple[BulkFailure, ...] = ()
     failures: int = 0
     requests: int = 0
+    existing: int = 0
+    kept: tuple[Subject, ...] = ()
 
     def __str__(self) -> str:
-        text = f"{self.written} done, {self.failures} failed, {counted(self.requests, 'request')}"
+        there = f"{self.existing} there already, " if self.existing else ""
+        text = f"{self.written} done, {there}{self.failures} failed, {counted(self.requests, 'request')}"
         if not self.failed:
             return text
         first = self.failed[0]
@@ -60,16 +64,17 @@ class BulkReport:
 
 class BulkFailed(TableOrmError):
     """
-    Some operations of a bulk failed; the others were written. `__cause__` is the error of the first that failed.
+    Some operations of a bulk failed; the others were written. `__cause__` is the error of the first one that failed.
 
     Args:
-        report: What became of all operations: `report.failed` has those that failed, each with its entity and error.
+        report: What happened to all operations. `report.failed` lists the failed ones, each with its entity and error.
     """
 
     def __init__(self, report: BulkReport) -> None:
         first = report.failed[0]
+        count = report.written + report.existing + report.failures
         super().__init__(
-            f"{report.failures} of {counted(report.written + report.failures, 'operation')} of the bulk failed; the "
+            f"{report.failures} of {counted(count, 'operation')} of the bulk failed; the "
             "report of this error names them, and with bulk(errors='report') the block does not raise it. The first "
             f"that failed: {first.error}",
             first.error.code,

@@ -63,7 +63,14 @@ _MARKER_HEADS = tuple(MARKER_HEADS)
 _UPSERTS = {"merge": Mode.UPSERT_MERGE, "replace": Mode.UPSERT_REPLACE}
 
 
-def insert_change(subject: Subject, pending: PlannedWrite | None = None, verb: str = "insert") -> Change:
+def insert_change(
+    subject: Subject,
+    pending: PlannedWrite | None = None,
+    verb: str = "insert",
+    *,
+    repeat: bool = True,
+    exist_ok: bool = False,
+) -> Change:
     """
     Insert an entity under the key of its fields, whether it was read before or not.
 
@@ -71,12 +78,15 @@ def insert_change(subject: Subject, pending: PlannedWrite | None = None, verb: s
         subject: The entity or bag.
         pending: The write of the same subject that a transaction holds already.
         verb: What the user called.
+        repeat: Whether it may be sent again after a lost reply.
+        exist_ok: Whether it leaves a row as it is that is there already.
 
     Raises:
         TemplateError: A key field is missing or does not fit.
         NotLoaded: It was loaded in part.
     """
-    return _write_change(verb, Mode.INSERT, subject, pending)
+    change = _write_change(verb, Mode.INSERT, subject, pending)
+    return structs.replace(change, repeat=repeat, exist_ok=exist_ok) if exist_ok or not repeat else change
 
 
 def plain_insert(entity: Entity, verb: str = "move") -> Change:

@@ -12,7 +12,7 @@ from msgspec import structs
 from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
 from ...models.entity import Entity
 from ...models.kinds import KindSet, describe_kind
-from ...models.manifest import IndexEntry, PlacedEntry
+from ...models.manifest import PlacedEntry
 from ...models.marker_rows import is_marker
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.schema import Schema
@@ -44,8 +44,7 @@ def complete(change: Change, row: Row | None) -> Change:
         EntityNotFound: There is no row, or a marker row.
         EntityExists: An upsert meets a copy of another entity, an index list, or a marker row.
         PreconditionFailed: It is no longer the row that the entity was read as.
-        WrongKind: The entity was upgraded from an older version, and the row is of another kind now; or it is a
-            copy or a list.
+        WrongKind: The row is of another kind or of none, or it is a copy or a list.
     """
     if row is not None and change.schema is not None and is_marker(row):
         refuse_marker(change, row)
@@ -57,6 +56,8 @@ def complete(change: Change, row: Row | None) -> Change:
     etag: str = row["odata.etag"]
     if change.schema is not None and (COPY_OF in row or "#" in str(row.get(ENTITY_TYPE, ""))):
         _refuse_derived(change, row)
+    if change.schema is not None and not change.is_copied:
+        _refuse_other_kind(change, change.schema, row)
     known = change.before
     upgraded = known is not None and known.upgraded and change.mode is not Mode.DELETE
     if change.schema is not None and (upgraded or _is_older(change, row)):
@@ -64,12 +65,6 @@ def complete(change: Change, row: Row | None) -> Change:
         if isinstance(entity, Entity):
             row = {**(state_of(entity).row or {}), "odata.etag": etag}
             upgraded = True
-        elif upgraded:
-            raise WrongKind(
-                f"{change}: the row is of another kind now: it has {describe_kind(row)}",
-                (change.partition_key, change.row_key),
-                row.get("EntityType"),
-            )
     if change.schema is not None and not upgraded:
         row = change.schema.unseal(row)
     if known is not None and change.schema is not None and change.schema.home is not None:
@@ -101,6 +96,19 @@ def _is_older(change: Change, row: Row) -> bool:
         change.mode is Mode.DELETE and schema.maintained
     )
     return bool(looks) and 0 < stored_version(row) < schema.version
+
+
+def _refuse_other_kind(change: Change, schema: Schema, row: Row) -> None:
+    """Refuse to make a row of another kind, or of none, one of the kind that is written."""
+    kind = schema.kind_properties.get(ENTITY_TYPE)
+    if (kind is not None and row.get(ENTITY_TYPE) == kind) or KindSet.of([schema.model]).resolve(row) is not None:
+        return
+    raise WrongKind(
+        f"{change}: the row with its key is not of this model: it has {describe_kind(row)}; write or delete it as a "
+        "PropertyBag" + ", or declare the model with kind=None if its rows have no kind" * (ENTITY_TYPE not in row),
+        (change.partition_key, change.row_key),
+        row.get(ENTITY_TYPE),
+    )
 
 
 def _refuse_derived(change: Change, row: Row) -> NoReturn:
@@ -158,10 +166,10 @@ def _places_of_entries(schema: Schema, row: Row) -> Iterator[tuple[str, str]]:
     values = schema.decode(row.copy()).__dict__
     for each in schema.derived.values():
         entry = each.entry(values, partition_key, row_key)
-        if isinstance(entry, IndexEntry):
-            yield partition_key, entry.row_key
-        elif isinstance(entry, PlacedEntry):
+        if isinstance(entry, PlacedEntry):
             yield entry.partition_key, entry.row_key
+        elif entry is not None:
+            yield from ((partition_key, row_key) for row_key in entry.entry_keys)
 
 
 def _unchanged_extra(change: Change, schema: Schema, known: Row, row: Row) -> Iterator[str]:

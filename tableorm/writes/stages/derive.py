@@ -169,6 +169,7 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
         )
     deferred: Entries = {name: (entry,) for name, entry in stored.items() if entry.deferred}
     if write.after is None:
+        deferred = {name: some for name, some in deferred.items() if not some[0].transient}
         undone = [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
         undone += effects_of_delete(write)
         if change.mark is not None:
@@ -201,10 +202,15 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
             if not each.leaves_work(before, entry, source):
                 del deferred[name]
     for name, before in old.items():
-        entry, found = rules_of(name, before, change).follow(name, before, source)
+        rules = rules_of(name, before, change)
+        entry, found = rules.follow(name, before, source)
         if entry is not None:
             new[name] = entry
+            if name in deferred and not rules.leaves_work(entry, source):
+                del deferred[name]
         effects += found
+    if seen is None:
+        new.update(schema.held)
     write = _with_manifest(write, stored, new)
     if change.mark is not None:
         write, effects = _with_mark(write, change.mark), _effects_in_move(change.mark, effects)

@@ -9,7 +9,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 import msgspec
@@ -76,6 +76,9 @@ __all__ = [
 ]
 
 
+FoundRows = Mapping[Any, Row | None]
+"""Rows that were read, by RowKey; those of other partitions by address."""
+
 # Below this many characters nothing of a row of a model can pass a limit, so nothing has to be measured: a character
 # is 4 bytes at most, and what is of fixed size is at most 252 properties of 16 bytes with names of 255 characters, far
 # from 1 MiB.
@@ -90,13 +93,13 @@ _MEMBER_BYTES = 300  # a name of 255 characters, and a value of fixed size
 _HEADERS = 1024  # of an operation in the body of a transaction, with the address of the account
 
 
-def plan_derived(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan:
+def plan_derived(derived: Derived, found: FoundRows) -> WritePlan:
     """Return the plan of writes and their effects, to explain them. Takes and raises what `plan_sealed` does."""
     writes, decision = _gather(derived, found)
     return plan_writes(writes, transaction=derived.transaction, decision=decision)
 
 
-async def plan_sealed(db: Connection, derived: Derived, found: Mapping[str, Row | None]) -> WritePlan:
+async def plan_sealed(db: Connection, derived: Derived, found: FoundRows) -> WritePlan:
     """
     Return the plan of writes and their effects, as they are sent.
 
@@ -117,7 +120,7 @@ async def plan_sealed(db: Connection, derived: Derived, found: Mapping[str, Row 
     return plan_writes(writes, transaction=derived.transaction, decision=decision)
 
 
-def _gather(derived: Derived, found: Mapping[str, Row | None]) -> tuple[list[PlannedWrite], Decision | None]:
+def _gather(derived: Derived, found: FoundRows) -> tuple[list[PlannedWrite], Decision | None]:
     """Return writes with their effects, and the decision that the last of them writes."""
     writes = list(derived.writes)
     for fill in derived.fills:
@@ -189,9 +192,7 @@ def _effect_write(derived: Derived, effect: Effect, operation: Operation, base: 
     )
 
 
-def _fill(
-    derived: Derived, writes: Sequence[PlannedWrite], number: int, fill: Fill, found: Mapping[str, Row | None]
-) -> PlannedWrite:
+def _fill(derived: Derived, writes: Sequence[PlannedWrite], number: int, fill: Fill, found: FoundRows) -> PlannedWrite:
     """Return a write with the part that is made from another row, as that is stored or will be by these writes."""
     write = writes[number]
     source: Row | None = None

@@ -35,7 +35,7 @@ async def in_bulk(db: Database, bags: Iterable[PropertyBag]) -> None:
             await bulk.insert(bag)
 
 
-def one_by_one(write: Callable[[Database, PropertyBag], Awaitable[None]]) -> Copy:
+def one_by_one(write: Callable[[Database, PropertyBag], Awaitable[object]]) -> Copy:
     async def copy(db: Database, bags: Iterable[PropertyBag]) -> None:
         for bag in bags:
             await write(db, bag)

@@ -241,7 +241,7 @@ async def test_what_is_sent(db: Database) -> None:
     await reserved(db)
     zoe = User(tenant="a", id=9, email="zoe@x")
 
-    async def check(explained: WriteExplanation, write: Awaitable[None]) -> None:
+    async def check(explained: WriteExplanation, write: Awaitable[object]) -> None:
         with db.observe() as seen:
             await write
             await reserved(db)

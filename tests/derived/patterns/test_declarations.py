@@ -38,8 +38,9 @@ def count(what: Callable[[], Any], **key: Any) -> Callable[[], object]:
     return lambda: desk({"counted": Count(what, **(key or {"house": "{house}", "number": "{room}"}))})
 
 
-def embedded(model: Any, fields: Any, **key: str) -> Callable[[], object]:
-    return lambda: desk({"in_room": Embedded(model, fields, **(key or {"house": "{house}", "number": "{room}"}))})
+def embedded(model: Any, fields: Any, **key: Any) -> Callable[[], object]:
+    of: Any = key or {"house": "{house}", "number": "{room}"}
+    return lambda: desk({"in_room": Embedded(model, fields, **of)})
 
 
 REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {

@@ -1,0 +1,154 @@
+"""
+Conditions and values that are typed at the prompt: `age > 30 and city == 'Oslo'`, and `id=7`.
+"""
+
+import ast
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from itertools import pairwise
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
+
+import msgspec
+
+from ..errors import ModelError, TableOrmError, near
+from ..expressions import Expression, PartitionKey, RowKey, SystemField, Timestamp
+from ..models.entity import Entity, schema_of
+
+__all__ = ["parse_fields", "parse_where", "read_value"]
+
+_KEYS: dict[str, tuple[SystemField[Any], type]] = {
+    "PartitionKey": (PartitionKey, str),
+    "RowKey": (RowKey, str),
+    "Timestamp": (Timestamp, dt.datetime),
+}
+_NAMED = {"true": True, "false": False}
+_SIGNS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: eq,
+    ast.Is: eq,
+    ast.NotEq: ne,
+    ast.IsNot: ne,
+    ast.Lt: lt,
+    ast.LtE: le,
+    ast.Gt: gt,
+    ast.GtE: ge,
+    ast.In: lambda field, values: field.in_(values),
+    ast.NotIn: lambda field, values: ~field.in_(values),
+}
+_FLIPPED = {gt: lt, ge: le, lt: gt, le: ge}
+_EXAMPLE = "compare fields with values, as in: age > 30 and city == 'Oslo'"
+
+
+def read_value(annotation: Any, value: object) -> Any:
+    """Return a value as a field of a type has it; as it is if it cannot be, which the condition or key then refuses."""
+    try:
+        return msgspec.convert(value, annotation, strict=False)
+    except (msgspec.ValidationError, TypeError):
+        return value
+
+
+def parse_fields(annotations: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
+    """
+    Return the values of `field=value` arguments by name.
+
+    Args:
+        annotations: The fields that there are, with their types.
+        given: The arguments.
+
+    Raises:
+        ModelError: One has another form, or names no field.
+    """
+    fields: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name not in annotations:
+            known = near(name, annotations, "field")
+            raise ModelError(f"{text!r} is refused: give FIELD=VALUE; {known}")
+        fields[name] = read_value(annotations[name], value)
+    return fields
+
+
+def parse_where(text: str, model: type[Entity]) -> Expression:
+    """
+    Return the condition that a text states on the fields of a model. Nothing of the text is run.
+
+    Raises:
+        ModelError: The text is no condition, or names what is no field.
+        EncodeError: A value does not fit its field.
+    """
+    try:
+        condition: Expression = _Reader(text, model).read(ast.parse(text.strip(), mode="eval").body)
+    except SyntaxError as error:
+        raise ModelError(f"--where {text!r} is refused: {error.msg}; {_EXAMPLE}") from error
+    except TableOrmError:
+        raise
+    except (RecursionError, MemoryError, ValueError) as error:
+        raise ModelError(f"--where is refused: it is nested too deeply, or is no text; {_EXAMPLE}") from error
+    return condition
+
+
+class _Reader:
+    """Makes conditions of the parts of a text."""
+
+    def __init__(self, text: str, model: type[Entity]) -> None:
+        self._text, self._model = text, model
+        self._members = schema_of(model).by_path
+
+    def read(self, node: ast.expr) -> Any:
+        """Return a part as a condition."""
+        match node:
+            case ast.BoolOp(op=op, values=terms):
+                both = isinstance(op, ast.And)
+                return reduce(lambda one, two: one & two if both else one | two, map(self.read, terms))
+            case ast.UnaryOp(op=ast.Not(), operand=term):
+                return ~self.read(term)
+            case ast.Call(func=ast.Attribute(value=left, attr="startswith"), args=[prefix], keywords=[]):
+                return self._field(left)[0].startswith(self._value(prefix, str))
+            case ast.Compare(left=first, ops=signs, comparators=others):
+                pairs = zip(pairwise([first, *others]), signs, strict=True)
+                found = [self._compare(left, sign, right) for (left, right), sign in pairs]
+                return reduce(lambda one, two: one & two, found)
+            case _:
+                raise self._refusal(node)
+
+    def _compare(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> Any:
+        operator: Any = _SIGNS[type(sign)]
+        if isinstance(left, ast.Constant):
+            left, right, operator = right, left, _FLIPPED.get(operator, operator)
+        field, kind = self._field(left)
+        value = self._value(right, kind)
+        if value is None and operator in (eq, ne):
+            return field.is_none() if operator is eq else ~field.is_none()
+        return operator(field, value)
+
+    def _field(self, node: ast.expr) -> tuple[Any, Any]:
+        """Return what stands for the field that a part names, and the type of its values."""
+        path = ast.unparse(node)
+        if path in _KEYS:
+            return _KEYS[path]
+        if not isinstance(node, (ast.Name, ast.Attribute)):
+            raise self._refusal(node)
+        if path not in self._members:
+            known = f"{self._model.__name__} has no field {path!r}; {near(path, [*self._members, *_KEYS], 'field')}"
+            raise ModelError(f"--where {self._text!r} is refused: {known}")
+        field: Any = self._model
+        for name in path.split("."):
+            field = getattr(field, name)
+        return field, self._members[path].type.annotation
+
+    def _value(self, node: ast.expr, kind: Any) -> Any:
+        match node:
+            case ast.Constant(value=value):
+                return None if value is None else read_value(kind, value)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return read_value(kind, -value)
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return [self._value(each, kind) for each in items]
+            case ast.Name(id=name) if name in _NAMED:
+                return _NAMED[name]
+            case _:
+                raise self._refusal(node)
+
+    def _refusal(self, node: ast.expr) -> ModelError:
+        return ModelError(f"--where {self._text!r} is refused: {ast.unparse(node)!r} is not understood; {_EXAMPLE}")

@@ -1,0 +1,124 @@
+"""
+The parser of every command: one-line errors that name what could be meant, examples in the help, a URL that may be left
+out, and the options of all commands.
+"""
+
+import argparse
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import entry_points
+from typing import Any, NoReturn
+
+from ..database.connect import GROUP
+from ..errors import near
+from ..protocol.redaction import escape_unprintable
+from .output import paint, report
+
+__all__ = ["URL", "CommandParser", "add_examples"]
+
+URL = "TABLEORM_URL"
+"""The variable with the URL of commands that are given none."""
+
+_MISSING = "the following arguments are required: "  # what argparse says of them
+_NAME = re.compile(r"[\w.$]+(:[\w.]+)?")  # of a table, a module or a model
+
+
+class _Help(argparse.HelpFormatter):
+    """Help that keeps the lines of examples, in bold headings on a terminal."""
+
+    def start_section(self, heading: str | None) -> None:
+        super().start_section(heading and paint(heading, "bold", sys.stdout))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines = text.splitlines()
+        return "\n".join(textwrap.fill(each, width, initial_indent=indent, subsequent_indent="    ") for each in lines)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Parses the arguments of a command, or of a group of commands, which prints its help if none is given."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, conflict_handler="resolve", formatter_class=_Help, **options)
+        # Suppressed when absent, or the default would overwrite the option before the command.
+        self.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print lines of JSON")
+        self.add_argument(
+            "--traceback", action="store_true", default=argparse.SUPPRESS, help="show where an error comes from"
+        )
+        self.set_defaults(parser=self)
+        self._commands: Any = None
+
+    def add_subparsers(self, **options: Any) -> Any:
+        """Return what commands are added to."""
+        self._commands = super().add_subparsers(**options)
+        return self._commands
+
+    def words(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield what can follow each command: the names of its commands, or its options."""
+        commands: dict[str, CommandParser] = self._commands.choices if self._commands else {}
+        yield self.prog, [*commands] or [each for each in self._option_string_actions if each.startswith("--")]
+        for parser in commands.values():
+            yield from parser.words()
+
+    def parse_known_args(self, *args: Any, **options: Any) -> Any:
+        """Parse the arguments, the URL of the environment before them if they begin with none."""
+        given: list[str] = list(args[0])
+        if not given and self._commands:
+            self.print_help()
+            self.exit()
+        if self.get_default("needs_url") and not {"-h", "--help"} & set(given) and not self._begins_with_url(given):
+            given = [os.environ.get(URL, ""), *given]
+        return super().parse_known_args(given, *args[1:], **options)
+
+    def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parse the arguments of a command, and refuse those that it does not have by the names of those it has."""
+        args = argparse.Namespace(json=False, traceback=False)
+        _, unknown = self.parse_known_args(arguments, args)
+        parser: CommandParser = args.parser
+        if unknown:
+            parser.error(f"unknown argument {parser._suggest(unknown[0], 'option')}")
+        return args
+
+    def error(self, message: str) -> NoReturn:
+        """End with a line that says what is wrong."""
+        if message.startswith(_MISSING):
+            names = message.removeprefix(_MISSING)
+            message = f"{names} {'are' if ', ' in names else 'is'} missing"
+        name = self.prog.partition(" ")[2]
+        report(f"{name}{name and ': '}{message}; see {self.prog} --help")
+        self.exit(2)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            noun = "choice" if action.option_strings else str(action.metavar).lower()
+            message = f"there is no {noun} {value!r}: {near(value, action.choices, noun)}"
+            raise argparse.ArgumentError(action if action.option_strings else None, message)
+
+    def _suggest(self, text: str, noun: str) -> str:
+        """Return a text with the option that may be meant."""
+        # Other texts are not shown: they may be a connection string in the wrong place, with a key in it.
+        if not text.startswith("-"):
+            return "in the wrong place, or one too many"
+        name = text.partition("=")[0]
+        return f"{name!r}: {near(name, [each for each in self._option_string_actions if each[:2] == '--'], noun)}"
+
+    def _begins_with_url(self, arguments: Iterable[str]) -> bool:
+        """Return whether the first of the arguments that is no option is a URL, and no table, module or model."""
+        given = iter(arguments)
+        for text in given:
+            if text.startswith("-"):
+                action = self._option_string_actions.get(text)
+                if action is not None and action.nargs != 0:
+                    next(given, None)
+                continue
+            scheme, colon, _ = text.partition(":")
+            return not _NAME.fullmatch(text) or (bool(colon) and scheme in entry_points(group=GROUP).names)
+        return False
+
+
+def add_examples(parser: argparse.ArgumentParser, *examples: str) -> None:
+    """Show examples at the end of the help: what is typed after the name of the command."""
+    lines = [f"  {parser.prog} {escape_unprintable(each)}".rstrip() for each in examples]
+    parser.epilog = "\n".join(["examples:", *lines])

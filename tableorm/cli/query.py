@@ -1,0 +1,172 @@
+"""
+The commands `tableorm query` and `tableorm get`, which read entities, or rows without a model.
+"""
+
+import argparse
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import attrs
+
+from .. import to_dict
+from ..database.database import Database
+from ..derived.index.index import IndexOf
+from ..errors import ModelError, ScanRefused, near
+from ..models.entity import Entity, schema_of
+from ..models.json_values import to_json as plain
+from ..models.property_bag import PropertyBag
+from ..queries.query import Query
+from .arguments import add_database, load_target, open_existing, parse_count, parse_table
+from .conditions import parse_fields, parse_where
+from .output import emit
+from .parser import add_examples
+from .tabular import add_forms, as_text, print_rows
+
+__all__ = ["GET", "QUERY", "Get", "QueryCommand", "values_of"]
+
+_ALLOW = ('.allow_scan(partitions="range")', ".allow_scan()")
+
+
+@attrs.frozen
+class QueryCommand:
+    """
+    `tableorm query URL TABLE|MODULE:MODEL` prints the entities of a model, or the rows of a table, that satisfy a
+    condition. It never reads a whole table unless `--all` allows that.
+    """
+
+    help: str = "read entities or rows by a condition"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        parser.add_argument("target", metavar="TABLE|MODULE:MODEL", type=_parse_target, help="what to read")
+        parser.add_argument(
+            "--where",
+            metavar="CONDITION",
+            help='on the fields of a model: "age > 30 and city == \'Oslo\'"; of a table an OData filter: "Age gt 30"',
+        )
+        parser.add_argument("--only", metavar="FIELD,...", help="print these fields alone")
+        parser.add_argument("--top", metavar="N", type=parse_count, help="read N at most")
+        parser.add_argument("--all", action="store_true", help="allow a query that has to read the whole table")
+        parser.add_argument("--explain", action="store_true", help="print what would be sent, and send nothing")
+        add_forms(parser)
+        add_examples(
+            parser,
+            "local:./hr.tables Directory --top 10",
+            "local:./hr.tables hr.models:Employee --where \"department == 'Sales' and age > 30\"",
+            "local:./hr.tables hr.models:Employee --only name,age --all --csv",
+        )
+
+    async def run(self, args: argparse.Namespace) -> int:
+        """Print what is found, or what would be sent for it."""
+        only: list[str] = args.only.split(",") if args.only else []
+        async with open_existing(args) as db:
+            query = _make_query(db, args, only)
+            try:
+                plan = query.explain()
+                refusal = ""
+            except ScanRefused as error:
+                refusal = str(error)
+                for call in _ALLOW:
+                    refusal = refusal.replace(call, "--all")
+                query = query.allow_scan()
+                plan = query.explain()
+            # The first rows of a table are no scan.
+            allowed = args.all or not refusal or (args.top is not None and args.where is None)
+            if args.explain:
+                more = [] if allowed else ["  refused without --all"]
+                emit(args, {**plan.to_dict(), "refused": not allowed}, *str(plan).splitlines(), *more)
+                return 0
+            if not allowed:
+                raise ScanRefused(refusal)
+            await print_rows(args, _read(query, only), only)
+        return 0
+
+
+@attrs.frozen
+class Get:
+    """
+    `tableorm get URL MODULE:MODEL FIELD=VALUE ...` prints the entity with a key, or that a unique index has; of a TABLE
+    the row with a PartitionKey and a RowKey.
+    """
+
+    help: str = "read one entity or row by its key"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        parser.add_argument("target", metavar="TABLE|MODULE:MODEL", type=_parse_target, help="what to read")
+        parser.add_argument("fields", metavar="FIELD=VALUE", nargs="+", help="the fields of the key")
+        add_examples(
+            parser,
+            "local:./hr.tables hr.models:Employee department=Sales id=7",
+            "local:./hr.tables Directory PartitionKey=Sales RowKey=empid_000007",
+        )
+
+    async def run(self, args: argparse.Namespace) -> int:
+        """Print it."""
+        target: Any = args.target
+        async with open_existing(args) as db:
+            if isinstance(target, str):
+                keys = parse_fields({"PartitionKey": str, "RowKey": str}, args.fields)
+                if missing := {"PartitionKey", "RowKey"} - keys.keys():
+                    raise ModelError(f"{min(missing)} is missing; give PartitionKey=VALUE and RowKey=VALUE")
+                found: Any = await db.get(PropertyBag.key(target, keys["PartitionKey"], keys["RowKey"]))
+            else:
+                fields = schema_of(_model_of(target)).fields
+                types = {name: info.type.annotation for name, info in fields.items()}
+                found = await db.get(target, **parse_fields(types, args.fields))
+        values = values_of(found)
+        width = max(map(len, values))
+        lines = [f"{name:{width}}  {as_text(value)}" for name, value in values.items()]
+        emit(args, values, *lines)
+        return 0
+
+
+def values_of(found: Entity | PropertyBag) -> dict[str, Any]:
+    """Return the fields of an entity, or the properties of a row with its keys, as JSON has them."""
+    if isinstance(found, Entity):
+        return to_dict(found, "json")
+    keys = {"PartitionKey": found.partition_key, "RowKey": found.row_key}
+    return keys | {name: plain(value) for name, value in found.items()}
+
+
+def _parse_target(text: str) -> Any:
+    """Return the name of a table, or the model or index that an argument names."""
+    return load_target(text, IndexOf) if ":" in text else parse_table(text)
+
+
+def _model_of(target: object) -> type[Entity]:
+    given = cast("Any", target)
+    model: type[Entity] = given.model if isinstance(target, IndexOf) else given
+    return model
+
+
+def _make_query(db: Database, args: argparse.Namespace, only: list[str]) -> Query[Any]:
+    query: Any
+    if isinstance(args.target, str):
+        query = db.select_raw(args.target)
+        condition: Any = args.where
+    else:
+        query = db.select(args.target)
+        model = _model_of(args.target)
+        if unknown := [name for name in only if name not in schema_of(model).fields]:
+            known = near(unknown[0], schema_of(model).fields, "field")
+            raise ModelError(f"--only {unknown[0]!r} is refused: {model.__name__} has no such field; {known}")
+        if only:
+            query = query.only(*(getattr(model, name) for name in only))
+        condition = args.where and parse_where(args.where, model)
+    if args.where is not None:
+        query = query.where(condition)
+    found: Query[Any] = query if args.top is None else query.limit(args.top)
+    return found
+
+
+async def _read(query: Query[Any], only: list[str]) -> AsyncIterator[dict[str, Any]]:
+    async for found in query:
+        values = values_of(found)
+        yield {name: values.get(name) for name in only} if only else values
+
+
+QUERY = QueryCommand()
+GET = Get()

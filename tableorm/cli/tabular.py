@@ -1,0 +1,131 @@
+"""
+Rows as a table that fits the terminal, as lines of JSON, or as CSV.
+"""
+
+import argparse
+import csv
+import sys
+import unicodedata
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from shutil import get_terminal_size
+from typing import Any
+
+import msgspec
+
+from ..errors import TableOrmError, counted
+from ..protocol.redaction import escape_unprintable
+from .output import paint, report, to_json
+
+__all__ = ["add_forms", "as_text", "format_table", "print_rows"]
+
+Values = Mapping[str, Any]
+
+_TOGETHER = 100  # rows whose columns are laid out together
+_GAP = "  "
+_NARROWEST = 6  # a column that is cut shows so much
+
+
+def add_forms(parser: argparse.ArgumentParser) -> None:
+    """Declare in which form rows are printed, besides `--json`."""
+    parser.add_argument("--csv", action="store_true", help="print CSV")
+
+
+async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values], columns: Sequence[str] = ()) -> None:
+    """
+    Print rows as they arrive, in the form that the arguments name.
+
+    Args:
+        args: The arguments.
+        rows: Their values as JSON has them, by name.
+        columns: The columns that are known before the first row.
+
+    Raises:
+        TableOrmError: A row does not fit the columns of a CSV file, of which the first rows had others.
+    """
+    count, batch, shown = 0, list[Values](), list[str]()
+    async for row in rows:
+        count += 1
+        if args.json:
+            print(to_json(row))
+            continue
+        batch.append(row)
+        if len(batch) == _TOGETHER:
+            shown = _print_batch(args, batch, shown, columns)
+            batch = []
+    if batch:
+        _print_batch(args, batch, shown, columns)
+    report(counted(count, "row"), "dim")
+
+
+def _print_batch(
+    args: argparse.Namespace, rows: Sequence[Values], before: list[str], columns: Sequence[str]
+) -> list[str]:
+    """Print some rows, with a header if the columns have changed; return the columns."""
+    names = list(dict.fromkeys([*columns, *(name for row in rows for name in row)]))
+    if not args.csv:
+        for line in format_table(rows, names, header=names != before):
+            print(line)
+        return names
+    if before and (more := [name for name in names if name not in before]):
+        raise TableOrmError(f"a row has {more[0]!r}, which is no column; name the columns with --only, or use --json")
+    names = before or names
+    # A file gets what there is, and a terminal nothing that it would obey.
+    show = escape_unprintable if sys.stdout.isatty() else str
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    lines.writerows([] if before else [names])
+    lines.writerows([show(as_text(row.get(name))) for name in names] for row in rows)
+    return names
+
+
+def format_table(rows: Sequence[Values], names: Sequence[str], *, header: bool = True) -> Iterable[str]:
+    """Yield the lines of a table that fits the terminal; a line for each value where the columns do not fit."""
+    cells = [[escape_unprintable(as_text(row.get(name))) for name in names] for row in rows]
+    widest = [max(map(_width, column)) for column in zip(names, *cells, strict=True)]
+    # What is no terminal has room for all.
+    room = get_terminal_size((sum(widest) + len(widest) * len(_GAP), 0)).columns
+    widths = _fit(widest, room)
+    if widths is None:
+        name_width = max(map(_width, names))
+        for line in cells:
+            for name, cell in zip(names, line, strict=True):
+                yield f"{paint(_pad(name, name_width), 'bold', sys.stdout)}{_GAP}{cell}".rstrip()
+            yield ""
+        return
+    if header:
+        titles = _GAP.join(map(_pad, names, widths)).rstrip()
+        yield paint(titles, "bold", sys.stdout)
+    right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
+    for line in cells:
+        yield _GAP.join(map(_pad, line, widths, right)).rstrip()
+
+
+def _fit(widths: Sequence[int], room: int) -> list[int] | None:
+    """Return the widths of columns, the widest ones cut, so that all fit; None if they do not."""
+    for most in range(max(_NARROWEST, min(max(widths, default=0), room)), _NARROWEST - 1, -1):
+        cut = [min(width, most) for width in widths]
+        if sum(cut) + len(_GAP) * (len(cut) - 1) <= room:
+            return cut
+    return None
+
+
+def as_text(value: Any) -> str:
+    """Return a JSON value as a text without quotes around it."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else msgspec.json.encode(value).decode()
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
+
+
+def _pad(text: str, width: int, right: bool = False) -> str:  # noqa: FBT001, FBT002 - for map()
+    """Return a text of a width: cut, or with spaces."""
+    if _width(text) > width:
+        while _width(text) > width - 1:
+            text = text[:-1]
+        text += "…"
+    space = " " * (width - _width(text))
+    return space + text if right else text + space

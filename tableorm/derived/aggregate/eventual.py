@@ -1,0 +1,218 @@
+"""
+Counts and sums in entities of other partitions, which follow some time later.
+
+The transaction that writes an entity also writes the subtotal of its partition. Afterwards the subtotal is copied to a
+row beside the total, in one transaction with the total itself. What is copied is a state with a number, so that nothing
+changes if it is copied twice; and the newer number is written also where the value is the same, so that whoever acts by
+an older one fails at an ETag.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import attrs
+
+from ...audit.check import AuditedMaintainer, Check
+from ...audit.context import AuditContext
+from ...audit.table_audit import rebuild_write
+from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, Attempts, is_race
+from ...connection.rows import read_row, write_as_read
+from ...connection.tasks import Batcher, map_together
+from ...errors import LostRace, ModelError, NotSupported, ReferenceNotFound, TableOrmError, shown
+from ...models.kinds import KindSet
+from ...models.manifest import ManifestEntry, SubtotalEntry, share_address
+from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND, refuse_like_subtotals
+from ...models.schema import FieldInfo, Schema
+from ...models.write_tokens import new_token
+from ...protocol.codes import Code
+from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
+from ...stores import Operation, Row, RowAddress
+from ...writes.commit import commit
+from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, touch_operation, undo_entry
+from ...writes.plan import Effect, PlannedWrite
+from ...writes.stages.change import insert_change
+from ...writes.stages.encode import encode
+from ..entity_patch import EntityPatch
+from .eventual_audit import eventual_checks
+from .rows import CountRow, SubtotalPatch, count_row_of
+from .schema import AggregateSchema, is_of_older_version
+
+__all__ = ["EventualAggregateMaintainer"]
+
+
+class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
+    """A count or sum of a model in entities that may be in other partitions."""
+
+    entry_type: ClassVar[type[ManifestEntry]] = SubtotalEntry
+    deferred = limited = True
+    rows_per_chunk = AggregateSchema.rows_per_chunk + 1  # the decision row
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it. Raises ModelError if the other model is not declared."""
+        return {**super().describe(), "consistency": "eventual"}
+
+    def resolve(self) -> tuple[Schema, FieldInfo]:
+        """Return the schema and the field that hold it, found anew. Raises ModelError."""
+        target, info = super().resolve()
+        if any(each.periods is not None for each in (self.schema, target)):
+            raise ModelError(f"{self.label}: {target.name} or {self.schema.name} has a table for each period")
+        refuse_like_subtotals(self.schema, self.label)
+        refuse_like_subtotals(target, self.label)
+        return target, info
+
+    # What writes do
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> SubtotalEntry | None:
+        """Return what an entity with these fields adds, and where. Raises TemplateError."""
+        del partition_key, row_key
+        keys, amount = self.keys(values), self.amount(values)
+        if keys is None or not amount:
+            return None
+        target, info = self.target
+        return SubtotalEntry.of(RowAddress(target.table_name(), *keys), info.member.property, amount)
+
+    def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
+        """Return whether it counts where these fields say; a sum may be over what was there before."""
+        due = self.entry(values, partition_key, row_key)
+        if not isinstance(entry, SubtotalEntry) or not entry.is_sound or due is None:
+            return False
+        return entry.row_key == due.row_key and (self.of is not None or entry.amount == 1)
+
+    def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
+        """Return the entry: another name of the property is another subtotal."""
+        return entry
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Take back what the entity has added to a subtotal, and add what it adds now."""
+        entry = self.entry(source.values, source.partition_key, source.row_key)
+        if entry == before:
+            return entry, []
+        effects = [] if before is None else undo_entry(self.name, before, source.write)
+        if entry is not None:
+            effects.append(SubtotalPatch(row_key=entry.row_key, origin=source.write, entry=entry, amount=entry.amount))
+        return entry, effects
+
+    async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
+        """Refuse an entity that would be counted in one that does not exist. Raises ReferenceNotFound."""
+        if not isinstance(entry, SubtotalEntry) or self.create:
+            return
+        if await read_row(db, entry.holder, ("PartitionKey",), self.label) is None:
+            raise self._missing(entry.holder)
+
+    def _missing(self, holder: RowAddress) -> ReferenceNotFound:
+        return ReferenceNotFound(
+            f"{self.label} counts it in {self.target[0].name} {holder}, which does not exist; insert that first",
+            Code.RESOURCE_NOT_FOUND,
+            (holder.partition_key, holder.row_key),
+        )
+
+    # What is done afterwards
+
+    async def reconcile(
+        self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
+    ) -> None:
+        """Let totals have the subtotals that entries name. Takes and raises what `Maintainer.reconcile` does."""
+        del inserted
+        found = {(each.holder, each.row_key) for each in entries if isinstance(each, SubtotalEntry) and each.is_sound}
+        await map_together(lambda each: self.copy(db, each[0], source.beside(each[1])), sorted(found, key=str))
+
+    async def copy(self, db: Connection, holder: RowAddress, subtotal: RowAddress) -> None:
+        """Do so; tasks that do so for one total at the same time share the requests."""
+        await _COPIES.call(_Total(db, self, holder), subtotal)
+
+    async def try_to_copy(self, db: Connection, holder: RowAddress, subtotals: Sequence[RowAddress]) -> bool:
+        """Do so for several subtotals. Return whether the total has them now; otherwise look again."""
+
+        async def read(at: RowAddress) -> Row | None:
+            return await read_row(db, at, name=self.label)
+
+        # The total first: what a subtotal says is then newer than its ETag.
+        shares = [share_address(holder, each) for each in subtotals]
+        stored, *noted = await map_together(read, [holder, *shares])
+        found = await map_together(read, subtotals)
+        amounts, operations, token = defaultdict[str, int](int), list[Operation](), new_token()
+        for at, share, before, row in zip(subtotals, shares, noted, found, strict=True):
+            now = None if row is None else count_row_of(row)
+            if now is None or now.kind != SUBTOTAL_KIND or not now.of.is_same(holder):
+                continue
+            old = CountRow(SHARE_KIND, at, (*now.field, holder.row_key)) if before is None else count_row_of(before)
+            name = self.property_of(now.field[0])
+            if name is not None and now.number > old.number:
+                amounts[name] += now.value - old.value
+                operations.append(old.operation(share, now.value, now.number, token))
+        if not operations:
+            return True
+        if stored is None:
+            if not any(amounts.values()):
+                return True
+            if not self.create:
+                raise self._missing(holder)
+            entity: Any = self.make_holder(holder.partition_key, holder.row_key)
+            return await _prepare_holder(db, encode(insert_change(entity), 0))
+        kinds = KindSet.of([self.target[0].model])
+        write = rebuild_write(kinds, stored, (), token)
+        patch = EntityPatch(row_key=holder.row_key, origin=write, amounts=amounts, target=self.target[0])
+        whole = patch.full_write(stored, token)
+        if whole is not None:
+            return await _prepare_holder(db, whole)  # it is of an older version
+        counted = patch.operation(stored, token) or touch_operation(stored, token)
+        return await write_as_read(db, holder.table, [counted, *operations], name=self.label, what=f"{holder}")
+
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the checks of what adds to it, of the subtotals, and of what holds it."""
+        return eventual_checks(context, self)
+
+
+async def _prepare_holder(db: Connection, write: PlannedWrite | None) -> bool:
+    """Write an entity so that something can be counted in it; return False, since it has to be read again."""
+    assert write is not None
+    try:
+        await commit(db, (write,))
+    except TableOrmError as error:
+        if not is_race(error):
+            raise
+    return False
+
+
+@attrs.frozen
+class _Total:
+    db: Connection
+    aggregate: EventualAggregateMaintainer
+    holder: RowAddress
+
+
+async def _copy_together(total: _Total, subtotals: Sequence[RowAddress]) -> Sequence[None]:
+    """Let a total have some subtotals."""
+    some = list(dict.fromkeys(subtotals))
+    async for _ in Attempts(total.db, ATTEMPTS):
+        if await total.aggregate.try_to_copy(total.db, total.holder, some):
+            return [None] * len(subtotals)
+    raise LostRace(
+        f"{total.aggregate.label}: others wrote {total.holder} or its subtotals first, {ATTEMPTS} times in a row; try "
+        "it again",
+        Code.CONDITION_NOT_SATISFIED,
+    )
+
+
+_COPIES = Batcher(_copy_together, MAX_TRANSACTION_OPERATIONS - 1)
+
+
+@entry_rules(SubtotalEntry)
+class _SubtotalRules(EntryRules[SubtotalEntry]):
+    def undo(self, name: str, entry: SubtotalEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Take back what the entity has added, if it is proven that it has: nothing in the subtotal tells."""
+        del name, checked
+        known = write.change.schema is None or is_of_older_version(write) or is_proven(entry, write)
+        if not known or not entry.is_sound:
+            return []
+        return [SubtotalPatch(row_key=entry.row_key, origin=write, entry=entry, amount=-entry.amount)]
+
+    async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[SubtotalEntry]) -> None:
+        """Leave totals to programs that declare them, which alone know the entities that hold them."""
+        del db
+        raise NotSupported(
+            f"the entity {source} was counted in {entries[0].holder} by {shown(name)}, which this program does not "
+            "know; leave it to a program that does, or update this one"
+        )

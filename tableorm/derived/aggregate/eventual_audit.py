@@ -1,0 +1,162 @@
+"""
+What an audit checks of counts and sums across partitions, beside what entities say that they add.
+
+A subtotal is verified as a total in its own partition is, and so is a total by the rows beside it. Then each subtotal
+is compared with what its total has of it.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+
+from ...audit.check import WRONG, Check, IsCandidate, Phase
+from ...audit.context import AuditContext, Problem
+from ...audit.report import Damage
+from ...connection.races import ATTEMPTS, Attempts
+from ...errors import DecodeError, TableOrmError
+from ...models.manifest import SubtotalEntry, share_address
+from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND
+from ...models.schema import concrete
+from ...models.write_tokens import new_token
+from ...outbox.decision import read_decisions
+from ...stores import Row, RowAddress
+from .audit import AggregateCheck, TotalHolderCheck, aggregate_of, claim_on, verify_lone_subtotal
+from .rows import CountRow, count_row_of
+from .schema import AggregateSchema
+
+__all__ = ["ShareCheck", "SubtotalCheck", "eventual_checks"]
+
+
+def eventual_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
+    """Return the checks of a count or sum that concern a table: of what adds to it, and of what holds it."""
+    target, info = aggregate.target
+    own = context.kinds.schemas
+    holders = [schema for schema in own if schema in concrete(target)]
+    checks: list[Check] = [TotalHolderCheck(context, schema, schema.fields[info.name]) for schema in holders]
+    checks += [ShareCheck(context, schema, aggregate.name) for schema in holders[:1]]
+    if aggregate.schema in own:
+        checks += [AggregateCheck(context, aggregate), SubtotalCheck(context, aggregate.schema, aggregate.name)]
+    return checks
+
+
+class _CountCheck(Check):
+    """The check of the rows of counts of a table, of one kind."""
+
+    row_phases = frozenset({Phase.AFTER})
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for all counts of a table."""
+        return type(self), None
+
+    def owns(self, kind: str) -> bool:
+        """Return whether it is the kind of these rows."""
+        return kind in self.row_kinds
+
+    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+        """Claim the value, and that the row must be looked at."""
+        always = (f"\n\n{row['RowKey']}", -WRONG)
+        try:
+            number = count_row_of(row)
+        except DecodeError:
+            return (always,)
+        if number.kind == SUBTOTAL_KIND:
+            return (always, claim_on(row["RowKey"], number.field[0], number.value))
+        aggregate = aggregate_of(self.context, number)
+        if aggregate is None:
+            return (always,)
+        name = aggregate.property_of(number.field[0])
+        return (always, claim_on(number.field[1], str(name), -number.value))
+
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
+        """Verify a row by itself, and repair it."""
+        del phase
+        async for _ in Attempts(self.context.db, ATTEMPTS):
+            row = await self.context.read(address)
+            if row is None:
+                return
+            try:
+                number = count_row_of(row)
+            except DecodeError as error:
+                self._record(address, Damage.FOREIGN, str(error), repaired=False)
+                return
+            aggregate = aggregate_of(self.context, number)
+            if aggregate is None or await self._verify(address, number, aggregate, is_candidate):
+                return
+        self.context.counts.leave()
+
+    async def _verify(
+        self, address: RowAddress, number: CountRow, aggregate: AggregateSchema, is_candidate: IsCandidate
+    ) -> bool:
+        """Verify what a row says. Return False if somebody else has written meanwhile: look again."""
+        raise NotImplementedError
+
+    def _record(self, at: RowAddress, damage: Damage, text: str, *, repaired: bool, refused: str | None = None) -> None:
+        problem = Problem(damage, self.name, at.row_key, text, refused=refused)
+        self.context.record(self.schema, at.beside(""), problem, repaired=repaired)
+
+    async def _copy(self, aggregate: AggregateSchema, subtotal: RowAddress, holder: RowAddress) -> str | None:
+        """Let a total have a subtotal, if rows are repaired. Return why that failed, or None."""
+        try:
+            if self.context.repair:
+                await aggregate.copy(self.context.db, holder, subtotal)
+        except TableOrmError as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+
+class SubtotalCheck(_CountCheck):
+    """The check of the subtotals of a table: each is what entities add, and its total has it."""
+
+    row_kinds = frozenset({SUBTOTAL_KIND})
+
+    async def _verify(
+        self, address: RowAddress, number: CountRow, aggregate: AggregateSchema, is_candidate: IsCandidate
+    ) -> bool:
+        claimed, _ = claim_on(address.row_key, number.field[0], number.value)
+        if is_candidate(claimed) and not await verify_lone_subtotal(self.context, address, number):
+            return False
+        context = self.context
+        row = await context.read(share_address(number.of, address))
+        has = CountRow(SHARE_KIND, address, ()) if row is None else count_row_of(row)
+        if has.value == number.value or await self._is_under_way(address):
+            return True
+        # With a number that is newer in any case it is copied.
+        newer = number.operation(address, number.value, max(number.number, has.number) + 1, new_token())
+        if not await context.settle(address, number.row, [newer]):
+            return False
+        text = f"the subtotal is {number.value}, and {number.field[0]} of {number.of} has {has.value} of it"
+        refused = await self._copy(aggregate, address, number.of)
+        repaired = context.repair and refused is None
+        self._record(address, Damage.STALE, text, repaired=repaired, refused=refused)
+        return True
+
+    async def _is_under_way(self, address: RowAddress) -> bool:
+        decisions = await read_decisions(self.context.db, address.table, address.partition_key)
+        named = (e for each in decisions for work in each.works for some in work.entries.values() for e in some)
+        return any(isinstance(entry, SubtotalEntry) and entry.row_key == address.row_key for entry in named)
+
+
+class ShareCheck(_CountCheck):
+    """The check of the rows beside totals: the subtotal that each is a copy of is there."""
+
+    row_kinds = frozenset({SHARE_KIND})
+
+    async def _verify(
+        self, address: RowAddress, number: CountRow, aggregate: AggregateSchema, is_candidate: IsCandidate
+    ) -> bool:
+        del is_candidate
+        if number.value == 0 or await self.context.read(number.of) is not None:
+            return True
+        context, holder = self.context, address.beside(number.field[1])
+        text = f"{number.field[0]} of {holder} has {number.value} of the subtotal {number.of}, which does not exist"
+        refused = None
+        if context.repair:
+            # With the next number it counts as newer. If entities add to it, their table's audit says so.
+            empty = CountRow(SUBTOTAL_KIND, holder, number.field[:1])
+            made = empty.operation(number.of, 0, number.number + 1, new_token())
+            if not await context.send([made], number.of.table):
+                return False
+            refused = await self._copy(aggregate, number.of, holder)
+        elif not await context.settle(address, number.row):
+            return False
+        self._record(address, Damage.ORPHAN, text, repaired=context.repair and refused is None, refused=refused)
+        return True

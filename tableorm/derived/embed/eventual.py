@@ -1,0 +1,327 @@
+"""
+Copies of fields of entities of other partitions, which follow some time later.
+
+The entity that is copied, the source, does not know its holders: they are found by an index of theirs, or by their own
+keys, page after page. A holder that gets another source, or another place in that index, is looked at by itself when
+its index entry is there. The manifest of a holder says of which version of the source its copies are; they are written
+for each version, also where they are equal, so that whoever acts by an older one fails at the ETag of the holder.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from msgspec import structs
+
+from ...audit.check import AuditedMaintainer, Check
+from ...audit.context import AuditContext
+from ...audit.table_audit import rebuild_write
+from ...connection.connection import Connection
+from ...connection.index_states import find_unreadable, not_readable
+from ...connection.races import ATTEMPTS, Attempts, is_race
+from ...connection.rows import read_row, write_as_read
+from ...connection.tasks import map_together
+from ...errors import LostRace, ModelError, NotSupported, TableOrmError, shown
+from ...keys.bounds import Condition
+from ...models.key import Storable
+from ...models.kinds import KindSet
+from ...models.manifest import CopyEntry, HeldEntry, ManifestEntry, manifest_of, manifest_text
+from ...models.marker_rows import MoveState, is_marker, note_follower
+from ...models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, WRITE_TOKENS
+from ...models.schema import Schema
+from ...models.write_tokens import new_token, newest_token, tokens_of, with_token
+from ...protocol.codes import Code
+from ...protocol.filters import Op
+from ...stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb
+from ...writes.commit import commit
+from ...writes.maintainer import EntryRules, PagedRules, Source, entry_rules
+from ...writes.plan import Effect, PlannedWrite
+from .eventual_audit import EventualCopyCheck
+from .schema import EmbedSchema, FillCopies, check_copies, copies_of, find_eventual
+
+__all__ = ["EventualEmbedMaintainer"]
+
+_PAGE = 200  # holders, between two notes of how far it is
+
+
+class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
+    """
+    What entities of a model embed of entities that may be in other partitions.
+
+    Args:
+        via: Name of the index that finds the holders of a source; None for their own keys.
+    """
+
+    entry_type: ClassVar[type[ManifestEntry]] = CopyEntry
+    deferred = follows = movable = True
+    rows_per_chunk = 1  # the decision row
+
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        key: Mapping[str, str],
+        *,
+        model: Callable[[], type[Storable]] | type[Storable],
+        fields: Mapping[str, str],
+        via: str | None,
+    ) -> None:
+        super().__init__(name, schema, key, model=model, fields=fields)
+        self.via = via
+        index = None if via is None else schema.derived.get(via)
+        found = schema if index is None else index.row_schema
+        if found is None or (via is not None and index is None) or getattr(found, "where", None) is not None:
+            raise ModelError(
+                f"{self.label}: via={via!r} is refused: give an Index that is declared before it in the same class, of "
+                "all entities"
+            )
+        self._index, self._places = index, found
+        partition, row = found.templates()
+        missing = [each for each in partition.fields if each not in self.sources.values()]
+        if missing:
+            raise ModelError(
+                f"{self.label}: {via or f'the PartitionKey of {schema.name}'} has {{{missing[0]}}}, so the key of "
+                f"the other entity does not tell in which partition its holders are; give via= an index with "
+                f"partition_key={next(iter(key.values()))!r}"
+            )
+        held = {*partition.fields, *row.fields, *self.sources.values()}
+        self._placing = frozenset(m.property for each in held for m in schema.fields[each].members)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it. Raises ModelError if the other model is not declared."""
+        return {**super().describe(), "consistency": "eventual", "via": self.via}
+
+    def resolve(self) -> tuple[Schema, dict[str, str]]:
+        """Return the schema of the other model, and the properties, found anew. Raises ModelError."""
+        target, properties = super().resolve()
+        partition, row = target.templates()
+        lost = [each for each in target.key_fields if each not in partition.full_fields | row.full_fields]
+        if lost or any(each.periods is not None for each in (self.schema, target)):
+            raise ModelError(
+                f"{self.label}: {target.name} or {self.schema.name} has a table for each period, or a key that does "
+                f"not hold {lost[0] if lost else 'its fields'} in full"
+            )
+        note_follower(target, self.label)
+        target.held[self.stem] = HeldEntry(self.schema.table_name(), tuple(sorted(properties.values())))
+        return target, properties
+
+    @cached_property
+    def _kinds(self) -> KindSet:
+        return KindSet.of([self.schema.model])  # which is not declared yet when this is made
+
+    # What writes do
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> CopyEntry | None:
+        """Return what the manifest of an entity with these fields says of it, but for the version."""
+        del partition_key, row_key
+        keys = self.keys(values)
+        return None if keys is None else CopyEntry(*keys, self.target[0].table_name())
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Take the copies of another entity, if the entity refers to another one now."""
+        entry = self.entry(source.values, source.partition_key, source.row_key)
+        if entry == before:
+            return before, []
+        return self.rebuild(before, source)
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Take the copies in any case."""
+        del before
+        entry = self.entry(source.values, source.partition_key, source.row_key)
+        mark = source.write.change.mark
+        if mark is not None and mark.state is MoveState.TENTATIVE:
+            return entry, []  # they are taken when the move is confirmed
+        at = None if entry is None else RowAddress.of(entry)
+        source.fills.append(_FillEventually(source.row_key, at, self.target[1], self.label, self, self.name))
+        return entry, []
+
+    def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
+        """Return whether its source may not find it while it is written."""
+        return after is not None and (before != after or not self._placing.isdisjoint(source.changed))
+
+    # What is done afterwards
+
+    async def reconcile(
+        self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
+    ) -> None:
+        """Let an entity have what its source says now. Takes and raises what `Maintainer.reconcile` does."""
+        del entries, inserted
+        await self.correct(db, source)
+
+    async def correct(self, db: Connection, holder: RowAddress) -> None:
+        """
+        Let an entity have what its source says.
+
+        Raises:
+            LostRace: Others have written it again and again.
+            NotSupported: A newer program has written it: leave it to one.
+            TableOrmError: It cannot be written, or the store did not answer.
+        """
+        async for _ in Attempts(db, ATTEMPTS):
+            stored = await read_row(db, holder, name=self.label)
+            noted = manifest_of(stored).get(self.name)
+            if stored is None or is_marker(stored) or not isinstance(noted, CopyEntry):
+                return
+            # The holder first: what the source says is then newer than its ETag.
+            source = await read_row(db, RowAddress.of(noted), name=self.label)
+            if await self._try_to_correct(db, holder, stored, noted, source):
+                return
+        raise LostRace(
+            f"{self.label}: others wrote {holder} first, {ATTEMPTS} times in a row; try it again",
+            Code.CONDITION_NOT_SATISFIED,
+        )
+
+    async def _try_to_correct(
+        self, db: Connection, holder: RowAddress, stored: Row, noted: CopyEntry, source: Row | None
+    ) -> bool:
+        resolved = self._kinds.resolve(stored)
+        if resolved is None:
+            return True
+        schema, version = resolved
+        if version > schema.version:
+            raise NotSupported(f"{self.label}: {holder} has version {version}; leave it to a newer program")
+        if version < schema.version:
+            try:
+                await commit(db, (rebuild_write(self._kinds, stored, ()),))
+            except TableOrmError as error:
+                if not is_race(error):
+                    raise
+            return False
+        # Of a source that is gone each look is a version of its own.
+        token = new_token() if source is None else newest_token(source)
+        copies = copies_of({theirs: mine for mine, theirs in self.target[1].items()}, source or {})
+        if token == noted.version and all(stored.get(name) == value for name, value in copies.items()):
+            return True
+        check_copies(self.schema, self.target[1], source, self.label)
+        entries = {**manifest_of(stored), self.name: structs.replace(noted, version=token)}
+        row = {name: value for name, value in {**stored, **copies}.items() if value is not None}
+        row |= {MANIFEST: manifest_text(entries), WRITE_TOKENS: with_token(tokens_of(stored), new_token())}
+        etag = row.pop("odata.etag")
+        row.pop("Timestamp", None)
+        replaced = Operation(Verb.REPLACE, row, etag)
+        return await write_as_read(db, holder.table, [replaced], name=self.label, what=f"the copies of {self.label}")
+
+    async def find(
+        self, db: Connection, source: RowAddress, cursor: str | None
+    ) -> tuple[Sequence[RowAddress], str | None]:
+        """
+        Return a page of the entities that may hold copies of a source, and where the next one begins.
+
+        Raises:
+            NotSupported: The index is not complete.
+        """
+        declared = None if self._index is None or self._index.building is False else self._index.declaration
+        if declared is not None and await find_unreadable(db, [declared]):
+            raise not_readable(db, declared)
+        key = self.target[0].parse_keys(source.partition_key, source.row_key)
+        values = {mine: key[theirs] for theirs, mine in self.sources.items()}
+        partition, row = self._places.templates()
+        within = row.bounds(Condition(name, Op.EQ, value) for name, value in values.items()).bounds
+        table = self._places.table_name()
+        query = RowQuery(Bounds.only(partition.format(values)), within or Bounds())
+        store, counts = db.sending("query", self.label)
+        page = await db.call(f"query of {self.label}", table, store.query(table, query, _PAGE, cursor))
+        counts.rows += len(page.rows)
+        own, kinds = self.schema.table_name(), (self.schema.kind, getattr(self._places, "kind", None))
+        found = list[RowAddress]()
+        for each in page.rows:
+            owner = each.get(COPY_OF) if self._index is not None else ""
+            if owner is None or str(each.get(ENTITY_TYPE, self.schema.kind)).partition(":")[0] not in kinds:
+                continue
+            if self._index is not None and self._index.deferred:
+                found.append(RowAddress.from_json(owner))
+            else:
+                found.append(RowAddress.of_row(own, each).beside(owner or each["RowKey"]))
+        return found, page.continuation
+
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the check of the copies."""
+        return (EventualCopyCheck(context, self),) if self.schema in context.kinds.schemas else ()
+
+
+class _FillEventually(FillCopies, frozen=True, eq=False, gc=False):
+    """
+    The copies that an entity has to hold of another one of another partition.
+
+    Args:
+        embed: The declaration.
+        name: Its name.
+    """
+
+    embed: EventualEmbedMaintainer
+    name: str
+
+    async def fetch(self, db: Connection) -> Row | None:
+        """Return the other entity, whose manifest says from now on that others may hold copies of it."""
+        assert isinstance(self.source, RowAddress)
+        schema, stem = self.embed.target[0], self.embed.stem
+        async for _ in Attempts(db, ATTEMPTS):
+            row = await read_row(db, self.source, name=schema.name)
+            if row is None or manifest_of(row).get(stem) == schema.held[stem]:
+                return row
+            noted = {
+                "PartitionKey": row["PartitionKey"],
+                "RowKey": row["RowKey"],
+                MANIFEST: manifest_text({**manifest_of(row), stem: schema.held[stem]}),
+                WRITE_TOKENS: with_token(tokens_of(row), new_token()),
+            }
+            merge = Operation(Verb.MERGE, noted, row["odata.etag"])
+            await write_as_read(db, self.source.table, [merge], name=schema.name, what=f"{self.source}")
+        raise LostRace(
+            f"{self.label}: others wrote {self.source} first, {ATTEMPTS} times in a row; try it again",
+            Code.CONDITION_NOT_SATISFIED,
+        )
+
+    def apply_to(self, write: PlannedWrite, source: Row | None) -> PlannedWrite:
+        """Return the write with the copies, and their version. Raises what `FillCopies.apply_to` does."""
+        write = super().apply_to(write, source)
+        entries = manifest_of(write.after)
+        noted = entries.get(self.name)
+        if source is None or not isinstance(noted, CopyEntry):
+            return write
+        entries[self.name] = structs.replace(noted, version=newest_token(source))
+        members, operation = {MANIFEST: manifest_text(entries)}, write.operation
+        operation = Operation(operation.verb, {**operation.row, **members}, operation.if_match)
+        return structs.replace(write, operation=operation, after={**(write.after or {}), **members}, weight=None)
+
+
+@entry_rules(CopyEntry)
+class _CopyRules(EntryRules[CopyEntry]):
+    def undo(self, name: str, entry: CopyEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Return nothing: the source does not know its holders."""
+        del name, entry, write, checked
+        return []
+
+    async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[CopyEntry]) -> None:
+        """Do nothing: the declaration is gone, and with it the fields."""
+
+
+@entry_rules(HeldEntry)
+class _HeldRules(PagedRules[HeldEntry]):
+    def undo(self, name: str, entry: HeldEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Return nothing: what follows is done by pages."""
+        del name, entry, write, checked
+        return []
+
+    def follow(self, name: str, entry: HeldEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Keep the entry, as a program that declares the copies would write it."""
+        schema = source.write.change.schema
+        return entry if schema is None else schema.held.get(name, entry), []
+
+    def leaves_work(self, entry: HeldEntry, source: Source) -> bool:
+        """Return whether a write changes what others copy."""
+        return source.upgraded or not source.changed.isdisjoint(entry.properties)
+
+    async def do_page(
+        self, db: Connection, source: RowAddress, name: str, entry: HeldEntry, cursor: str | None
+    ) -> str | None:
+        """Let the holders of a page have what their source says. Takes, returns and raises what is inherited."""
+        embed = find_eventual(source.table, name, entry.table)
+        if not isinstance(embed, EventualEmbedMaintainer):
+            raise NotSupported(
+                f"entities of table {entry.table} hold copies of {source} by {shown(name)}, which this program does "
+                "not declare; leave it to a program that does, or import its model"
+            )
+        holders, following = await embed.find(db, source, cursor)
+        await map_together(lambda holder: embed.correct(db, holder), list(dict.fromkeys(holders)))
+        return following

@@ -1,0 +1,121 @@
+"""
+What is printed for mistakes: always one line, which names what is wrong and what could be meant.
+"""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tableorm import connect
+from tests.cli.models import Employee
+from tests.commandline import run_command as tableorm
+
+MODELS = """
+from tableorm import Entity, Mapped
+class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[int]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a database of one table, a module of models, and modules that cannot be imported."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "mistaken.py").write_text(MODELS, encoding="utf-8")
+    (folder / "broken.py").write_text(f"{MODELS}\n\nprint(Manager)\n", encoding="utf-8")
+    (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
+    (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
+
+    async def fill() -> None:
+        async with connect(f"local:{folder / 'hr.tables'}") as db:
+            await db.create_tables(Employee)
+
+    asyncio.run(fill())
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command runs in this folder, whose modules are forgotten afterwards."""
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("TABLEORM_URL", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    for name in ("mistaken", "broken", "misspelt"):
+        sys.modules.pop(name, None)
+
+
+URL = "local:./hr.tables"
+MODULE = f"audit {URL} mistaken"
+
+CASES = {
+    # The command, or its arguments, are misspelt or missing.
+    "tabels": (2, "tableorm: there is no command 'tabels': did you mean 'tables'?"),
+    f"outbox lst {URL} Directory": (2, "outbox: there is no action 'lst': did you mean 'list'?"),
+    f"show {URL} Directory --limt 3": (2, "show: unknown argument '--limt': did you mean '--limit'?"),
+    f"show {URL} Directory --limit": (2, "show: argument --limit: expected one argument"),
+    f"show {URL} Directory --limit x": (2, "show: argument --limit: 'x' is not a whole number from 1 up"),
+    f"show {URL}": (2, "show: TABLE is missing"),
+    f"export {URL} Directory": (2, "export: FILE is missing"),
+    f"audit {URL}": (2, "audit: MODULE[:MODEL] is missing"),
+    "audit mistaken": (2, "audit: argument URL: it is missing; give it first, such as local:./hr.tables, or set"),
+    "tables": (2, "tables: argument URL: it is missing"),
+    "copy local:./hr.tables": (2, "copy: TO is missing"),
+    f"tables {URL} Directory": (2, "tables: unknown argument in the wrong place, or one too many"),
+    "serve": (2, "serve: --data is missing"),
+    f"import {URL} Directory x.csv --if-exists merge": (
+        2,
+        "argument --if-exists: there is no choice 'merge': the choices are",
+    ),
+    # What is opened is not there, or is no database.
+    "tables local:./hr.tabels": (1, "hr.tabels"),
+    "tables local:./notes.txt": (1, "notes.txt"),
+    "tables ./hr.tables": (1, "connect(): url does not begin with a scheme"),
+    "tables ftp://example.org": (1, "no installed backend opens 'ftp:'"),
+    "check hr.tabels": (1, "hr.tabels"),
+    f"show {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
+    f"stats {URL} Payroll": (1, "there is no table 'Payroll'; the table is Directory"),
+    f"export {URL} Directory no/such/folder/x.csv": (1, "no/such/folder"),
+    f"import {URL} Directory none.csv": (1, "none.csv"),
+    # The models cannot be loaded.
+    f"audit {URL} nowhere": (1, "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
+    f"audit {URL} broken": (1, "NameError: name 'Manager' is not defined (broken.py, line 9)"),
+    f"audit {URL} misspelt": (1, "SyntaxError: '[' was never closed (misspelt.py, line 7)"),
+    f"{MODULE}:Employe": (2, "mistaken has no attribute 'Employe': did you mean 'Employee'?"),
+    f"{MODULE}:Mapped": (2, "'mistaken:Mapped' is not a model"),
+    f"audit {URL} AccountName=acc;AccountKey=c2VjcmV0": (2, "the argument is not a model; give MODULE:MODEL"),
+    f"query {URL} mistaken:Employee --where agee>3": (1, "Employee has no field 'agee'; did you mean 'age'?"),
+    f"query {URL} mistaken:Employee --where age>'x'": (1, "the field is int"),
+    f"query {URL} mistaken:Employee --where age>": (1, "--where 'age>' is refused: invalid syntax"),
+    f"query {URL} Directory --where age>3": (1, "select_raw('Directory').where()"),
+    f"query {URL} mistaken:Employee --only nmae": (1, "Employee has no such field; the fields are department, id, age"),
+    f"query {URL} Directory": (1, "--all"),
+    f"query {URL} mistaken:Employee": (1, "it has no equality on department"),
+    f"query {URL} Directory --top 0": (2, "argument --top: '0' is not a whole number from 1 up"),
+    f"get {URL} mistaken:Employee department=Sales": (1, "Employee.key needs 'id'"),
+    f"get {URL} mistaken:Employee department=Sales id=x": (1, "needs an int, got 'x'"),
+    f"get {URL} mistaken:Employee department=Sales no=7": (1, "give FIELD=VALUE; the fields are department, id, age"),
+    f"get {URL} mistaken:Employee department=Sales id=7": (1, "there is no Employee"),
+    f"get {URL} Directory PartitionKey=Sales": (1, "RowKey is missing; give PartitionKey=VALUE and RowKey=VALUE"),
+    "lint mistaken --ignore x": (1, "lint(ignore='x') is refused"),
+    "migrate check mistaken": (1, "there is no snapshot models.snapshot.json; write the first one with --write"),
+    f"migrate plan {URL} mistaken:Employee": (1, "give one model with moved_from=, as MODULE:MODEL; 0 were found"),
+    f"migrate upgrade {URL} mistaken --directory none": (1, "none"),
+}
+
+
+@pytest.mark.parametrize(("command", "status", "problem"), [(each, *CASES[each]) for each in CASES], ids=[*CASES])
+def test_mistakes(command: str, status: int, problem: str) -> None:
+    """Each is one line on stderr, and nothing on stdout; the status is 2 if the arguments are wrong, otherwise 1."""
+    done = tableorm(*command.split())
+
+    assert (done.returncode, done.stdout) == (status, ""), done
+    assert done.stderr.startswith("tableorm: ")
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "c2VjcmV0" not in done.stderr

@@ -1,0 +1,61 @@
+"""
+`tableorm init` and `tableorm completion`.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tableorm.cli.command_line import make_parser
+from tests.commandline import run_command as tableorm
+
+
+def test_a_new_project_passes_its_tests(tmp_path: Path) -> None:
+    """It is complete, typed and formatted: its tests pass, and its service runs. A second one replaces nothing."""
+    folder = tmp_path / "my-staff"
+    made = tableorm("init", str(folder))
+    assert (made.returncode, made.stderr, made.stdout.count("\n")) == (0, "", 1)
+
+    for command in ("pytest -q -p no:cacheprovider", "my_staff.service", "mypy --strict .", "ruff format --check ."):
+        done = subprocess.run(
+            [sys.executable, "-m", *command.split()], cwd=folder, capture_output=True, encoding="utf-8", check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    (folder / "my_staff/models.py").write_text("mine", encoding="utf-8")
+    again = tableorm("init", str(folder))
+    assert (again.returncode, "is there already" in again.stderr) == (1, True)
+    assert (folder / "my_staff/models.py").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_without_a_name_for_the_package(tmp_path: Path) -> None:
+    """A folder whose name is no name of a package is refused, and nothing is written."""
+    done = tableorm("init", str(tmp_path / "2nd"))
+
+    assert (done.returncode, "'2nd' is no name of a package" in done.stderr) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="capability: there is no bash")
+@pytest.mark.parametrize("arguments", [[], ["show"], ["show", "local:./x.tables"], ["outbox"], ["outbox", "list"]])
+def test_completion_in_bash(arguments: list[str], tmp_path: Path) -> None:
+    """The script completes the names of commands, of their actions, and of their options."""
+    script = tableorm("completion", "bash").stdout
+    words = dict(make_parser([]).words())
+    wanted = words[" ".join(["tableorm", *(each for each in arguments if ":" not in each)])]
+    line = " ".join(["tableorm", *arguments, "''"])
+    script += f'COMP_WORDS=({line})\nCOMP_CWORD={len(arguments) + 1}\n_tableorm\nprintf "%s\\n" "${{COMPREPLY[@]}}"\n'
+
+    done = subprocess.run(["bash", "-c", script], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.split() == wanted
+
+
+def test_completion_in_other_shells() -> None:
+    """The scripts for zsh and fish have every command and every option too."""
+    words = {word.removeprefix("--") for found in dict(make_parser([]).words()).values() for word in found}
+    for shell in ("zsh", "fish"):
+        script = tableorm("completion", shell).stdout
+        assert [word for word in words if word not in script] == []

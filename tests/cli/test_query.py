@@ -1,0 +1,264 @@
+"""
+`tableorm query`, `get` and `show`: which rows they print, in which forms, and what they refuse to read.
+"""
+
+import asyncio
+import csv
+import datetime as dt
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import unicodedata
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unicodedata import combining
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import Entity, Expression, Index, Mapped, ModelError, Timestamp, connect
+from tableorm.cli.conditions import parse_where
+from tableorm.cli.tabular import format_table
+from tests.commandline import run_command as tableorm
+
+COMMAND = str(Path(sys.executable).with_name("tableorm"))
+
+
+class Sailor(Entity, table="Crew", partition_key="{ship}", row_key="sailor_{id:04d}"):
+    ship: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+    age: Mapped[int]
+    pay: Mapped[Decimal]
+    born: Mapped[dt.date | None]
+    aboard: Mapped[bool]
+    by_name = Index(row_key="name_{name}_{id:04d}")
+
+
+MODEL = f"{__name__}:Sailor"
+CREW = [
+    Sailor(
+        ship="Argo" if number % 2 else "北",
+        id=number,
+        name=f"Jürgen {number}",
+        age=20 + number % 30,
+        pay=Decimal(number) / 4,
+        born=None if number % 3 else dt.date(1990, 1, 1 + number % 28),
+        aboard=number % 5 > 0,
+    )
+    for number in range(250)
+]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database with two partitions of sailors."""
+    url = f"local:{tmp_path_factory.mktemp('query') / 'crew.tables'}"
+
+    async def fill() -> None:
+        async with connect(url) as db:
+            await db.create_tables(Sailor)
+            async with db.bulk() as bulk:
+                for sailor in CREW:
+                    await bulk.insert(sailor)
+
+    asyncio.run(fill())
+    return url
+
+
+def ids(*arguments: str) -> list[int]:
+    done = tableorm("query", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"tableorm: {done.stdout.count(chr(10))} row")
+    return [json.loads(line)["id"] for line in done.stdout.splitlines()]
+
+
+def test_entities_of_a_model(url: str) -> None:
+    """A condition is typed by the fields; the query is what `db.select` makes of it."""
+    where = "ship == 'Argo' and (age > 47 or born < '1990-01-04') and not aboard == false and 5 <= id < 200"
+
+    found = ids(url, MODEL, "--where", where)
+
+    assert found == [
+        each.id
+        for each in CREW
+        if each.ship == "Argo"
+        and (each.age > 47 or (each.born is not None and each.born < dt.date(1990, 1, 4)))
+        and each.aboard
+        and 5 <= each.id < 200
+    ]
+    assert ids(url, MODEL, "--where", where, "--top", "2") == found[:2]
+
+
+def test_rows_of_a_table(url: str) -> None:
+    """Of a table it prints rows, whatever they are, by a filter in OData; `--only` chooses their properties."""
+    where = "PartitionKey eq 'Argo' and RowKey ge 'sailor_' and age gt 47"
+    done = tableorm("query", url, "Crew", "--where", where, "--only", "RowKey,age", "--json")
+
+    wanted = [{"RowKey": f"sailor_{each.id:04d}", "age": each.age} for each in CREW if each.id % 2 and each.age > 47]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == wanted
+
+
+@pytest.mark.parametrize("target", ["Crew", MODEL])
+def test_a_table_is_not_read_by_accident(url: str, target: str) -> None:
+    """Reading a whole table has to be allowed; its first rows may be read, and a plan tells without reading."""
+    where = "age eq 30" if target == "Crew" else "age == 30"
+    for refused in ([], ["--where", where], ["--where", where, "--top", "3"]):
+        done = tableorm("query", url, target, *refused)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "--all" in done.stderr and "allow_scan" not in done.stderr and done.stderr.count("\n") == 1
+        assert "refused without --all" in tableorm("query", url, target, *refused, "--explain").stdout
+
+    assert tableorm("query", url, target, "--top", "3").stdout.count("\n") == 4
+    assert tableorm("query", url, target, "--where", where, "--all").returncode == 0
+    plan = json.loads(tableorm("query", url, target, "--where", where, "--all", "--explain", "--json").stdout)
+    assert (plan["access"], plan["refused"]) == ("table scan", False)
+
+
+def test_csv(url: str) -> None:
+    """CSV has a header and all rows, more than are laid out together."""
+    done = tableorm("query", url, MODEL, "--all", "--csv", "--only", "id,name,born")
+
+    header, *rows = csv.reader(io.StringIO(done.stdout))
+    assert header == ["id", "name", "born"]
+    by_key = sorted(CREW, key=lambda each: (each.ship, each.id))
+    assert rows == [[str(each.id), each.name, each.born.isoformat() if each.born else ""] for each in by_key]
+
+
+def test_one_entity(url: str) -> None:
+    """`get` takes the fields of the key as text, prints one entity, and names what is not there."""
+    found = tableorm("get", url, MODEL, "ship=Argo", "id=7", "--json")
+    row = tableorm("get", url, "Crew", "PartitionKey=Argo", "RowKey=sailor_0007")
+    missing = tableorm("get", url, MODEL, "ship=Argo", "id=8")
+
+    assert json.loads(found.stdout)["pay"] == "1.75"
+    assert "name          Jürgen 7\n" in row.stdout
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "there is no Sailor" in missing.stderr
+
+
+def test_show_by_models(url: str) -> None:
+    """With models `show` prints entities by their fields, and all other rows as they are."""
+    shown = [
+        json.loads(line) for line in tableorm("show", url, "Crew", MODEL, "--partition", "Argo").stdout.splitlines()
+    ]
+
+    assert len(shown) == 250
+    assert [each["id"] for each in shown if each.get("model") == "Sailor"] == [each.id for each in CREW if each.id % 2]
+    assert {each["EntityType"] for each in shown if "model" not in each} == {"Sailor#by_name"}
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "id": st.integers(-(2**31), 2**31),
+    "name": st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5),
+    "aboard": st.booleans(),
+    "born": st.dates(dt.date(1900, 1, 1)),
+}
+SIGNS = {"==": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
+
+
+@st.composite
+def comparisons(draw: st.DrawFn) -> tuple[str, Expression]:
+    name, sign = draw(st.sampled_from([*VALUES])), draw(st.sampled_from([*SIGNS]))
+    value = draw(VALUES[name])
+    field: Any = getattr(Sailor, name)
+    written = repr(value.isoformat() if isinstance(value, dt.date) else value)
+    if draw(st.booleans()):
+        return f"{name} {sign} {written}", getattr(field, SIGNS[sign])(value)
+    others: list[tuple[str, Expression]] = [
+        (f"{name} in [{written}, {written}]", field.in_([value, value])),
+        (f"{name} not in ({written},)", ~field.in_([value])),
+        (f"{name} is None", field.is_none()),
+        (f"{name} is not None", ~field.is_none()),
+    ]
+    return draw(st.sampled_from(others))
+
+
+def combine(inner: st.SearchStrategy[tuple[str, Expression]]) -> st.SearchStrategy[tuple[str, Expression]]:
+    two = st.tuples(inner, inner)
+    return st.one_of(
+        two.map(lambda each: (f"({each[0][0]}) and ({each[1][0]})", each[0][1] & each[1][1])),
+        two.map(lambda each: (f"({each[0][0]}) or ({each[1][0]})", each[0][1] | each[1][1])),
+        inner.map(lambda each: (f"not ({each[0]})", ~each[1])),
+    )
+
+
+@given(st.recursive(comparisons(), combine, max_leaves=6))
+def test_conditions(case: tuple[str, Expression]) -> None:
+    """A text is read as the condition that the same operators make in Python."""
+    text, condition = case
+
+    assert str(parse_where(text, Sailor)) == str(condition)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("agee > 3", "Sailor has no field 'agee'; did you mean 'age'?"),
+        ("age > 'x'", "the value"),
+        ("age >", "invalid syntax"),
+        ("age", "is not understood; compare fields with values"),
+        ("age < None", "cannot compare Sailor.age with None"),
+        ("age > pay", "'pay' is not understood"),
+        ("__import__('os').system('ls')", "is not understood"),
+        ("[x for x in age] == 3", "is not understood"),
+        ("age.real == 3", "has no field 'age.real'"),
+        ("name == f'{age}'", "is not understood"),
+        ("(" * 500 + "age" + ")" * 500, "--where"),
+        ("not " * 20_000 + "age == 3", "--where is refused"),
+    ],
+)
+def test_what_is_no_condition(text: str, problem: str) -> None:
+    """It is refused by the part that is not understood; nothing of it is run."""
+    with pytest.raises((ModelError, ValueError)) as refused:
+        parse_where(text, Sailor)
+    assert problem in str(refused.value)
+
+
+def test_system_properties_in_conditions() -> None:
+    """Keys and Timestamp are compared as they are stored."""
+    moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    assert str(parse_where("Timestamp >= '2026-01-01T00:00:00Z'", Sailor)) == str(Timestamp >= moment)
+
+
+CELLS = st.one_of(
+    st.none(), st.integers(), st.booleans(), st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+)
+
+
+@given(st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=4), st.integers(22, 120))
+def test_tables_fit(rows: list[list[object]], width: int) -> None:
+    """No line is wider than the terminal, in which a wide character takes two columns; what fits is shown in full."""
+    os.environ["COLUMNS"] = str(width)
+    try:
+        names = ["one", "two", "three"]
+        lines = [*format_table([dict(zip(names, row, strict=True)) for row in rows], names)]
+    finally:
+        del os.environ["COLUMNS"]
+
+    assert len(lines) == len(rows) + 1
+    for line in lines:
+        assert line.isprintable()
+        assert sum(1 + (unicodedata.east_asian_width(char) in "WF") for char in line if not combining(char)) <= width
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+@pytest.mark.parametrize("plain", [False, True])
+def test_colours(url: str, plain: bool) -> None:
+    """A terminal gets a bold header, unless NO_COLOR is set, and no line that is wider than it."""
+    main, side = pty.openpty()
+    environment = {name: text for name, text in os.environ.items() if name not in ("NO_COLOR", "TERM", "COLUMNS")}
+    environment |= {"TERM": "xterm", "COLUMNS": "40"} | ({"NO_COLOR": "1"} if plain else {})
+    command = [COMMAND, "query", url, MODEL, "--top", "2", "--only", "ship,name,age,born,pay"]
+    subprocess.run(command, stdout=side, stderr=subprocess.DEVNULL, env=environment, check=True)
+    os.close(side)
+    header, *rows = os.read(main, 10_000).decode().splitlines()
+    os.close(main)
+
+    assert header.startswith("\x1b[1m") is not plain
+    assert all(0 < len(row) <= 40 for row in rows)

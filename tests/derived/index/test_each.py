@@ -1,0 +1,530 @@
+"""
+Indexes of the elements of a list: an entity has an entry for each of them, and comes once in what a query finds.
+
+What there ought to be is said once more here, by hand, from the rows of the entities.
+"""
+
+import asyncio
+import enum
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tableorm import (
+    Conflict,
+    Damage,
+    Database,
+    EncodeError,
+    Entity,
+    EntityNotFound,
+    Expression,
+    Index,
+    Key,
+    LimitExceeded,
+    Mapped,
+    ModelError,
+    NotRead,
+    OutcomeUnknown,
+    PropertyBag,
+    TransactionFailed,
+    UniqueViolation,
+    connect,
+    field,
+    from_dict,
+    to_dict,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.stores import Operation, Verb
+from tableorm.testing import MemoryStore
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Club(Entity, table="Clubs", partition_key="{town}", row_key="club_{name}"):
+    town: Mapped[str]
+    name: Mapped[str]
+
+
+class Fan(Entity, table="Fans", partition_key="{town}", row_key="fan_{id:03d}"):
+    town: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="n")
+    tags: Mapped[list[str]] = field(factory=list)
+    clubs: Mapped[list[Key[Club]]] = field(factory=list)
+    numbers: Mapped[list[int] | None] = field(default=None)
+
+    by_tag = Index(row_key="tag_{tags:each}_{id:03d}")
+    by_club = Index(row_key="club-{clubs:each}_{id:03d}", include="keys")
+    by_number = Index(row_key="number_{numbers:each}_{id:03d}", include=["name"])
+    by_own = Index(row_key="own_{numbers:each}", unique=True, where=lambda fan: fan.name == "owner")
+
+
+UNTYPED: Any = Fan
+
+CLUBS = [Club(town="a|b", name=name).key for name in ("x_y", "x", "x|/")]
+NAMES = ("by_tag", "by_club", "by_number", "by_own")
+_ALLOWED = (Conflict, EntityNotFound, EncodeError, NotRead, OutcomeUnknown)
+
+
+def escaped(text: str) -> str:
+    """A text as a key has it in front of `_`."""
+    return "".join(f"^{ord(char):02X}" if char in "^/_" else char for char in text)
+
+
+def entries_of(bag: PropertyBag) -> dict[str, set[str]]:
+    """The RowKeys of the entries that an entity ought to have, by index."""
+    number = bag.row_key.removeprefix("fan_")
+    clubs = [(each["partition_key"], each["row_key"]) for each in json.loads(bag["clubs"])]
+    numbers = json.loads(bag.get("numbers", "[]"))
+    found = {
+        "by_tag": {f"tag_{escaped(tag)}_{number}" for tag in json.loads(bag["tags"])},
+        "by_club": {
+            f"club-{escaped(town.replace('^', '^5E').replace('|', '^7C') + '|' + row)}_{number}" for town, row in clubs
+        },
+        "by_number": {f"number_{each}_{number}" for each in numbers},
+        "by_own": {f"own_{each}" for each in numbers if bag["name"] == "owner"},
+    }
+    return {name: keys for name, keys in found.items() if keys}
+
+
+HELD = {"by_tag": ("name", "tags", "clubs", "numbers"), "by_club": (), "by_number": ("name",)}
+HELD["by_own"] = HELD["by_tag"]
+
+
+async def wrong_rows(db: Database) -> list[str]:
+    """What is wrong with the rows of the table, in words."""
+    bags = {(bag.partition_key, bag.row_key): bag async for bag in db.select_raw("Fans").allow_scan()}
+    wrong: list[str] = []
+    wanted = set[tuple[str, str]]()
+    for (partition, row_key), bag in bags.items():
+        if not row_key.startswith("fan_"):
+            continue
+        due = entries_of(bag)
+        noted = {name: {*entry["each"][0]} for name, entry in json.loads(bag.get("_ix", "{}")).items()}
+        if noted != due:
+            wrong.append(f"{row_key} notes {noted}, not {due}")
+        for name, keys in due.items():
+            for key in keys:
+                entry = bags.get((partition, key))
+                wanted.add((partition, key))
+                expected = {each: bag[each] for each in HELD[name] if each in bag}
+                expected |= {"_of": row_key, "EntityType": f"Fan#{name}"}
+                held = None if entry is None else {each: entry[each] for each in entry if each not in ("_w", "id")}
+                if held != expected:
+                    wrong.append(f"the entry {key} holds {held}, not {expected}")
+    left = {key for key in bags if not key[1].startswith("fan_")} - wanted
+    return wrong + [f"nobody has the row {key}" for key in sorted(left)]
+
+
+LISTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from(["n", "m", "owner"]),
+        "tags": st.lists(st.sampled_from(["a", "a_b", "x/y", "^", ""]), max_size=4),
+        "clubs": st.lists(st.sampled_from(CLUBS), max_size=4),
+        "numbers": st.none() | st.lists(st.integers(-1, 1), max_size=3),
+    },
+)
+
+Change = Callable[[Fan], None]
+
+
+async def _in_transaction(db: Database, fan: Fan, change: Change) -> None:
+    async with db.transaction() as tx:
+        stored = await tx.get(fan.key)
+        change(stored)
+        tx.save(stored)
+
+
+async def _in_bulk(db: Database, fan: Fan, change: Change) -> None:
+    change(fan)
+    async with db.bulk(errors="raise") as bulk:
+        await bulk.upsert(fan)
+
+
+async def _changed(fan: Fan, change: Change, write: Callable[[Fan], Awaitable[object]]) -> None:
+    change(fan)
+    await write(fan)
+
+
+async def _moved(db: Database, fan: Fan, change: Change) -> None:
+    change(fan)
+    await db.delete(fan.key, if_match="*")
+    await db.insert(fan)
+
+
+VERBS: dict[str, Callable[[Database, Fan, Change], Awaitable[Any]]] = {
+    "insert": lambda db, fan, change: _changed(fan, change, db.insert),
+    "save": lambda db, fan, change: _changed(fan, change, db.save),
+    "merge": lambda db, fan, change: _changed(fan, change, db.merge),
+    "replace": lambda db, fan, change: _changed(fan, change, db.replace),
+    "upsert": lambda db, fan, change: _changed(fan, change, db.upsert),
+    "modify": lambda db, fan, change: db.modify(fan.key, change),
+    "delete": lambda db, fan, _: db.delete(fan.key, if_match="*"),
+    "delete and insert": _moved,
+    "transaction": _in_transaction,
+    "bulk": _in_bulk,
+}
+
+
+class TwoClients(RuleBasedStateMachine):
+    """Two clients behind networks that fail, and random changes of lists; what is derived is right after each."""
+
+    @initialize()
+    def start(self) -> None:
+        self.runner = asyncio.Runner()
+        self.networks = [FaultyStore(MemoryStore())]
+        self.networks.append(FaultyStore(self.networks[0].store))
+        self.clients: list[Database] = []
+        for network in self.networks:
+            backend = FaultyBackend()
+            backend.tables = network
+            self.clients.append(Database(backend, retry=QUICK))
+            self.run(self.clients[-1].open())
+        self.run(self.clients[0].create_tables(Fan))
+        self.held = [Fan(town="t", id=number) for number in (1, 2, 1)]
+
+    def teardown(self) -> None:
+        if hasattr(self, "runner"):
+            assert self.run(self.clients[0].audit(Fan)).clean
+            for db in self.clients:
+                self.run(db.close())
+            self.runner.close()
+
+    def run(self, call: Coroutine[Any, Any, Any]) -> Any:
+        return self.runner.run(call)
+
+    @rule(slot=st.integers(0, 2), client=st.integers(0, 1))
+    def read(self, slot: int, client: int) -> None:
+        found = self.run(self.clients[client].get_or_none(self.held[slot].key))
+        self.held[slot] = found or self.held[slot]
+
+    @rule(slot=st.integers(0, 2), client=st.integers(0, 1), tag=st.sampled_from(["a", "a_b", ""]))
+    def find(self, slot: int, client: int, tag: str) -> None:
+        query = self.clients[client].select(Fan.by_tag).where(Fan.town == "t", Fan.tags.contains(tag))
+        found = self.run(query.first())
+        self.held[slot] = found or self.held[slot]
+
+    @rule(
+        slot=st.integers(0, 2),
+        client=st.integers(0, 1),
+        verb=st.sampled_from(sorted(VERBS)),
+        values=LISTS,
+        fates=st.lists(st.sampled_from([Fate.FINE, Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY]), max_size=2),
+    )
+    def write(self, slot: int, client: int, verb: str, values: dict[str, Any], fates: list[Fate]) -> None:
+        def change(fan: Fan) -> None:
+            for name, value in values.items():
+                setattr(fan, name, value)
+
+        async def call() -> None:
+            try:
+                await VERBS[verb](self.clients[client], self.held[slot], change)
+            except TransactionFailed as error:
+                if not isinstance(error.__cause__, _ALLOWED):
+                    raise
+            except _ALLOWED:
+                pass
+
+        self.networks[client].plan(*fates)
+        self.run(call())
+        self.networks[client].plan()
+
+    @invariant()
+    def entries_are_right(self) -> None:
+        if hasattr(self, "runner"):
+            wrong = self.run(wrong_rows(self.clients[0]))
+            assert not wrong, wrong
+
+
+TestTwoClients = TwoClients.TestCase
+
+
+@pytest.fixture
+async def db() -> Any:
+    async with connect("local::memory:", retry=QUICK) as db:
+        await db.create_tables(Fan)
+        yield db
+
+
+async def test_many_writers(db: Database) -> None:
+    """Eight writers on three fans: no tag that was added is lost, each entry is right, and an audit finds nothing."""
+    added: dict[int, Counter[str]] = {number: Counter() for number in range(3)}
+    for number in range(3):
+        await db.insert(Fan(town="t", id=number))
+
+    async def write(writer: int) -> None:
+        for step in range(6):
+            number, tag = (writer + step) % 3, f"{writer}.{step}"
+
+            def append(fan: Fan, tag: str = tag) -> None:
+                fan.tags.append(tag)
+
+            await db.modify(Fan, append, town="t", id=number)
+            added[number][tag] += 1
+
+    await asyncio.gather(*map(write, range(8)))
+
+    assert await wrong_rows(db) == []
+    assert (await db.audit(Fan)).clean
+    for number, tags in added.items():
+        assert Counter((await db.get(Fan, town="t", id=number)).tags) == tags
+        assert await db.select(Fan.by_tag).where(Fan.town == "t", Fan.id == number).count() == 1
+
+
+async def test_a_change_writes_what_came_and_went(db: Database) -> None:
+    """Entries of elements that stay are written only if they hold what changes."""
+    fan = Fan(town="t", id=1, tags=["a", "b"], clubs=CLUBS[:2], numbers=[1, 2, 2])
+    await db.insert(fan)
+
+    async def written() -> set[str]:
+        with db.observe() as seen:
+            await db.save(fan)
+        (request,) = seen.requests
+        return {f"{each.verb.name.split('_')[-1].lower()} {each.row['RowKey']}" for each in request.operations}
+
+    fan.clubs, fan.numbers = CLUBS[1:], [2, 3]
+    changed = await written()
+    assert {each for each in changed if "number" in each} == {"delete number_1_001", "insert number_3_001"}
+    assert len([each for each in changed if "club-" in each]) == 2
+    fan.name = "m"
+    assert {each.split("_")[0] for each in await written()} == {"merge fan", "replace tag", "replace number"}
+
+
+T, C, N = Fan.tags, Fan.clubs, Fan.numbers
+CONDITIONS: list[tuple[Expression, Callable[[Fan], bool]]] = [
+    (T.contains("a"), lambda fan: "a" in fan.tags),
+    (T.contains("a_b"), lambda fan: "a_b" in fan.tags),
+    (T.contains("a") & T.contains("x/y"), lambda fan: {"a", "x/y"} <= {*fan.tags}),
+    (T.contains("a") | T.contains(""), lambda fan: "a" in fan.tags or "" in fan.tags),
+    (T.contains("a") & ~T.contains("^"), lambda fan: "a" in fan.tags and "^" not in fan.tags),
+    (~T.contains("a"), lambda fan: "a" not in fan.tags),
+    (T.contains("a") & Fan.id.in_([1, 2, 9]), lambda fan: "a" in fan.tags and fan.id in (1, 2, 9)),
+    (
+        (T.contains("a") & (Fan.id == 1)) | T.contains("^"),
+        lambda fan: ("a" in fan.tags and fan.id == 1) or "^" in fan.tags,
+    ),
+    (C.contains(CLUBS[0]), lambda fan: CLUBS[0] in fan.clubs),
+    (C.contains(CLUBS[1]) | C.contains(CLUBS[2]), lambda fan: not {*CLUBS[1:]}.isdisjoint(fan.clubs)),
+    (C.contains(CLUBS[1]) & C.contains(CLUBS[2]), lambda fan: {*CLUBS[1:]} <= {*fan.clubs}),
+    (C.contains(CLUBS[1]) & T.contains("a"), lambda fan: CLUBS[1] in fan.clubs and "a" in fan.tags),
+    (N.contains(-1), lambda fan: -1 in (fan.numbers or [])),
+    (~N.contains(1), lambda fan: fan.numbers is not None and 1 not in fan.numbers),
+    (Fan.id >= 5, lambda fan: fan.id >= 5),
+    (Fan.name == "m", lambda fan: fan.name == "m"),
+]
+
+
+@pytest.fixture(scope="module")
+def fans() -> list[Fan]:
+    """Fans of every sort, some without any element."""
+    tags = ["a", "a_b", "x/y", "^", ""]
+    return [
+        Fan(
+            town="t",
+            id=number,
+            name="nm"[number % 2],
+            tags=[*(tag for at, tag in enumerate(tags) if number >> at & 1), *tags[: number % 2]],
+            clubs=[club for at, club in enumerate(CLUBS) if number * 5 >> at & 1],
+            numbers=None if number % 4 == 0 else [number % 3 - 1, 1][: number % 4],
+        )
+        for number in range(24)
+    ]
+
+
+@pytest.mark.parametrize("index", [Fan, Fan.by_tag, Fan.by_club, Fan.by_number], ids=str)
+async def test_an_entity_comes_once(db: Database, fans: list[Fan], index: Any) -> None:
+    """Whatever the conditions, and however a query is read, each entity that satisfies them comes once."""
+    async with db.bulk() as bulk:
+        for fan in fans:
+            await bulk.insert(fan)
+    of = {Fan.by_tag: "tags", Fan.by_club: "clubs", Fan.by_number: "numbers"}.get(index)
+    refused = 0
+    for condition, holds in CONDITIONS:
+        wanted = [fan.id for fan in fans if holds(fan) and (of is None or getattr(fan, of))]
+        query = db.select(index).where(Fan.town == "t", condition)
+        try:
+            found = [fan.id for fan in await query.all()]
+        except ModelError as error:
+            refused += index is Fan.by_number and ("contains" in str(error) or "include=" in str(error))
+            continue
+        assert sorted(found) == wanted, condition
+        assert len(wanted) == await query.count() == len(await query.only(Fan.id).all())
+        assert [fan.id async for page in query.pages(3) for fan in page.items] == found
+        assert [fan.id for fan in await query.limit(5).all()] == found[:5]
+        parts = [[fan.id for fan in await part.all()] for part in query.split(3)]
+        assert sorted(number for part in parts for number in part) == wanted
+        loaded = {fan.id: fan for fan in await query.all()}
+        if index is not Fan.by_number:
+            assert all(to_dict(loaded[number]) == to_dict(fans[number]) for number in wanted)
+    assert refused == (len(CONDITIONS) - 1 if index is Fan.by_number else 0)
+
+
+async def test_a_query_of_the_model_chooses_the_index(db: Database) -> None:
+    """A condition on one element is answered by a range of entries, and what they do not say is judged here."""
+    query = db.select(Fan).where(Fan.town == "t")
+
+    assert "by index Fan.by_tag" in str(query.where(T.contains("a"), T.contains("^")).explain())
+    assert "then here: Fan.tags.contains('^')" in str(query.where(T.contains("a"), T.contains("^")).explain())
+    assert "by index" not in str(query.where(~T.contains("a")).explain())
+    assert "then here" not in str(query.where(T.contains("a")).explain())
+
+
+HARM: dict[str, tuple[set[Damage], Callable[[PropertyBag], list[Operation]]]] = {
+    "an entry is gone": ({Damage.MISSING}, lambda bag: [Operation(Verb.DELETE, _key("tag_a_001"), "*")]),
+    "an entry is old": ({Damage.STALE}, lambda bag: [Operation(Verb.MERGE, {**_key("tag_a_001"), "name": "old"}, "*")]),
+    "an entry too many": (
+        {Damage.ORPHAN},
+        lambda bag: [
+            Operation(Verb.INSERT, {**_key("tag_q_001"), "_of": "fan_001", "EntityType": "Fan#by_tag", "tags": "[]"})
+        ],
+    ),
+    "the manifest lacks one": (
+        {Damage.MANIFEST},
+        lambda bag: [_note(bag, [each for each in _noted(bag) if each != "tag_a_001"])],
+    ),
+    "the manifest names one too many": ({Damage.MANIFEST}, lambda bag: [_note(bag, [*_noted(bag), "tag_q_001"])]),
+    "the manifest names the entity of another": (
+        {Damage.MANIFEST},
+        lambda bag: [_note(bag, [*_noted(bag), "fan_002", "tag_a_002"])],
+    ),
+}
+
+
+def _key(row_key: str) -> dict[str, Any]:
+    return {"PartitionKey": "t", "RowKey": row_key}
+
+
+def _noted(bag: PropertyBag) -> list[str]:
+    return [*json.loads(bag["_ix"])["by_tag"]["each"][0]]
+
+
+def _note(bag: PropertyBag, keys: list[str]) -> Operation:
+    noted = json.dumps({**json.loads(bag["_ix"]), "by_tag": {"each": [keys]}})
+    return Operation(Verb.MERGE, {**_key("fan_001"), "_ix": noted}, "*")
+
+
+@pytest.mark.parametrize("harm", HARM)
+async def test_audit(db: Database, harm: str) -> None:
+    """An audit finds damage to entries and manifests, and repairs it; what others have is left alone."""
+    await db.insert(Fan(town="t", id=1, tags=["a", "b"], clubs=CLUBS))
+    await db.insert(Fan(town="t", id=2, tags=["a"]))
+    store, _ = connection_of(db).sending("transaction", "")
+    (bag,) = [bag async for bag in db.select_raw("Fans").allow_scan() if bag.row_key == "fan_001"]
+    found, operations = HARM[harm]
+    await store.transact("Fans", operations(bag))
+
+    assert {each.damage for each in (await db.audit(Fan)).findings} == found
+    await db.audit(Fan, repair=True)
+    assert (await db.audit(Fan)).clean
+    assert await wrong_rows(db) == []
+
+
+async def test_forged_manifests_take_nothing_from_others(db: Database) -> None:
+    """A manifest that names the rows of others has them read first, and they stay."""
+    fan = Fan(town="t", id=1, tags=["a", "b"])
+    await db.insert(fan)
+    await db.insert(Fan(town="t", id=2, tags=["a"]))
+    store, _ = connection_of(db).sending("transaction", "")
+    (bag,) = [bag async for bag in db.select_raw("Fans").allow_scan() if bag.row_key == "fan_001"]
+    await store.transact("Fans", [_note(bag, ["fan_002", "tag_a_001", "tag_a_002", "tag_b_001"])])
+
+    fan = await db.get(fan.key)
+    fan.tags = []
+    await db.save(fan)
+
+    assert [each.id for each in await db.select(Fan.by_tag).where(Fan.town == "t").all()] == [2]
+    assert await wrong_rows(db) == []
+
+
+async def test_each_element_is_unique(db: Database) -> None:
+    """A unique index takes each element once in a partition; an element that one gives up, another one can take."""
+    one, two = (Fan(town="t", id=number, name="owner", numbers=[number, number + 10]) for number in (1, 2))
+    await db.insert(one)
+    await db.insert(two)
+    with pytest.raises(UniqueViolation, match="numbers=12 already"):
+        await db.modify(one.key, lambda fan: (fan.numbers or []).append(12))
+    assert (await db.get(Fan.by_own, town="t", numbers=12)).id == 2
+
+    async with db.transaction() as tx:
+        mine, yours = await tx.get(one.key), await tx.get(two.key)
+        mine.numbers, yours.numbers = yours.numbers, mine.numbers
+        tx.save(mine)
+        tx.save(yours)
+    assert (await db.get(Fan.by_own, town="t", numbers=12)).id == 1
+    assert await wrong_rows(db) == []
+
+
+async def test_a_transaction_has_room_for_so_many(db: Database) -> None:
+    """More entries than a transaction takes are refused before anything is sent, with their number and the remedy."""
+    fan = Fan(town="t", id=1, tags=[str(number) for number in range(99)])
+    await db.insert(fan)
+    fan.tags = [*fan.tags[:50], *(f"n{number}" for number in range(10))]
+    with pytest.raises(
+        LimitExceeded, match=r"tags has 60 elements, .* 60 entries of index Fan.by_tag .* and 49 deleted"
+    ):
+        await db.save(fan)
+    with pytest.raises(LimitExceeded, match=r"tags has 100 elements.*store an entity for each"):
+        await db.insert(Fan(town="t", id=2, tags=[str(number) for number in range(100)]))
+    assert await wrong_rows(db) == []
+    await db.delete(fan.key, if_match="*")
+    assert await db.select_raw("Fans").allow_scan().count() == 0
+
+
+async def test_moves_and_builds(db: Database) -> None:
+    """Entries move with their entity to another partition, and an index that comes later is built."""
+
+    class Plain(Entity, table="Fans", partition_key="{town}", row_key="fan_{id:03d}", kind="Fan"):
+        town: Mapped[str]
+        id: Mapped[int]
+        name: Mapped[str] = field(default="n")
+        tags: Mapped[list[str]] = field(factory=list)
+        clubs: Mapped[list[Key[Club]]] = field(factory=list)
+
+    for number in range(30):
+        await db.insert(Plain(town="t", id=number, tags=["a", f"b{number}"][: number % 3], clubs=CLUBS[: number % 4]))
+    for name in ("by_tag", "by_club", "by_number", "by_own"):
+        await db.build_index(getattr(Fan, name))
+    assert await wrong_rows(db) == []
+    assert len(await db.select(Fan.by_tag).where(Fan.town == "t", T.contains("a")).all()) == 20
+
+    moved = await db.get(Fan, town="t", id=5)
+    await db.move(moved, town="u")
+    assert [fan.id for fan in await db.select(Fan.by_tag).where(Fan.town == "u", T.contains("a")).all()] == [5]
+    assert await wrong_rows(db) == []
+
+
+def test_links_in_lists() -> None:
+    """A list of keys is JSON as a link is, and takes keys of its model alone."""
+    fan = Fan(town="t", id=1, clubs=CLUBS[:1])
+
+    assert to_dict(fan, "json")["clubs"] == [{"partition_key": "a|b", "row_key": CLUBS[0].row_key}]
+    assert from_dict(Fan, to_dict(fan, "json")) == from_dict(Fan, to_dict(fan)) == fan
+    for wrong in ("x", [fan.key], [None], ["x"]):
+        with pytest.raises(EncodeError, match=r"Fan.clubs: .*list\[Key\[Club\]\]"):
+            Fan(town="t", id=1, clubs=wrong)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: UNTYPED.id.contains(3), "Fan.id.contains.* the field is no list"),
+        (lambda: UNTYPED.tags.contains(3), "the value .*the field is list.str"),
+        (lambda: UNTYPED.clubs.contains(Fan.key(town="t", id=1)), "is a key of Fan"),
+        (lambda: Fan.clubs == [], "use contains"),
+        (lambda: Fan.tags == ["a"], "use contains"),
+    ],
+)
+def test_conditions_that_are_refused(make: Callable[[], object], problem: str) -> None:
+    """A condition that no list can satisfy is refused where it is written."""
+    with pytest.raises((ModelError, EncodeError), match=problem):
+        make()

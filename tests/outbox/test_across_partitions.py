@@ -1,0 +1,292 @@
+"""
+Counts, sums and copies across partitions: what is right when nothing is left to do, and what an audit repairs.
+"""
+
+import asyncio
+import random
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Conflict,
+    Count,
+    Database,
+    Embedded,
+    Entity,
+    Index,
+    Mapped,
+    ModelError,
+    ReferenceNotFound,
+    Sum,
+    connect,
+    field,
+)
+from tableorm.stores import Operation, Row, Verb
+from tableorm.testing.contract.base import everything
+from tests.torture import Rounds, seeds
+
+pytestmark = pytest.mark.usefixtures("quick_workers")
+
+
+class Office(Entity, table="Offices", partition_key="offices", row_key="office_{name}"):
+    name: Mapped[str]
+    title: Mapped[str] = field(default="")
+    staff: Mapped[int] = field(default=0, maintained=True)
+    pay: Mapped[int] = field(default=0, maintained=True)
+
+
+class Clerk(Entity, table="Clerks", partition_key="{town}", row_key="clerk_{id:05d}"):
+    town: Mapped[str]
+    id: Mapped[int]
+    office: Mapped[str | None] = field(default=None)
+    salary: Mapped[int] = field(default=0)
+    rank: Mapped[int] = field(default=0)
+    title: Mapped[str | None] = field(default=None, maintained=True)
+
+    counted = Count(lambda: Office.staff, name="{office}", consistency="eventual")
+    paid = Sum("salary", lambda: Office.pay, name="{office}", consistency="eventual")
+    by_office = Index(
+        table="ByOffice",
+        partition_key="{office}",
+        row_key="clerk_{rank}_{town}_{id:05d}",
+        include="keys",
+        consistency="eventual",
+    )
+    works = Embedded(lambda: Office, {"title": "title"}, name="{office}", via=by_office, consistency="eventual")
+
+
+class Branch(Entity, table="Branches", partition_key="{office}", row_key="branch_{id:05d}"):
+    """Its own keys tell to which office it belongs."""
+
+    office: Mapped[str]
+    id: Mapped[int]
+    title: Mapped[str | None] = field(default=None, maintained=True)
+
+    belongs = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual")
+
+
+MODELS = (Office, Clerk, Branch)
+TOWNS, OFFICES = ("Bern", "Oslo", "Rome"), ("a", "b", "c")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as database:
+        await database.create_tables(*MODELS)
+        for name in OFFICES:
+            await database.insert(Office(name=name, title=name))
+        yield database
+
+
+async def settle(db: Database) -> None:
+    async with db.worker(*MODELS) as worker:
+        await worker.drain()
+
+
+async def find_wrong(db: Database) -> list[str]:
+    """Return which totals and copies are wrong."""
+    offices = {each.name: each async for each in db.select(Office).where(Office.name >= "")}
+    clerks = [each async for each in db.select(Clerk).allow_scan()]
+    branches = [each async for each in db.select(Branch).allow_scan()]
+    staff, pay = Counter(each.office for each in clerks), Counter[str | None]()
+    for each in clerks:
+        pay[each.office] += each.salary
+    wrong = [str(each) for each in offices.values() if (each.staff, each.pay) != (staff[each.name], pay[each.name])]
+    titles: dict[str | None, str] = {name: each.title for name, each in offices.items()}
+    holders: list[Clerk | Branch] = [*clerks, *branches]
+    return wrong + [str(each) for each in holders if each.title != titles.get(each.office)]
+
+
+async def insert_clerks(db: Database, count: int) -> None:
+    async with db.bulk() as bulk:
+        for number in range(count):
+            clerk = Clerk(town=TOWNS[number % 3], id=number, office=OFFICES[number % 2], salary=number)
+            await bulk.insert(clerk)
+
+
+@seeds(3, 60)
+async def test_writers_that_race(seed: int, db: Database) -> None:
+    """Whatever several tasks do with clerks and offices, totals and copies are right when nothing is left to do."""
+    await insert_clerks(db, 12)
+    rng = random.Random(seed)
+
+    async def write() -> None:
+        for _ in range(12):
+            town, number = rng.choice(TOWNS), rng.randrange(12)
+            clerk = await db.get_or_none(Clerk, town=town, id=number)
+            with suppress(Conflict):
+                match rng.randrange(6):
+                    case 0:
+                        office = await db.get(Office, name=rng.choice(OFFICES))
+                        office.title = f"{rng.random()}"
+                        await db.save(office)
+                    case 1 if clerk is not None:
+                        await db.delete(clerk)
+                    case 2 if clerk is not None:
+                        await db.move(clerk, town=rng.choice([each for each in TOWNS if each != town]))
+                    case _ if clerk is None:
+                        await db.insert(
+                            Clerk(town=town, id=number, office=rng.choice(OFFICES), salary=rng.randrange(9))
+                        )
+                    case _:
+                        clerk.office, clerk.salary = rng.choice((*OFFICES, None)), rng.randrange(9)
+                        clerk.rank = rng.randrange(3)
+                        await db.save(clerk)
+
+    await asyncio.gather(*(write() for _ in range(4)))
+    await settle(db)
+
+    assert await find_wrong(db) == []
+    assert (await db.audit(*MODELS)).findings == ()
+
+
+async def test_a_new_title_while_clerks_change(db: Database, rounds: Rounds) -> None:
+    """All holders get a new title, page by page, while others change their office; whoever stops, others go on."""
+    count = rounds(240, 10_000)
+    await insert_clerks(db, count)
+    office = await db.get(Office, name="a")
+    office.title = "new"
+    await db.save(office)
+
+    async def change() -> None:
+        for number in range(0, 100, 2):
+            async with asyncio.timeout(60):
+                await db.modify(
+                    Clerk.key(town=TOWNS[number % 3], id=number), lambda clerk: setattr(clerk, "office", "c")
+                )
+
+    changing = asyncio.create_task(change())
+    for _ in range(3):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1), db.worker(*MODELS) as worker:
+                await worker.drain()
+    await changing
+    await settle(db)
+
+    assert await find_wrong(db) == []
+
+
+async def test_a_worker_goes_on_where_another_has_stopped(db: Database) -> None:
+    """A page of holders that was done is not done again by the worker that comes after."""
+    await insert_clerks(db, 500)
+    office = await db.get(Office, name="a")
+    office.title = "new"
+    with db.observe() as seen:
+        await db.save(office)
+    done = [each.title for each in [each async for each in db.select(Clerk).allow_scan()]].count("new")
+    with db.observe() as later:
+        await settle(db)
+
+    assert done == 200
+    # The writer has done the first page and not noted it. The worker notes it, and needs no note for the last one.
+    noted = [each for each in map(str, later.requests) if each.startswith("PATCH Offices") and "~o_" in each]
+    assert len(noted) == 1
+    assert await find_wrong(db) == []
+    assert seen.cost < later.cost
+
+
+async def test_branches_are_found_by_their_keys(db: Database) -> None:
+    """Holders whose PartitionKey tells their source need no index."""
+    async with db.bulk() as bulk:
+        for number in range(5):
+            await bulk.insert(Branch(office="a", id=number))
+    office = await db.get(Office, name="a")
+    office.title = "new"
+    await db.save(office)
+
+    assert await find_wrong(db) == []
+
+
+async def test_what_is_counted_needs_an_office(db: Database) -> None:
+    """An office that does not exist is refused before anything is sent; one in which clerks are counted stays."""
+    with pytest.raises(ReferenceNotFound, match="office_x"):
+        await db.insert(Clerk(town="Bern", id=1, office="x"))
+    await db.insert(Clerk(town="Bern", id=1, office="a"))
+    with pytest.raises(Conflict, match="counted in it"):
+        await db.delete(await db.get(Office, name="a"))
+
+
+async def damage(db: Database, table: str, find: dict[str, str], change: Row | None) -> None:
+    """Merge something into the first row with these properties, or delete it."""
+    row = next(each for each in await everything(db.store, table) if all(each.get(n) == v for n, v in find.items()))
+    keys = {"PartitionKey": row["PartitionKey"], "RowKey": row["RowKey"]}
+    operation = Operation(Verb.DELETE, keys, "*") if change is None else Operation(Verb.MERGE, {**keys, **change}, "*")
+    await db.store.write(table, operation)
+
+
+@pytest.mark.parametrize(
+    ("table", "find", "change"),
+    [
+        pytest.param("Offices", {"RowKey": "office_a"}, {"staff": 77, "pay": 3}, id="a total"),
+        pytest.param("Clerks", {"EntityType": "#_subtotal"}, {"Value@odata.type": "Edm.Int64", "Value": "9"}, id="sub"),
+        pytest.param("Clerks", {"EntityType": "#_subtotal"}, None, id="no subtotal"),
+        pytest.param("Offices", {"EntityType": "#_share"}, {"Value@odata.type": "Edm.Int64", "Value": "9"}, id="share"),
+        pytest.param("Offices", {"EntityType": "#_share"}, None, id="no share"),
+        pytest.param("Clerks", {"EntityType": "Clerk", "office": "a"}, {"title": "old"}, id="a copy"),
+        pytest.param("Clerks", {"EntityType": "Clerk", "office": "a"}, None, id="a clerk"),
+        pytest.param("Clerks", {"EntityType": "Clerk", "office": "a"}, {"_ix": "{}"}, id="a manifest"),
+        pytest.param("Offices", {"RowKey": "office_a"}, {"_ix": "{}"}, id="the manifest of a source"),
+    ],
+)
+async def test_an_audit_repairs(db: Database, table: str, find: dict[str, str], change: Row | None) -> None:
+    """Wrong totals, subtotals and copies are found, and right after a repair; what is right nobody reports."""
+    await insert_clerks(db, 9)
+    assert (await db.audit(*MODELS)).findings == ()
+    await damage(db, table, find, change)
+
+    assert (await db.audit(*MODELS)).findings != ()
+    for _ in range(2):
+        await db.audit(*MODELS, repair=True)
+    assert (await db.audit(*MODELS)).findings == ()
+    assert await find_wrong(db) == []
+
+
+async def test_what_was_there_before(db: Database) -> None:
+    """A build counts clerks, and gives copies to those, that were there before the declarations."""
+    for number in range(30):
+        row = {"PartitionKey": "Bern", "RowKey": f"clerk_{number:05d}", "EntityType": "Clerk", "office": "a"}
+        number_row: dict[str, Any] = {"salary": "2", "salary@odata.type": "Edm.Int64", "rank": 0}
+        await db.store.write("Clerks", Operation(Verb.INSERT, {**row, **number_row}))
+    for declared in (Clerk.by_office, Clerk.counted, Clerk.paid, Clerk.works):
+        await db.build_index(declared, no_older_writers=True)
+
+    assert await find_wrong(db) == []
+    office = await db.get(Office, name="a")
+    assert (office.staff, office.pay) == (30, 60)
+
+
+def declare_far() -> type[Entity]:
+    class Far(Entity, table="Far", partition_key="{town}", row_key="far_{id}"):
+        town: Mapped[str]
+        id: Mapped[int]
+
+        counted = Count(lambda: Office.staff, name="a")
+
+    return Far
+
+
+def declare_lost() -> type[Entity]:
+    class Lost(Entity, table="Lost", partition_key="{town}", row_key="lost_{id}"):
+        town: Mapped[str]
+        id: Mapped[int]
+        office: Mapped[str]
+        title: Mapped[str | None] = field(default=None, maintained=True)
+
+        works = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual")
+
+    return Lost
+
+
+@pytest.mark.parametrize(
+    ("declare", "remedy"),
+    [(declare_far, "add consistency='eventual'"), (declare_lost, "give via= an index with partition_key='{office}'")],
+)
+def test_refused_declarations(declare: Callable[[], type[Entity]], remedy: str) -> None:
+    """What cannot be kept right is refused when it is declared, with what to do instead."""
+    with pytest.raises(ModelError, match=re.escape(remedy)):
+        declare()
