@@ -33,14 +33,28 @@ _HEADERS = {
 
 
 class _Pages(Server):
-    """The pages of textual-serve, without the banner that they print."""
+    """The pages of textual-serve, without the banner that they print; at the end they do not wait for browsers."""
+
+    async def make_app(self) -> web.Application:
+        """Return the application that serves them."""
+        self._open = set[asyncio.Transport | None]()
+        return await self._make_app()
+
+    async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
+        """Run the program of a page until the browser has gone, or the server ends."""
+        self._open.add(request.transport)
+        try:
+            return await super().handle_websocket(request)
+        finally:
+            self._open.discard(request.transport)
 
     async def on_startup(self, app: web.Application) -> None:
         """Print nothing."""
 
-    async def make_app(self) -> web.Application:
-        """Return the application that serves them."""
-        return await self._make_app()
+    async def on_shutdown(self, app: web.Application) -> None:  # noqa: ARG002 - the signature of the base class
+        """Close the connections of pages, at which their programs end."""
+        for each in filter(None, self._open):
+            each.close()
 
 
 class _Gate:
@@ -96,7 +110,7 @@ async def serve(command: Sequence[str], port: int) -> None:
         app = web.Application(middlewares=[gate.check])
         app.on_response_prepare.append(_add_headers)
         app.add_subapp(gate.path, await pages.make_app())
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=3)
         await runner.setup()
         try:
             await web.SockSite(runner, listener).start()
@@ -108,4 +122,4 @@ async def serve(command: Sequence[str], port: int) -> None:
             await ended.wait()
         finally:
             await runner.cleanup()
-            await asyncio.sleep(0.2)  # the loop learns that the programs of pages have ended
+            await asyncio.sleep(0.5)  # the loop learns that the programs of pages have ended
