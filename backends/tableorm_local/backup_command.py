@@ -7,7 +7,6 @@ import argparse
 import attrs
 
 from tableorm.cli.output import emit
-from tableorm.cli.parser import add_examples
 
 from .backup import back_up
 
@@ -16,7 +15,12 @@ __all__ = ["BACKUP", "Backup"]
 
 @attrs.frozen
 class Backup:
-    """`tableorm backup FILE TO` copies a database file as it is at one moment, and checks the copy."""
+    """
+    `tableorm backup FILE TO` copies a database file as it is at one moment, and checks the copy.
+
+    Examples:
+        tableorm backup hr.tables hr-2026-11-29.tables
+    """
 
     help: str = "copy a database file while programs use it"
 
@@ -25,7 +29,6 @@ class Backup:
         parser.add_argument("file", metavar="FILE", help="the database file")
         parser.add_argument("copy", metavar="TO", help="name of the copy")
         parser.add_argument("--overwrite", action="store_true", help="replace a file of that name")
-        add_examples(parser, "hr.tables hr-2026-11-29.tables")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Copy the file, and print its name."""

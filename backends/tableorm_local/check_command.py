@@ -7,7 +7,6 @@ import argparse
 import attrs
 
 from tableorm.cli.output import emit
-from tableorm.cli.parser import add_examples
 from tableorm.errors import Unavailable
 from tableorm.protocol.codes import Fault
 
@@ -19,14 +18,18 @@ __all__ = ["CHECK", "Check"]
 
 @attrs.frozen
 class Check:
-    """`tableorm check FILE` checks every page, index, row, message and blob of a database file. It changes nothing."""
+    """
+    `tableorm check FILE` checks every page, index, row, message and blob of a database file. It changes nothing.
+
+    Examples:
+        tableorm check hr.tables
+    """
 
     help: str = "check a database file"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         parser.add_argument("file", metavar="FILE", help="the database file")
-        add_examples(parser, "hr.tables")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print that the file is in order; otherwise raise what is wrong."""

@@ -8,7 +8,6 @@ import contextlib
 import attrs
 
 from tableorm.cli.output import report
-from tableorm.cli.parser import add_examples
 from tableorm.errors import NotSupported
 
 __all__ = ["SERVE", "Serve"]
@@ -16,7 +15,13 @@ __all__ = ["SERVE", "Serve"]
 
 @attrs.frozen
 class Serve:
-    """`tableorm serve --data FILE` lets clients in any language use the tables in a file."""
+    """
+    `tableorm serve --data FILE` lets clients in any language use the tables in a file.
+
+    Examples:
+        tableorm serve --data hr.tables
+        tableorm serve --data hr.tables --port 0 --access-log -
+    """
 
     help: str = "serve a file to clients of Azure Table Storage in any language"
 
@@ -46,7 +51,6 @@ class Serve:
             help="refuse tokens that are signed with the key of the file, which copies of the file have too",
         )
         parser.add_argument("--open-metrics", action="store_true", help="let other machines read /metrics")
-        add_examples(parser, "--data hr.tables", "--data hr.tables --port 0 --access-log -")
 
     def run(self, args: argparse.Namespace) -> int:
         """Serve until SIGTERM or SIGINT."""

@@ -7,7 +7,6 @@ import argparse
 import attrs
 
 from tableorm.cli.output import emit
-from tableorm.cli.parser import add_examples
 from tableorm.errors import Unavailable
 from tableorm.protocol.codes import Fault
 
@@ -27,7 +26,7 @@ class Keys:
         actions = parser.add_subparsers(metavar="ACTION", required=True)
         rotate = actions.add_parser("rotate", help="make a new key; tokens that were signed with the old one end")
         rotate.add_argument("file", metavar="FILE", help="the database file")
-        add_examples(rotate, "hr.tables")
+        rotate.epilog = "examples:\n    tableorm keys rotate hr.tables"
 
     async def run(self, args: argparse.Namespace) -> int:
         """Replace the key, and print what that means."""

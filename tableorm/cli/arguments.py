@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
+from logging import ERROR, getLogger
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -41,7 +42,6 @@ __all__ = [
     "parse_count",
     "parse_table",
     "run_options",
-    "tell_left_out",
 ]
 
 _ENVIRONMENT = "TABLEORM"
@@ -87,8 +87,7 @@ def add_models(
         parser: Parses the arguments of the command.
         others: Classes from which the command takes classes too.
         instances: Classes of which it takes instances too.
-        plain_tables: Whether a module alone means its models without a table for each period; `args.left_out` has
-            the others, which `tell_left_out` prints.
+        plain_tables: Whether a module alone means its models without a table for each period; the others are told of.
         optional: Whether there may be none.
     """
     parser.add_argument(
@@ -101,12 +100,6 @@ def add_models(
         help="such as hr.models:Employee; a module alone means all of its models, those that it imports included"
         + (", but for those with a table for each period" if plain_tables else ""),
     )
-
-
-def tell_left_out(args: argparse.Namespace) -> None:
-    """Print which models of a module the command leaves out, on stderr."""
-    for model in args.left_out:
-        report(f"{model.__name__} is left out: it has a table for each period", "dim")
 
 
 def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -125,14 +118,16 @@ def add_source_and_target(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say which two databases to open."""
     parser.add_argument("url", metavar="FROM", type=_parse_url, help="what to read, as for tableorm.connect")
     parser.add_argument("target", metavar="TO", type=_parse_url, help="what to write to; a missing file is created")
-    parser.set_defaults(queues=None, blobs=None)
+    parser.set_defaults(queues=None)
     parser.add_argument("--prefix", default="", help="what the names of all tables begin with in FROM")
     parser.add_argument("--to-prefix", metavar="PREFIX", default="", help="what they begin with in TO")
+    parser.add_argument("--blobs", metavar="URL", type=_parse_url, help="where the blobs of FROM are, if elsewhere")
+    parser.add_argument("--to-blobs", metavar="URL", type=_parse_url, help="where those of TO are, if elsewhere")
 
 
 def open_target(args: argparse.Namespace) -> AbstractAsyncContextManager[Database]:
     """Open the database that is written to, with the credential in the variables TABLEORM_TO_KEY or TABLEORM_TO_SAS."""
-    place = argparse.Namespace(url=args.target, queues=None, blobs=None, prefix=args.to_prefix)
+    place = argparse.Namespace(url=args.target, queues=None, blobs=args.to_blobs, prefix=args.to_prefix)
     return open_existing(place, f"{_ENVIRONMENT}_TO", create=True)
 
 
@@ -174,6 +169,8 @@ async def open_existing(
                 )
             options[name] = place
         if credential is not None:
+            # Its warnings are pages about each kind of login that failed.
+            getLogger("azure.identity").setLevel(ERROR)
             options["credential"] = await opened.enter_async_context(credential)
         if getattr(args, "encryption", None) is not None:  # a copy and a re-key open a database for rows alone
             options["encryption"] = args.encryption
@@ -318,12 +315,10 @@ def _import(module: str) -> ModuleType:
 
 
 def _describe(error: Exception) -> str:
-    """Return what is wrong with a module, and in which line if one of its lines was run."""
-    if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {error}"
-    files = [(each.filename, each.lineno) for each in extract_tb(error.__traceback__)]
-    theirs = [each for each in files if "importlib" not in each[0] and not Path(each[0]).is_relative_to(_OURS)]
-    place = "".join(f" ({os.path.relpath(file)}, line {line})" for file, line in theirs[-1:])
+    """Return what is wrong with a module, and in which of its lines."""
+    ours = str(_OURS), "<", importlib.__path__[0]
+    theirs = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
+    place = "".join(f" ({os.path.relpath(each.filename)}, line {each.lineno})" for each in theirs[-1:])
     return f"{type(error).__name__}: {error}{place}"
 
 
@@ -396,5 +391,6 @@ class _StoreModels(argparse.Action):
             names = ", ".join(each.__name__ for each in left_out)
             has = "have" if len(left_out) > 1 else "has"
             raise argparse.ArgumentError(None, f"no model is left: {names} {has} a table for each period")
+        for model in left_out:
+            report(f"{model.__name__} is left out: it has a table for each period", "dim")
         setattr(namespace, self.dest, found)
-        namespace.left_out = left_out

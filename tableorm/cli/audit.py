@@ -16,10 +16,8 @@ from .arguments import (
     add_state,
     open_existing,
     run_options,
-    tell_left_out,
 )
 from .output import emit
-from .parser import add_examples
 from .progress import ProgressReporter
 
 __all__ = ["AUDIT", "Audit"]
@@ -31,6 +29,10 @@ class Audit:
     `tableorm audit URL MODULE[:MODEL]` checks what is derived from the entities of models, and repairs it if asked to.
 
     The exit status is 0 if nothing is wrong, or everything was repaired; 1 if something is wrong; 2 after wrong usage.
+
+    Examples:
+        tableorm audit local:./hr.tables hr.models
+        tableorm audit local:./hr.tables hr.models:Employee --repair
     """
 
     help: str = "check indexes, lists, counts, sums and copies, and repair them"
@@ -43,11 +45,9 @@ class Audit:
         add_name(parser)
         add_run(parser)
         add_state(parser, "audit")
-        add_examples(parser, "local:./hr.tables hr.models", "local:./hr.tables hr.models:Employee --repair")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Run the audit and print its report."""
-        tell_left_out(args)
         report = await self._run(args)
         more = report.found - len(report.findings)
         lines = [*map(str, report.findings), *([f"and {more} more"] if more > 0 else []), str(report)]

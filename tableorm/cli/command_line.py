@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 from .. import __version__
 from ..errors import TableOrmError
 from .output import report
-from .parser import CommandParser
+from .parser import CommandParser, add_command
 
 __all__ = ["COMMANDS", "Command", "main", "make_parser"]
 
@@ -112,9 +112,7 @@ def make_parser(arguments: Sequence[str]) -> CommandParser:
     parser.add_argument("--version", action="version", version=f"tableorm {__version__}")
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in sorted(_commands(next(iter(arguments), "")).items()):
-        choice = choices.add_parser(name, help=command.help, description=command.help)
-        command.configure(choice)
-        choice.set_defaults(command=command)
+        add_command(choices, name, command).set_defaults(command=command)
     return parser
 
 

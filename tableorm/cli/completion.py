@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import attrs
 
 from .command_line import make_parser
-from .parser import add_examples
 
 __all__ = ["COMPLETION", "Completion"]
 
@@ -33,14 +32,19 @@ _ZSH = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
 
 @attrs.frozen
 class Completion:
-    """`tableorm completion bash|zsh|fish` prints a script for the shell, which then needs no Python to complete."""
+    """
+    `tableorm completion bash|zsh|fish` prints a script for the shell, which then needs no Python to complete.
+
+    Examples:
+        tableorm completion bash > ~/.tableorm-completion
+        tableorm completion fish | source
+    """
 
     help: str = "print a script that completes commands and options in a shell"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
-        add_examples(parser, "bash > ~/.local/share/bash-completion/completions/tableorm", "fish | source")
 
     def run(self, args: argparse.Namespace) -> int:
         """Print the script."""

@@ -11,7 +11,6 @@ import attrs
 
 from ..errors import ModelError
 from .output import emit
-from .parser import add_examples
 
 __all__ = ["INIT", "Init"]
 
@@ -138,14 +137,19 @@ _FILES = {
 
 @attrs.frozen
 class Init:
-    """`tableorm init FOLDER` writes a project with a model, a service and tests. It replaces no file."""
+    """
+    `tableorm init FOLDER` writes a project with a model, a service and tests. It replaces no file.
+
+    Examples:
+        tableorm init staff
+        tableorm init .
+    """
 
     help: str = "make a small project: a model, a service, and tests"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         parser.add_argument("folder", metavar="FOLDER", type=Path, help="where to; its name becomes the package's")
-        add_examples(parser, "staff", ".")
 
     def run(self, args: argparse.Namespace) -> int:
         """Write the files, and print what to do next."""

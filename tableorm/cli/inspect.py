@@ -9,7 +9,6 @@ import attrs
 
 from ..advice import inspect_table
 from .arguments import add_database, open_existing, parse_count, parse_table
-from .parser import add_examples
 from .progress import TableProgress
 
 __all__ = ["INSPECT", "Inspect"]
@@ -22,6 +21,10 @@ class Inspect:
 
     On stderr it says how many rows each model reads exactly, with examples of the others. The status is 1 if there are
     any.
+
+    Examples:
+        tableorm inspect local:./old.tables Customers
+        tableorm inspect local:./old.tables Customers --rows 5000
     """
 
     help: str = "propose models for a table that other programs have written"
@@ -33,7 +36,6 @@ class Inspect:
         parser.add_argument(
             "--rows", metavar="N", type=parse_count, help="read about N rows, the first of evenly spread ranges of keys"
         )
-        add_examples(parser, "local:./old.tables Customers", "local:./old.tables Customers --rows 5000")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the module."""

@@ -9,7 +9,6 @@ import attrs
 from ..advice import LintFinding, lint
 from .arguments import add_models
 from .output import emit
-from .parser import add_examples
 
 __all__ = ["LINT", "LintCommand"]
 
@@ -20,6 +19,10 @@ class LintCommand:
     `tableorm lint MODULE:MODEL ...` prints what the rules find in the declarations. Nothing is opened or sent.
 
     The exit status is 0 if nothing was found, and 1 otherwise.
+
+    Examples:
+        tableorm lint hr.models
+        tableorm lint hr.models:Employee --ignore growing-partition-key
     """
 
     help: str = "look for models that become slow, hot or too large"
@@ -34,7 +37,6 @@ class LintCommand:
             help="a rule that is not to be reported, or CODE:SUBJECT for one declaration; may be repeated",
         )
         add_models(parser)
-        add_examples(parser, "hr.models", "hr.models:Employee --ignore growing-partition-key")
 
     def run(self, args: argparse.Namespace) -> int:
         """Print what is found. Raises ModelError if no rule has a code."""

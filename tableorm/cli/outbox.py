@@ -12,7 +12,6 @@ from ..errors import LimitExceeded, NotSupported
 from ..outbox.overview import Pending, drop_pending, find_pending, ring_again
 from .arguments import add_database, add_tables, open_existing
 from .output import report, to_json
-from .parser import add_examples
 
 __all__ = ["OUTBOX", "Outbox"]
 
@@ -40,14 +39,13 @@ class Outbox:
         choices = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
         for action, (what, _) in _ACTIONS.items():
             choice = choices.add_parser(action, help=what, description=what)
+            choice.epilog = f"examples:\n    tableorm outbox {action} local:./hr.tables Directory --token 8e6e5f2a"
             add_database(choice)
             add_tables(choice)
             choice.add_argument("--partition", metavar="PK", help="only what is in this partition")
             choice.add_argument(
                 "--token", metavar="TOKEN", required=action in ("show", "drop"), help="only the change with this token"
             )
-            token = " --token 8e6e5f2a" if action in ("show", "drop") else ""
-            add_examples(choice, f"local:./hr.tables Directory{token}")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Show what is found, and do what is asked for."""

@@ -4,6 +4,7 @@ out, and the options of all commands.
 """
 
 import argparse
+import inspect
 import os
 import re
 import sys
@@ -14,10 +15,9 @@ from typing import Any, NoReturn
 
 from ..database.connect import GROUP
 from ..errors import near
-from ..protocol.redaction import escape_unprintable
 from .output import paint, report
 
-__all__ = ["URL", "CommandParser", "add_examples"]
+__all__ = ["URL", "CommandParser", "add_command"]
 
 URL = "TABLEORM_URL"
 """The variable with the URL of commands that are given none."""
@@ -33,8 +33,8 @@ class _Help(argparse.HelpFormatter):
         super().start_section(heading and paint(heading, "bold", sys.stdout))
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        lines = text.splitlines()
-        return "\n".join(textwrap.fill(each, width, initial_indent=indent, subsequent_indent="    ") for each in lines)
+        wrap = textwrap.TextWrapper(width, initial_indent=indent, subsequent_indent="    ", break_on_hyphens=False)
+        return "\n".join(map(wrap.fill, text.splitlines()))
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -78,7 +78,7 @@ class CommandParser(argparse.ArgumentParser):
         _, unknown = self.parse_known_args(arguments, args)
         parser: CommandParser = args.parser
         if unknown:
-            parser.error(f"unknown argument {parser._suggest(unknown[0], 'option')}")
+            parser.error(f"unknown argument {parser._suggest(unknown[0])}")
         return args
 
     def error(self, message: str) -> NoReturn:
@@ -96,13 +96,13 @@ class CommandParser(argparse.ArgumentParser):
             message = f"there is no {noun} {value!r}: {near(value, action.choices, noun)}"
             raise argparse.ArgumentError(action if action.option_strings else None, message)
 
-    def _suggest(self, text: str, noun: str) -> str:
+    def _suggest(self, text: str) -> str:
         """Return a text with the option that may be meant."""
         # Other texts are not shown: they may be a connection string in the wrong place, with a key in it.
         if not text.startswith("-"):
             return "in the wrong place, or one too many"
         name = text.partition("=")[0]
-        return f"{name!r}: {near(name, [each for each in self._option_string_actions if each[:2] == '--'], noun)}"
+        return f"{name!r}: {near(name, [each for each in self._option_string_actions if each[:2] == '--'], 'option')}"
 
     def _begins_with_url(self, arguments: Iterable[str]) -> bool:
         """Return whether the first of the arguments that is no option is a URL, and no table, module or model."""
@@ -118,7 +118,10 @@ class CommandParser(argparse.ArgumentParser):
         return False
 
 
-def add_examples(parser: argparse.ArgumentParser, *examples: str) -> None:
-    """Show examples at the end of the help: what is typed after the name of the command."""
-    lines = [f"  {parser.prog} {escape_unprintable(each)}".rstrip() for each in examples]
-    parser.epilog = "\n".join(["examples:", *lines])
+def add_command(choices: Any, name: str, command: Any) -> CommandParser:
+    """Add a command to a group. Its help ends with the examples of its docstring, in front of which its name stands."""
+    examples = (inspect.getdoc(command) or "").partition("Examples:\n")[2]
+    choice: CommandParser = choices.add_parser(name, help=command.help, description=command.help)
+    choice.epilog = examples and f"examples:\n{examples}".replace("ACTION", name)
+    command.configure(choice)
+    return choice

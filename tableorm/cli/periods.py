@@ -12,7 +12,6 @@ from ..models.entity import schema_of
 from ..models.schema import Schema
 from .arguments import add_database, add_models, open_existing
 from .output import emit
-from .parser import add_examples
 
 __all__ = ["DROP_PERIODS", "DropPeriods"]
 
@@ -22,6 +21,9 @@ class DropPeriods:
     """
     `tableorm drop-periods URL MODULE:MODEL --before DATE` deletes the tables of the periods that have ended by a date,
     and prints their names.
+
+    Examples:
+        tableorm drop-periods local:./logs.tables logs.models:Entry --before 2026-03-01 --dry-run
     """
 
     help: str = "delete the tables of periods that have ended"
@@ -42,7 +44,6 @@ class DropPeriods:
             help="also delete the blobs of these periods, such as logs/queue for logs/queue/2026/02/28/...",
         )
         parser.add_argument("--dry-run", action="store_true", help="delete nothing, and print what would be deleted")
-        add_examples(parser, "local:./logs.tables logs.models:Entry --before 2026-03-01 --dry-run")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Drop the periods and print what was dropped."""

@@ -4,7 +4,6 @@ What long commands share: lines of progress, and a file that keeps how far they 
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,9 @@ import attrs
 
 from ..errors import counted
 from ..jobs.ranges import RangeReport
-from ..protocol.redaction import escape_unprintable
 from ..queries.sweep_report import SweepReport
 from ..transfer.report import TransferReport
-from .output import emit
+from .output import emit, show_progress
 
 __all__ = ["ProgressReporter", "TableProgress", "draw_bar", "print_report"]
 
@@ -43,7 +41,7 @@ class TableProgress:
         """Print it: how many rows were read, and the share of the table that is done."""
         if time.monotonic() - self._printed >= _SECONDS:
             self._printed = time.monotonic()
-            print(escape_unprintable(f"{draw_bar(share)} {self._table}: {counted(rows, 'row')}"), file=sys.stderr)
+            show_progress(f"{draw_bar(share)} {self._table}: {counted(rows, 'row')}")
 
 
 def print_report(report: SweepReport | TransferReport, args: argparse.Namespace, file: TextIO | None = None) -> int:
@@ -79,7 +77,7 @@ class ProgressReporter(Generic[R]):
         self._latest = report
         if time.monotonic() - self._told >= _SECONDS:
             self._told = time.monotonic()
-            print(self.describe(report), file=sys.stderr)
+            show_progress(self.describe(report))
             self.save()
 
     def save(self) -> None:

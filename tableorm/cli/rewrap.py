@@ -3,14 +3,12 @@ The command `tableorm rewrap`, which wraps the content keys of encrypted rows an
 """
 
 import argparse
-import sys
 
 import attrs
 
 from ..jobs.report import RunReport
-from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options, tell_left_out
-from .output import emit
-from .parser import add_examples
+from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options
+from .output import emit, show_progress
 from .progress import draw_bar
 
 __all__ = ["REWRAP", "Rewrap"]
@@ -23,6 +21,9 @@ class Rewrap:
     wraps new ones. If it is stopped, the next call goes on.
 
     The exit status is 0 if all are wrapped; 1 if some could not be; 2 after wrong usage.
+
+    Examples:
+        tableorm rewrap local:./hr.tables hr.models:Employee --encryption hr.keys:encryption
     """
 
     help: str = "wrap the content keys of encrypted rows by the current key"
@@ -33,11 +34,9 @@ class Rewrap:
         add_models(parser, plain_tables=True)
         add_name(parser)
         add_run(parser)
-        add_examples(parser, "local:./hr.tables hr.models:Employee --encryption hr.keys:encryption")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Wrap, and print the report."""
-        tell_left_out(args)
         async with open_existing(args) as db:
             report = await db.rewrap(*args.models, on_progress=_show, **run_options(args))
         emit(args, report.to_dict(), *report.failures, str(report))
@@ -45,7 +44,7 @@ class Rewrap:
 
 
 def _show(report: RunReport) -> None:
-    print(f"\r{draw_bar(report.share)} {report.entities:,} rows", end="\n" if report.complete else "", file=sys.stderr)
+    show_progress(f"{draw_bar(report.share)} {report.entities:,} rows")
 
 
 REWRAP = Rewrap()

@@ -19,9 +19,8 @@ from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..queries.select import Select
 from ..stores import Bounds, RowQuery
-from .arguments import add_database, add_models, open_existing, parse_count, parse_table, tell_left_out
+from .arguments import add_database, add_models, open_existing, parse_count, parse_table
 from .output import report, to_json
-from .parser import add_examples
 from .query import values_of
 
 __all__ = ["SHOW", "Show"]
@@ -34,6 +33,11 @@ class Show:
 
     The rows are printed as the service sends them: where JSON does not tell the type of a property, a second property
     `NAME@odata.type` does.
+
+    Examples:
+        tableorm show local:./hr.tables Directory --limit 10
+        tableorm show local:./hr.tables Directory --partition Sales
+        tableorm show local:./hr.tables Directory hr.models
     """
 
     help: str = "show the rows of a table as lines of JSON"
@@ -45,16 +49,9 @@ class Show:
         add_models(parser, plain_tables=True, optional=True)
         parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
         parser.add_argument("--limit", metavar="N", type=parse_count, help="how many rows to show at most")
-        add_examples(
-            parser,
-            "local:./hr.tables Directory --limit 10",
-            "local:./hr.tables Directory --partition Sales",
-            "local:./hr.tables Directory hr.models",
-        )
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the rows."""
-        tell_left_out(args)
         async with open_existing(args) as db:
             await (_show_entities if args.models else _show_rows)(db, args)
         return 0

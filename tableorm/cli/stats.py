@@ -10,7 +10,6 @@ import attrs
 from ..advice import TableStatistics, measure_table
 from .arguments import add_database, add_tables, open_existing, parse_count
 from .output import to_json
-from .parser import add_examples
 from .progress import TableProgress
 
 __all__ = ["STATS", "StatsCommand"]
@@ -22,6 +21,10 @@ class StatsCommand:
     `tableorm stats URL [TABLE ...]` prints rows, bytes, kinds, the largest partitions and costs of tables.
 
     All tables are measured if none is named, each in full, or by a sample with `--sample`.
+
+    Examples:
+        tableorm stats local:./hr.tables
+        tableorm stats local:./hr.tables Directory --sample 100
     """
 
     help: str = "count rows, bytes and kinds, and show the largest partitions"
@@ -49,7 +52,6 @@ class StatsCommand:
         parser.add_argument(
             "--request-price", metavar="PRICE", type=_parse_price, help="of 10,000 requests, to print costs"
         )
-        add_examples(parser, "local:./hr.tables", "local:./hr.tables Directory --sample 100")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the statistics."""

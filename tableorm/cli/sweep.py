@@ -19,9 +19,7 @@ from .arguments import (
     add_state,
     open_existing,
     run_options,
-    tell_left_out,
 )
-from .parser import add_examples
 from .progress import ProgressReporter, print_report
 
 __all__ = ["SWEEP", "Sweep"]
@@ -34,6 +32,9 @@ class Sweep:
     longer keep. Of a module it takes the models that have a field with `expiry=True`, or a `Feed`.
 
     The exit status is 0 if all of them were deleted; 1 if some could not be; 2 after wrong usage.
+
+    Examples:
+        tableorm sweep local:./hr.tables hr.models
     """
 
     help: str = "delete entities that have expired, and trim change feeds"
@@ -45,11 +46,9 @@ class Sweep:
         add_name(parser)
         add_run(parser)
         add_state(parser, "sweep")
-        add_examples(parser, "local:./hr.tables hr.models")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Run the sweep and print its report."""
-        tell_left_out(args)
         return print_report(await self._run(args), args)
 
     async def _run(self, args: argparse.Namespace) -> SweepReport:

@@ -8,21 +8,25 @@ import attrs
 
 from .arguments import add_database, open_existing
 from .output import emit, report
-from .parser import add_examples
 
 __all__ = ["TABLES", "Tables"]
 
 
 @attrs.frozen
 class Tables:
-    """`tableorm tables URL` prints the names of the tables, one per line."""
+    """
+    `tableorm tables URL` prints the names of the tables, one per line.
+
+    Examples:
+        tableorm tables local:./hr.tables
+        tableorm tables https://hr.table.core.windows.net
+    """
 
     help: str = "list the tables"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        add_examples(parser, "local:./hr.tables", "https://account.table.core.windows.net")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the names."""

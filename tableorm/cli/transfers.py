@@ -29,7 +29,6 @@ from .arguments import (
     parse_table,
     run_options,
 )
-from .parser import add_examples
 from .progress import ProgressReporter, draw_bar, print_report
 
 __all__ = ["COPY", "EXPORT", "IMPORT", "Copy", "Export", "Import"]
@@ -44,6 +43,10 @@ class Copy:
     then compares the two.
 
     The exit status is 0 if all rows were copied, and are equal; 1 if some could not be, or differ; 2 after wrong usage.
+
+    Examples:
+        tableorm copy local:./hr.tables local:./copy.tables
+        tableorm copy local:./a.tables local:./b.tables Directory --verify
     """
 
     help: str = "copy rows to another database, and compare both"
@@ -59,15 +62,9 @@ class Copy:
         add_run(parser)
         add_state(parser, "copy")
         parser.set_defaults(resume="the same command goes on: what is there already is not written again")
-        add_examples(
-            parser, "local:./hr.tables local:./copy.tables", "local:./a.tables local:./b.tables Directory --verify"
-        )
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Copy, and print the report."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         progress = _progress(args)
         options: dict[str, Any] = run_options(args) | {"where": args.where, "on_progress": progress.note}
         async with open_existing(args) as db, open_target(args) as target:
@@ -90,6 +87,10 @@ class Export:
     """
     `tableorm export URL TABLE FILE` writes the rows of a table to a file: JSON Lines, CSV or Parquet, as its name ends;
     `-` is stdout.
+
+    Examples:
+        tableorm export local:./hr.tables Directory employees.csv
+        tableorm export local:./hr.tables Directory -
     """
 
     help: str = "write the rows of a table to a file"
@@ -102,13 +103,9 @@ class Export:
         parser.add_argument("--system", action="store_true", help="write Timestamps and ETags too")
         parser.add_argument("--overwrite", action="store_true", help="replace a file of that name")
         parser.add_argument("--rate", metavar="N", type=parse_count, help="read N rows in a second at most")
-        add_examples(parser, "local:./hr.tables Directory employees.csv", "local:./hr.tables Directory -")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Export, and print the report: on stderr if the rows are on stdout."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         async with open_existing(args) as db:
             report = await db.export_rows(
                 args.table,
@@ -129,6 +126,9 @@ class Import:
     `tableorm import URL TABLE FILE` writes the rows of a file to a table, after all of them were checked; `-` is stdin.
 
     The exit status is 0 if all rows are in the table, and 1 if some could not be written.
+
+    Examples:
+        tableorm import local:./hr.tables Directory employees.csv --if-exists replace
     """
 
     help: str = "write the rows of a file to a table"
@@ -142,13 +142,9 @@ class Import:
             "--parallel", metavar="N", type=parse_count, default=8, help="transactions at the same time; 8 if not given"
         )
         parser.add_argument("--rate", metavar="N", type=parse_count, help="write N rows in a second at most")
-        add_examples(parser, "local:./hr.tables Directory employees.csv --if-exists replace")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Import, and print the report."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
         async with open_existing(args, create=True) as db:
             report = await db.import_rows(
                 args.file,

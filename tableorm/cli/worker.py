@@ -14,9 +14,8 @@ import attrs
 from ..connection.tasks import stop_tasks
 from ..outbox.workflow import Workflow
 from ..writes.archive_copy import BlobArchive, DatabaseArchive
-from .arguments import add_database, add_models, open_existing, parse_count, tell_left_out
+from .arguments import add_database, add_models, open_existing, parse_count
 from .output import report, to_json
-from .parser import add_examples
 
 __all__ = ["WORKER", "WorkerCommand"]
 
@@ -26,6 +25,10 @@ class WorkerCommand:
     """
     `tableorm worker URL MODULE[:MODEL]` works until it is interrupted or terminated; then it finishes what it has
     begun, and prints how many messages had which outcome. Another signal ends it at once.
+
+    Examples:
+        tableorm worker local:./hr.tables hr.models
+        tableorm worker local:./hr.tables hr.models:Employee --drain
     """
 
     help: str = "carry out what writes have left to do in other partitions"
@@ -43,13 +46,11 @@ class WorkerCommand:
         ):
             parser.add_argument(f"--{name}", metavar="N", type=parse_count, default=default, help=what)
         parser.set_defaults(resume="what was begun is done by the next worker")
-        add_examples(parser, "local:./hr.tables hr.models", "local:./hr.tables hr.models:Employee --drain")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Work."""
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
         logging.getLogger("tableorm.worker").setLevel(logging.DEBUG if args.verbose else logging.INFO)
-        tell_left_out(args)
         stop = asyncio.Event()
         _on_signals(stop)
         async with open_existing(args) as db:

@@ -37,16 +37,18 @@ _ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 _PATIENCE = 5.0  # seconds of waiting for blobs of the source, of which there may be none
 
 
-async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str]) -> None:
+async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str]) -> bool:
     """
-    Make the target ready for the blobs of some tables, before anything is written.
+    Make the target ready for the blobs of some tables, before anything is written. Return whether it has blobs already.
 
     Raises:
         NotSupported: There are such blobs, and the target has no place for them.
         TableOrmError: The target cannot be reached, or refuses blobs.
     """
+    if not await _has_blobs(db, ""):
+        return True
     for table in tables:
-        if not await _has_blobs(db, table):
+        if not await _has_blobs(db, f"{table}/"):
             continue
         what = f"copy_rows() wrote nothing: entities of table {table} have blobs, which the target must take"
         await require_blobs(target, what)
@@ -54,14 +56,15 @@ async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str
             await make_container(target, _LABEL, BLOB_FIELDS)
         except Fault as fault:
             raise translate(fault, what, "") from fault
-        return
+        return await _has_blobs(target, "")
+    return True
 
 
-async def _has_blobs(db: Connection, table: str) -> bool:
-    """Return whether there are blobs for a table; False if nobody can tell, as rows that name blobs say so later."""
+async def _has_blobs(db: Connection, prefix: str) -> bool:
+    """Return whether blobs have such names; False if nobody can tell, as rows that name blobs say so later."""
 
     async def find(store: BlobStore) -> bool:
-        return bool((await store.list_blobs(BLOB_FIELDS, f"{table}/", limit=1)).blobs)
+        return bool((await store.list_blobs(BLOB_FIELDS, prefix, limit=1)).blobs)
 
     with suppress(Fault, TableOrmError, TimeoutError), single_try():
         async with asyncio.timeout(_PATIENCE):
@@ -78,11 +81,13 @@ class BlobTransfer:
         db: The source.
         target: The target.
         turns: Limits how many blobs are read at the same time.
+        looks: Whether to look for a blob in the target before it is sent.
     """
 
     db: Connection
     target: Connection
     turns: asyncio.Semaphore
+    looks: bool = True
 
     async def copy(self, rows: Iterable[Row], counts: JobCounts) -> None:
         """
@@ -97,7 +102,7 @@ class BlobTransfer:
     async def _copy(self, counts: JobCounts, named: tuple[Row, BlobAddress]) -> None:
         row, address = named
         async with self.turns:
-            there = await self._ask(self.target, address, _read_info)
+            there = await self._ask(self.target, address, _read_info) if self.looks else None
             if there is None:
                 copied = await self._ask(self.target, address, self._put)
                 counts.count("blobs", copied is not None)

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import Entity, Mapped, TableOrmError, __version__, connect
+from tableorm.cli.command_line import make_parser
 from tests.commandline import run_command as tableorm
 
 COMMAND = str(Path(sys.executable).with_name("tableorm"))
@@ -258,3 +260,44 @@ def test_a_mistyped_path_is_not_created(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "there is no database" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+MODELS = """
+from tableorm import Entity, Index, Mapped
+class Employee(Entity, table="Directory", partition_key="{department}", row_key="employee_{id}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+    by_name = Index(row_key="name_{name}_{id}")
+Entry = Employee
+"""
+KEYS = """
+from tableorm import Encryption, KeyRing
+encryption = Encryption(KeyRing({"a": bytes(32)}, wrap_with="a"))
+"""
+
+
+def test_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The help of every command ends with examples, which the command takes; no line is wider than the terminal."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for package in ("hr", "logs"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "models.py").write_text(MODELS, encoding="utf-8")
+        (tmp_path / package / "keys.py").write_text(KEYS, encoding="utf-8")
+    root = make_parser([])
+    commands = [name for name, words in root.words() if words[0].startswith("--")]
+    assert len(commands) > 30
+    for name in commands:
+        shown = tableorm(*name.split()[1:], "--help").stdout
+        help_of_arguments = shown.partition("\n\n")[2]
+        assert max(map(len, help_of_arguments.splitlines())) <= 40, name
+        examples = shown.partition("\nexamples:\n")[2]
+        # What was wrapped is one line again.
+        lines = re.sub(r"\n    (?!tableorm )", " ", examples).strip().splitlines()
+        assert lines, name
+        for line in lines:
+            arguments = shlex.split(line, comments=True)[1:]
+            end = next((at for at, each in enumerate(arguments) if each in ("|", ">")), None)
+            make_parser(arguments[:end]).parse_command(arguments[:end])

@@ -3,6 +3,7 @@ What a command takes from the environment: the URL, and the credentials, which t
 """
 
 import asyncio
+import logging
 import sys
 from types import ModuleType
 from typing import Any, Self
@@ -235,3 +236,25 @@ def test_queues_that_may_be_opened(asked: dict[str, Any], url: str, queues: str)
 def test_a_table_of_metrics(url: str) -> None:
     """The tables of metrics, whose names begin with a dollar sign, are asked for like others."""
     assert "there is no table '$MetricsHourly'" in tableorm("show", url, "$MetricsHourly").stderr
+
+
+def test_nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A login that fails is one line, which says how to log in, and not what each kind of credential has tried."""
+    from azure.core.exceptions import ClientAuthenticationError
+
+    class LoggedOut(AmbientCredential):
+        async def get_token(self, *scopes: str, **options: Any) -> Any:
+            logging.getLogger("azure.identity.aio").warning("Attempted credentials: ...")
+            raise ClientAuthenticationError("DefaultAzureCredential failed to retrieve a token.\nAttempted:\n\tEnv...")
+
+        get_token_info = get_token
+
+    module: Any = ModuleType("azure.identity.aio")
+    module.DefaultAzureCredential = LoggedOut
+    monkeypatch.setitem(sys.modules, "azure.identity.aio", module)
+
+    done = tableorm("tables", "https://nobodyishere.table.core.windows.net")
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert caplog.text == ""
+    assert "nobody is logged in to Azure here; run `az login`, or set TABLEORM_KEY or TABLEORM_SAS" in done.stderr

@@ -480,6 +480,8 @@ class World:
         """It is upgraded when it is read, and the next save writes the newer version."""
         if self.row is None and self.drawn.older is not None:
             handle = self.new_entity(self.drawn.older)
+            for network in self.network if not self.drawn.older.__schema__.write_token else ():
+                network.plan()  # nothing would prove that it was written
             await self.db.insert(handle.entity)
             self.unknown = {}
             self.written(handle, dict(handle.shown))

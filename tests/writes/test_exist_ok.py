@@ -23,6 +23,7 @@ from tableorm import (
     field,
     utc_now,
 )
+from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb
 from tests.database.between import Between
 
@@ -192,6 +193,29 @@ async def test_a_row_that_comes_after_the_look_stays(way: Way) -> None:
         assert sorted(each.id for each in kept) == [*range(there)]
         codes = [each.code for each in await db.select(Plain).where(Plain.shop == "s").all()]
         assert codes[:100] == ["old"] * 50 + ["theirs"] * (there - 50) + ["new"] * (100 - there)
+
+
+class Blind(Between):
+    """Somebody has a token that only allows to add rows."""
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        raise Fault(Code.AUTHORIZATION_PERMISSION, "No reading.")
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        raise Fault(Code.AUTHORIZATION_PERMISSION, "No reading.")
+
+
+@pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
+async def test_who_may_not_read_is_told_too(way: Way) -> None:
+    """Without a look each row that exists is refused by the store, and stays."""
+    async with Database(Blind()) as db:
+        await db.create_tables(Plain)
+        for number in range(5):
+            await db.insert(Plain(id=number, code="old"))
+
+        kept = await insert_all(db, way, [Plain(id=number, code="new") for number in range(8)])
+
+        assert sorted(each.id for each in kept) == [*range(5)]
 
 
 async def test_what_a_transaction_does_with_an_entity_that_is_there_is_left_out(db: Database) -> None:

@@ -10,7 +10,6 @@ import attrs
 
 from tableorm import ModelError
 from tableorm.cli.output import emit, report
-from tableorm.cli.parser import add_examples
 
 from ..evolution import Difference, carry_removed, compare_snapshots
 from ..revisions import load_revisions, write_revision
@@ -28,6 +27,10 @@ class CheckAction:
     `tableorm migrate check MODULE ...` prints what has changed since the snapshot was written, and what each change
     needs. The exit status is 1 if something has changed; with `--write`, which writes the snapshot, only if a change
     is refused.
+
+    Examples:
+        tableorm migrate check hr.models
+        tableorm migrate check hr.models --write
     """
 
     help: str = "print what has changed since the snapshot was written, and what each change needs"
@@ -38,7 +41,6 @@ class CheckAction:
         add_snapshot(parser)
         add_directory(parser)
         parser.add_argument("--write", action="store_true", help="write the snapshot anew, unless a change is refused")
-        add_examples(parser, "hr.models", "hr.models --write")
 
     def run(self, args: argparse.Namespace) -> int:
         """
@@ -85,6 +87,9 @@ class RevisionAction:
     `tableorm migrate revision MODULE ... --message TEXT` writes what has changed since the snapshot was written as a
     new revision, and the snapshot anew. The exit status is 1, and nothing is written, if a change is refused or needs a
     re-key.
+
+    Examples:
+        tableorm migrate revision hr.models --message "index of names"
     """
 
     help: str = "write what has changed in models as a revision, with what it needs done to stored rows"
@@ -95,7 +100,6 @@ class RevisionAction:
         parser.add_argument("--message", metavar="TEXT", required=True, help="what the change is, in a few words")
         add_snapshot(parser)
         add_directory(parser)
-        add_examples(parser, 'hr.models --message "index of names"')
 
     def run(self, args: argparse.Namespace) -> int:
         """

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from tableorm.cli import Command
+from tableorm.cli.parser import add_command
 
 from .files import CheckAction, RevisionAction
 from .rekey import REKEY_ACTIONS
@@ -41,8 +42,7 @@ class MigrateCommand:
         """Declare the arguments."""
         choices = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
         for name, action in _ACTIONS.items():
-            choice = choices.add_parser(name, help=action.help, description=action.help)
-            action.configure(choice)
+            add_command(choices, name, action)
 
     def run(self, args: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
         """

@@ -15,7 +15,6 @@ import attrs
 from tableorm import Database, Entity, NotSupported
 from tableorm.cli import Command
 from tableorm.cli.arguments import add_database, add_models, add_run, open_existing, parse_count, run_options
-from tableorm.cli.parser import add_examples
 from tableorm.jobs.report import RunReport
 from tableorm.rekey.rekeying import rekeying_of
 
@@ -36,6 +35,10 @@ class _PlanAction:
     """
     `tableorm migrate plan URL MODULE:MODEL` prints what a re-key will read and write, and what stands against it. The
     exit status is 1 if something does.
+
+    Examples:
+        tableorm migrate plan local:./hr.tables hr.models:Employee
+        tableorm migrate plan local:./hr.tables hr.models:Employee --full
     """
 
     help: str = "print what a re-key of a model with moved_from= will do, and what stands against it"
@@ -65,7 +68,6 @@ class _PlanAction:
         parser.add_argument(
             "--requests-per-second", metavar="N", type=parse_count, help="of all processes, to print the time it takes"
         )
-        add_examples(parser, "local:./hr.tables hr.models:Employee", "local:./hr.tables hr.models:Employee --full")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print it."""
@@ -106,6 +108,9 @@ class _RekeyAction:
         flags: Its own arguments, each with what it says.
         offline: Whether it can be done while nobody writes.
         parallel: How many ranges it works on if not told.
+
+    Examples:
+        tableorm migrate ACTION local:./hr.tables hr.models:Employee
     """
 
     help: str
@@ -123,8 +128,6 @@ class _RekeyAction:
         add_run(parser, self.parallel)
         for flag, what in self.flags.items():
             parser.add_argument(flag, action="store_true", help=what)
-        promised = [flag for flag, what in self.flags.items() if what.startswith("say")]
-        add_examples(parser, " ".join(["local:./hr.tables hr.models:Employee", *promised]))
 
     async def run(self, args: argparse.Namespace) -> int:
         """Do it, show its progress, and print what was done."""

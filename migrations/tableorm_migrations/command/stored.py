@@ -17,9 +17,7 @@ from tableorm.cli.arguments import (
     add_run,
     open_existing,
     run_options,
-    tell_left_out,
 )
-from tableorm.cli.parser import add_examples
 from tableorm.models.derivation import DerivationOf
 from tableorm.protocol.redaction import escape_unprintable
 
@@ -40,6 +38,9 @@ class UpgradeAction:
     """
     `tableorm migrate upgrade URL MODULE[:MODEL] ...` applies the revisions that the database has not applied. The exit
     status is 0 if none is left, 1 if a step has failed, and 3 if one waits for `--no-older-writers`.
+
+    Examples:
+        tableorm migrate upgrade local:./hr.tables hr.models
     """
 
     help: str = "apply the revisions that the database has not applied yet"
@@ -51,7 +52,6 @@ class UpgradeAction:
         add_directory(parser)
         add_no_older_writers(parser)
         add_run(parser)
-        add_examples(parser, "local:./hr.tables hr.models")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Apply them."""
@@ -79,6 +79,9 @@ class UpgradeAction:
 class StatusAction:
     """
     `tableorm migrate status URL` prints which revisions are applied, what is under way, and which indexes are complete.
+
+    Examples:
+        tableorm migrate status local:./hr.tables
     """
 
     help: str = "show revisions, shared runs with their progress, and the states of indexes"
@@ -87,7 +90,6 @@ class StatusAction:
         """Declare the arguments."""
         add_database(parser)
         add_directory(parser)
-        add_examples(parser, "local:./hr.tables")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print it."""
@@ -106,6 +108,9 @@ class RewriteAction:
     """
     `tableorm migrate rewrite URL MODULE[:MODEL] ...` writes the rows of older versions as rows of the current one. The
     exit status is 1 if a row could not be rewritten.
+
+    Examples:
+        tableorm migrate rewrite local:./hr.tables hr.models:Employee
     """
 
     help: str = "write rows of older versions as rows of the current one"
@@ -116,11 +121,9 @@ class RewriteAction:
         add_models(parser, plain_tables=True)
         add_name(parser)
         add_run(parser)
-        add_examples(parser, "local:./hr.tables hr.models:Employee")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Rewrite."""
-        tell_left_out(args)
         models: list[type[Entity]] = args.models
         with Output(as_json=args.json) as output:
             async with open_existing(args) as db:
@@ -134,6 +137,9 @@ class BuildIndexAction:
     """
     `tableorm migrate build-index URL MODULE:MODEL.INDEX ...` builds indexes, lists, counts and sums for entities that
     are older than the declaration. The exit status is 1 if one is not complete afterwards.
+
+    Examples:
+        tableorm migrate build-index local:./hr.tables hr.models:Employee.by_name
     """
 
     help: str = "build indexes, lists, counts and sums for entities that were stored before"
@@ -145,7 +151,6 @@ class BuildIndexAction:
         add_name(parser)
         add_no_older_writers(parser)
         add_run(parser)
-        add_examples(parser, "local:./hr.tables hr.models:Employee.by_name")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Build."""
