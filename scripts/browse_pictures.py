@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from tableorm import Entity, Index, Mapped, connect
+from tableorm.cli.conditions import parse_where
 from tableorm.explorer.app import Explorer
 from tableorm.stores import CLOCK
 
@@ -41,7 +42,7 @@ async def main() -> None:
                     name, email = NAMES[id_ % len(NAMES)], f"e{id_:04d}@contoso.com"
                     age = 20 + id_ * 7 % 45
                     await bulk.insert(Employee(department=department, id=id_, name=name, email=email, age=age))
-        app = Explorer(db, [Employee])
+        app = Explorer(db, [Employee], parse_where)
         app.animation_level = "none"
         async with app.run_test(size=(120, 36)) as pilot:
 
@@ -58,7 +59,7 @@ async def main() -> None:
                 text = "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
                 (FOLDER / f"{name}.svg").write_text(text + "\n", encoding="utf-8")
 
-            filter_keys = [*"department eq 'Sales' and id ge 100", "enter"]
+            filter_keys = [*"department == 'Sales' and id >= 100", "enter"]
             await take("browse", "enter", "down", "down", "enter", "slash", *filter_keys, "down", "down")
             await take("browse-partitions", "t", "down", "down", "enter")
 

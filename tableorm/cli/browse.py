@@ -3,7 +3,6 @@ The command `tableorm browse`, which shows tables in the terminal, or in a brows
 """
 
 import argparse
-import asyncio
 import importlib
 import json
 import os
@@ -13,9 +12,10 @@ from typing import Any
 import attrs
 
 from ..errors import NotSupported
-from ..models.entity import Entity, schema_of
-from .arguments import add_database, find_targets, open_existing, parse_count
+from .arguments import add_database, add_models, open_existing, parse_count
 from .command_line import main
+from .conditions import parse_where
+from .parser import add_examples
 
 __all__ = ["BROWSE", "Browse"]
 
@@ -26,7 +26,7 @@ _ARGUMENTS = "TABLEORM_BROWSE"
 @attrs.frozen
 class Browse:
     """
-    `tableorm browse URL [MODULE]` shows tables, the entities of models, and what a query would cost before it runs.
+    `tableorm browse URL [MODULE[:MODEL] ...]` shows tables, entities, and what a query would send before it runs.
 
     Nothing is written. With `--web` it prints the address of a page that shows the same.
     """
@@ -36,27 +36,18 @@ class Browse:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
+        add_models(parser, optional=True)
         parser.add_argument(
-            "module",
-            metavar="MODULE",
-            nargs="?",
-            help="a module with models whose entities are shown as such: hr.models",
-        )
-        parser.add_argument(
-            "--web", action="store_true", help="print the address of a page, for a browser of this machine"
+            "--web", action="store_true", help="print the address of a page for a browser of this machine"
         )
         parser.add_argument("--port", metavar="N", type=parse_count, default=0, help="the port of the page")
+        add_examples(parser, "local:./hr.tables", "local:./hr.tables hr.models", "local:./hr.tables hr.models --web")
 
-    def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: argparse.Namespace) -> int:
         """Show the tables."""
-        return asyncio.run(self._run(args))
-
-    async def _run(self, args: argparse.Namespace) -> int:
-        found: list[type[Entity]] = find_targets(args.module, (Entity,)) if args.module else []
         async with open_existing(args) as db:
             if not args.web or _ARGUMENTS in os.environ:
-                models = [each for each in found if not schema_of(each).abstract]
-                await _load("app").Explorer(db, models).run_async()
+                await _load("app").Explorer(db, args.models, parse_where).run_async()
                 return 0
         os.environ[_ARGUMENTS] = json.dumps(sys.argv[1:])
         await _load("web").serve([sys.executable, "-m", __spec__.name], args.port)

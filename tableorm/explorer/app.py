@@ -19,7 +19,7 @@ from ..errors import DecodeError, TableOrmError
 from ..models.entity import Entity, schema_of
 from ..protocol.redaction import escape_unprintable
 from .picture import draw_picture
-from .views import PAGE, UPKEEP, Plan, SplitKey, View, describe
+from .views import PAGE, UPKEEP, ParseCondition, Plan, SplitKey, View, describe
 
 __all__ = ["Explorer"]
 
@@ -35,6 +35,7 @@ class Explorer(App[None]):
     Args:
         db: The open database.
         models: The models whose entities are shown as such.
+        parse: Reads the conditions of the filter line on the fields of a model.
     """
 
     TITLE = "tableorm browse"
@@ -61,9 +62,9 @@ class Explorer(App[None]):
         ("q", "quit", "Quit"),
     ]
 
-    def __init__(self, db: Database, models: Sequence[type[Entity]]) -> None:
+    def __init__(self, db: Database, models: Sequence[type[Entity]], parse: ParseCondition) -> None:
         super().__init__()
-        self._db, self._models = db, models
+        self._db, self._models, self._parse = db, models, parse
         self._view = UPKEEP[0]
         self._plan: Plan | None = None  # of the filter line
         self._shown: Plan | None = None  # of the rows
@@ -74,7 +75,9 @@ class Explorer(App[None]):
         self._rows: list[dict[str, tuple[str, Any]]] = []
         self._names: list[str] = []  # of the columns
         self._tree = Tree[View | str]("tables", id="tables")
-        self._filter = Input(placeholder="filter, such as PartitionKey eq 'Sales' and age ge 30", id="filter")
+        self._filter = Input(
+            placeholder="of entities: department == 'Sales' and age > 30; of rows: Age gt 30", id="filter"
+        )
         self._cost, self._status = Static(id="plan", markup=False), Static("choose a table", id="status", markup=False)
         self._table = DataTable[Text](id="rows", zebra_stripes=True, fixed_columns=2)
         self._detail, self._bars = Static(markup=False), Static(markup=False)
@@ -144,7 +147,7 @@ class Explorer(App[None]):
     def _plan_filter(self) -> None:
         self._agreed = ""
         try:
-            self._plan = self._view.plan(self._db, self._filter.value)
+            self._plan = self._view.plan(self._db, self._filter.value, self._parse)
             text = self._plan.text
         except (TableOrmError, ValueError) as error:
             self._plan, text = None, str(error)

@@ -2,13 +2,14 @@
 Views: which rows are shown together, how their query is planned before it runs, and how a row and its keys are read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import attrs
 
 from ..database.database import Database
 from ..errors import DecodeError, NotLoaded, ScanRefused
+from ..expressions import Expression
 from ..keys.template import Template
 from ..models.entity import Entity, schema_of
 from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
@@ -17,9 +18,11 @@ from ..models.property_types import ENCRYPTED
 from ..models.reserved import ENTITY_TYPE, UPKEEP_TABLE
 from ..models.state import state_of
 from ..queries.query import Query
-from .conditions import parse_condition
 
-__all__ = ["PAGE", "UPKEEP", "Plan", "SplitKey", "View", "describe"]
+__all__ = ["PAGE", "UPKEEP", "ParseCondition", "Plan", "SplitKey", "View", "describe"]
+
+ParseCondition = Callable[[str, type[Entity]], Expression]
+"""Makes a condition on the fields of a model of a text."""
 
 PAGE = 100
 """How many rows a page has at most."""
@@ -76,13 +79,14 @@ class View:
         literal = kind.replace("'", "''")
         return cls(kind, table, where=f"{ENTITY_TYPE} eq '{literal}'")
 
-    def plan(self, db: Database, text: str) -> Plan:
+    def plan(self, db: Database, text: str, parse: ParseCondition) -> Plan:
         """
         Plan the query of a filter. Nothing is sent.
 
         Args:
             db: The open database.
-            text: The filter, in OData; of a model it names fields. Empty text stands for all.
+            text: The filter: a condition on fields, or OData without a model. Empty text stands for all.
+            parse: Reads the condition.
 
         Raises:
             TableOrmError: The filter is refused.
@@ -95,7 +99,7 @@ class View:
         else:
             query, code = db.select(self.model), f"db.select({self.model.__name__})"
             if text.strip():
-                condition = parse_condition(self.model, text)
+                condition = parse(text, self.model)
                 query, code = query.where(condition), f"{code}.where({condition})"
         scan = False
         try:

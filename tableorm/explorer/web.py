@@ -33,14 +33,28 @@ _HEADERS = {
 
 
 class _Pages(Server):
-    """The pages of textual-serve, without the banner that they print."""
+    """The pages of textual-serve, without the banner that they print; at the end they do not wait for browsers."""
+
+    async def make_app(self) -> web.Application:
+        """Return the application that serves them."""
+        self._open = set[asyncio.Transport | None]()
+        return await self._make_app()
+
+    async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
+        """Run the program of a page until the browser has gone, or the server ends."""
+        self._open.add(request.transport)
+        try:
+            return await super().handle_websocket(request)
+        finally:
+            self._open.discard(request.transport)
 
     async def on_startup(self, app: web.Application) -> None:
         """Print nothing."""
 
-    async def make_app(self) -> web.Application:
-        """Return the application that serves them."""
-        return await self._make_app()
+    async def on_shutdown(self, app: web.Application) -> None:  # noqa: ARG002 - the signature of the base class
+        """Close the connections of pages, at which their programs end."""
+        for each in filter(None, self._open):
+            each.close()
 
 
 class _Gate:
@@ -96,15 +110,16 @@ async def serve(command: Sequence[str], port: int) -> None:
         app = web.Application(middlewares=[gate.check])
         app.on_response_prepare.append(_add_headers)
         app.add_subapp(gate.path, await pages.make_app())
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=3)
         await runner.setup()
         try:
             await web.SockSite(runner, listener).start()
             print(f"http://{host}/?token={gate.token}", flush=True)  # noqa: T201
             ended = asyncio.Event()
-            with suppress(NotImplementedError):  # Windows has no such signals; the programs of pages would go on
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with suppress(NotImplementedError):  # on Windows event loops know no signals
+                    asyncio.get_running_loop().add_signal_handler(number, ended.set)
             await ended.wait()
         finally:
             await runner.cleanup()
-            await asyncio.sleep(0.2)  # the loop learns that the programs of pages have ended
+            await asyncio.sleep(0.5)  # the loop learns that the programs of pages have ended

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import itertools
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,8 @@ class Page:
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
         said = await answer
         assert "error" not in said, said
-        return said.get("result", {})
+        result: dict[str, Any] = said.get("result", {})
+        return result
 
     async def press(self, key: str) -> None:
         """Press a key."""
@@ -81,7 +82,7 @@ class Page:
 
 
 @asynccontextmanager
-async def open_page(folder: Path, url: str) -> AsyncIterator[Page]:
+async def open_page(folder: Path, url: str) -> AsyncGenerator[Page]:
     """Start the browser with an empty profile, and open a page."""
     program = shutil.which("chromium")
     if program is None:

@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static, Tree
 
 from tableorm import Database, Entity, Mapped, connect
+from tableorm.cli.conditions import parse_where
 from tableorm.explorer.app import Explorer
 from tableorm.explorer.views import PAGE, View
 from tests.explorer.models import SALES, SITES, Employee, Visit, fill
@@ -88,7 +89,7 @@ class Person:
 
 @pytest.fixture
 async def person(db: Database) -> AsyncIterator[Person]:
-    app = Explorer(db, MODELS)
+    app = Explorer(db, MODELS, parse_where)
     app.animation_level = "none"
     async with app.run_test(size=(140, 44)) as pilot:
         found = Person(app, pilot)
@@ -130,28 +131,28 @@ async def test_plan_is_shown_before_anything_is_sent(db: Database, person: Perso
     """Whoever types a filter sees its requests and its cost; it runs by Enter, and a scan by another Enter."""
     await person.choose("Directory", "Employee")
     before = db.stats.requests
-    await person.type("department eq 'Sales' and id eq 7")
+    await person.type("department == 'Sales' and id == 7")
     assert "access: point" in person.text("#plan") and "cost: 1 storage transaction" in person.text("#plan")
     assert db.stats.requests == before
     await person.press("enter")
     assert db.stats.requests == before + 1 and [row[3] for row in person.rows] == ["7"]
 
-    await person.type("age ge 59")
+    await person.type("age >= 59")
     assert "access: table scan" in person.text("#plan") and person.app.query_one("#plan").has_class("scan")
     await person.press("enter")
     assert db.stats.requests == before + 1 and "press Enter again" in person.text("#status")
     await person.press("enter")
     assert {row[4] for row in person.rows} == {"59"}
 
-    for text, problem in (("agee eq 1", "did you mean 'age'?"), ("age eq 'x'", "Employee.age"), ("age eq", "refused")):
+    for text, problem in (("agee == 1", "did you mean 'age'?"), ("age == 'x'", "Employee.age"), ("age ==", "refused")):
         await person.type(text)
         assert problem in person.text("#plan") and person.app.query_one("#plan").has_class("refused")
 
 
 FILTERS = [
-    "department eq 'Sales' and id ge 100 and id lt 110",
-    "(department eq 'Sales' and id eq 3) or (department eq 'Site05' and not (age ne 30))",
-    "department eq 'Sales' and hired le '2026-01-09'",
+    "department == 'Sales' and 100 <= id < 110",
+    "(department == 'Sales' and id == 3) or (department == 'Site05' and not age != 30)",
+    "department == 'Sales' and hired <= '2026-01-09'",
 ]
 
 
@@ -225,7 +226,7 @@ class Guest(Entity, table="Rough", partition_key="{place}", row_key="{name}", ki
 
 async def test_errors_are_said(db: Database) -> None:
     """A row that does not fit its model is left out, and the status says so; so does it where a table is gone."""
-    app = Explorer(db, [Guest])
+    app = Explorer(db, [Guest], parse_where)
     async with app.run_test(size=(140, 44)) as pilot:
         person = Person(app, pilot)
         await person.settle()
