@@ -154,6 +154,7 @@ class Watch:
     Attributes:
         always: Whether anybody observes the database as long as it is open.
         blocks: How many blocks observe it now.
+        advises: Whether a query that finds nothing may send a request more, to find out why.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class Watch:
         self._spans: Spans | None = None
         self._provider, self._show_values, self.slow = tracer_provider, show_values, slow
         self.always, self.blocks = False, 0
+        self.advises = echo or slow is not None
 
     def begin(self, url: str) -> None:
         """Find out who observes a database as it is opened: whether the logger is on, and OpenTelemetry."""

@@ -65,7 +65,8 @@ def connect(
         prefix: A prefix for the names of all tables, queues and containers in the store; the program uses the names
             without it. Up to 60 letters and digits, beginning with a letter. No prefix should be the beginning of
             another one.
-        echo: Whether to print every request when it has finished.
+        echo: Whether to print every request when it has finished. With this or `slow`, the first query of a model that
+            finds nothing in a partition also looks for rows without a kind, and logs a hint to `tableorm.queries`.
         on_request: A plain, fast function that is called with every finished request (`ObservedRequest`). If it raises,
             the error is logged and has no other effect.
         show_values: Whether property values appear in these outputs and in logs. Keys always appear.

@@ -23,7 +23,8 @@ _looked = WeakSet[KindSet]()
 async def hint_at_rows_without_kind(run: QueryExecution, request: Range) -> None:
     """
     Log a warning if a query that has found nothing in a partition would find rows without the condition on kinds. A
-    database looks once for each model, and only after a query that has no other condition on properties.
+    database that was opened with `echo` or `slow` looks once for each model, and only after a query that has no other
+    condition on properties.
     """
     target, query = run.plan.target, request.query
     kinds = target.kinds

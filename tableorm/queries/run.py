@@ -120,7 +120,7 @@ async def fetch_request(
             ) from fault
         raise translate(fault, f"query of {run.name}", target.table) from fault
     counts.rows += len(page.rows)
-    if not page.rows and page.continuation is None and continuation is None:
+    if run.db.watch.advises and not page.rows and page.continuation is None and continuation is None:
         await hint_at_rows_without_kind(run, request)
     return page
 

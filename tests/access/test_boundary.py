@@ -64,6 +64,7 @@ FREE = {
     "prepare_periods": "makes empty tables",
     "ping": "reads no row",
     "tables": "reads no row",
+    "existing": "says what inserts of the transaction have found",
     "cached": "makes a cache, which has a test of its own",
     "bulk": "makes a bulk, which has a test of its own",
     "transaction": "makes a transaction, which has a test of its own",

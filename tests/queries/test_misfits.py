@@ -419,8 +419,8 @@ async def test_one_bad_row_hides_no_other_of_many_keys(memory: Database) -> None
 
 
 async def test_an_empty_partition_with_rows_of_no_kind_gives_a_hint(caplog: pytest.LogCaptureFixture) -> None:
-    """It costs one request for each model of a database, after a query that found nothing, and none otherwise."""
-    async with connect("local::memory:") as db:
+    """With `echo` it costs one request for each model, after a query that found nothing; otherwise there is none."""
+    async with connect("local::memory:", echo=True) as db:
         await db.create_tables(Plain)
         query = db.select(Plain).where(Plain.id >= 0)
         await db.insert(PropertyBag("MisfitsPlain", "p", "001", {"size": 5}))
@@ -439,7 +439,6 @@ async def test_an_empty_partition_with_rows_of_no_kind_gives_a_hint(caplog: pyte
         )
     async with connect("local::memory:") as db:
         await db.create_tables(Plain)
-        await db.insert(Plain(id=1))
         before = db.stats.requests
-        assert len(await db.select(Plain).where(Plain.id >= 0).all()) == 1
+        assert await db.select(Plain).where(Plain.id >= 0).all() == []
         assert db.stats.requests - before == 1
