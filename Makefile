@@ -25,7 +25,7 @@ help:
 	@echo "make lint    check style, types and imports"
 	@echo "make format  format the code"
 	@echo "make bench   measure"
-	@echo "make docs    build the documentation into site/"
+	@echo "make docs    build the documentation into site/, and check it"
 	@echo "make clean   remove everything that was made"
 
 demo:

@@ -25,6 +25,7 @@ from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.contention import bench_contention
+from benchmarks.elements import bench_elements
 from benchmarks.encryption import bench_encryption
 from benchmarks.expiry import bench_expiry
 from benchmarks.feeds import bench_feeds
@@ -291,6 +292,7 @@ BENCHES = {
     "rekey_memory": bench_rekey_memory,
     "expiry": bench_expiry,
     "relations": bench_relations,
+    "elements": bench_elements,
     "copy": bench_copy,
     "series": bench_series,
     "encryption": bench_encryption,

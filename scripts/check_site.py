@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
@@ -48,19 +48,8 @@ CLIPPED = """
     .map(code => code.textContent.slice(0, 60))
 """
 WIDE = "document.scrollingElement.scrollWidth > innerWidth"
-DIALOG = "[...document.querySelectorAll('*')].find(e => e.shadowRoot?.querySelector('dialog')).shadowRoot"
-FOUND = f"""
-new Promise(resolve => {{
-    const started = Date.now();
-    const look = () => {{
-        const links = [...{DIALOG}.querySelectorAll("ol a")].map(link => new URL(link.href).pathname);
-        const done = (links.length > 0) === WANTED || Date.now() - started > 20000;
-        done ? resolve(links) : setTimeout(look, 50);
-    }};
-    look();
-}})
-"""
-"""Waits until there are results, or none."""
+SEARCH = "[...document.querySelectorAll('*')].find(e => e.shadowRoot?.querySelector('dialog')).shadowRoot"
+RESULTS = f"[...{SEARCH}.querySelectorAll('ol a')].map(link => new URL(link.href).pathname)"
 
 
 def main() -> None:
@@ -118,19 +107,23 @@ async def seen_in(chromium: str) -> list[str]:
     with serve() as root:
         async with Tab.opened(chromium) as tab:
             for page in pages():
-                await tab.open(f"{root}/{page}", 1280)
+                await tab.resize(1280)
+                await tab.open(f"{root}/{page}")
                 faults += [f"{page}: at 1,280 pixels this is clipped: {text}" for text in await tab.run(CLIPPED)]
-                await tab.open(f"{root}/{page}", 390)
+                await tab.resize(390)
                 if await tab.run(WIDE):
                     faults.append(f"{page}: wider than 390 pixels")
-            await tab.open(root, 1280)
+            await tab.resize(1280)
+            await tab.open(root)
             await tab.run("document.querySelector('.md-search__button').click()")
+            await tab.wait(f"!!{SEARCH}")
             for words, page in SEARCHES.items():
-                await tab.run(f"{DIALOG}.querySelector('input').focus(), {DIALOG}.querySelector('input').select()")
+                await tab.run(f"{SEARCH}.querySelector('input').focus(), {SEARCH}.querySelector('input').select()")
                 await tab.call("Input.insertText", {"text": ""})
-                await tab.run(FOUND.replace("WANTED", "false"))
+                await tab.wait(f"{RESULTS}.length === 0")
                 await tab.call("Input.insertText", {"text": words})
-                found = await tab.run(FOUND.replace("WANTED", "true"))
+                await tab.wait(f"{RESULTS}.length > 0")
+                found = await tab.run(RESULTS)
                 if not found or found[0] != f"/{page}":
                     faults.append(f"a search for {words!r} finds {found[:3]}, not {page} first")
     return faults
@@ -197,11 +190,22 @@ class Tab:
                 until = ""
         return result
 
-    async def open(self, address: str, width: int) -> None:
-        """Open a page on a screen of so many pixels."""
+    async def resize(self, width: int) -> None:
+        """Take a screen of so many pixels."""
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         await self.call("Emulation.setDeviceMetricsOverride", size)
+
+    async def open(self, address: str) -> None:
+        """Open a page."""
         await self.call("Page.navigate", {"url": address}, until="Page.loadEventFired")
+
+    async def wait(self, condition: str) -> None:
+        """Wait until a condition holds in the page, for 20 seconds at most."""
+        for _ in range(400):
+            with suppress(RuntimeError):
+                if await self.run(condition):
+                    return
+            await asyncio.sleep(0.05)
 
     async def run(self, script: str) -> Any:
         """Run a script in the page, and return its value."""

@@ -70,7 +70,9 @@ class TablePolicies:
         """
         Store a policy, replacing any policy of that name. Tokens that refer to it have the new rights from then on.
 
-            await db.policies(Employee).set("readers", "r", expires_at=now + dt.timedelta(days=30))
+            await db.policies(Employee).set(
+                "readers", "r", expires_at=now + dt.timedelta(days=30)
+            )
 
         Whatever is None here has to be given for each token: `grant(..., policy=name)` with `permissions` or
         `expires_in`.

@@ -177,6 +177,8 @@ class AuditReport(RangeReport):
         repaired: How many of all findings were repaired.
         undecided: The number of rows that couldn't be verified, because others kept writing them or because of an error
             that the logger `tableorm.audit` reports. Run the audit again.
+        orphans: The number of entities that stayed by `many(..., on_delete="keep")` of these models when their parent
+            was deleted. They are no findings. An audit that was resumed or shared doesn't count them.
         requests: The number of requests, without retries; a repair counts as one.
         seconds: How long it took, including earlier parts if it was resumed.
     """
@@ -186,6 +188,7 @@ class AuditReport(RangeReport):
     findings: tuple[Finding, ...] = ()
     repaired: int = 0
     undecided: int = 0
+    orphans: int = 0
 
     @property
     def found(self) -> int:
@@ -206,6 +209,7 @@ class AuditReport(RangeReport):
         findings = f"{counted(self.found, 'finding')} ({counts}), {self.repaired} repaired"
         found = findings if self.found else "nothing found"
         busy = f", {self.undecided} undecided" if self.undecided else ""
+        busy += f", {counted(self.orphans, 'orphan')}" if self.orphans else ""
         checked = f"{counted(self.entities, 'entity')} and {counted(self.derived_rows, 'derived row')} checked"
         return f"{checked}: {found}{busy}; {counted(self.requests, 'request')} in {self.seconds:.1f} s"
 

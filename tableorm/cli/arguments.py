@@ -118,14 +118,16 @@ def add_source_and_target(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say which two databases to open."""
     parser.add_argument("url", metavar="FROM", type=_parse_url, help="what to read, as for tableorm.connect")
     parser.add_argument("target", metavar="TO", type=_parse_url, help="what to write to; a missing file is created")
-    parser.set_defaults(queues=None, blobs=None)
+    parser.set_defaults(queues=None)
     parser.add_argument("--prefix", default="", help="what the names of all tables begin with in FROM")
     parser.add_argument("--to-prefix", metavar="PREFIX", default="", help="what they begin with in TO")
+    parser.add_argument("--blobs", metavar="URL", type=_parse_url, help="where the blobs of FROM are, if elsewhere")
+    parser.add_argument("--to-blobs", metavar="URL", type=_parse_url, help="where those of TO are, if elsewhere")
 
 
 def open_target(args: argparse.Namespace) -> AbstractAsyncContextManager[Database]:
     """Open the database that is written to, with the credential in the variables TABLEORM_TO_KEY or TABLEORM_TO_SAS."""
-    place = argparse.Namespace(url=args.target, queues=None, blobs=None, prefix=args.to_prefix)
+    place = argparse.Namespace(url=args.target, queues=None, blobs=args.to_blobs, prefix=args.to_prefix)
     return open_existing(place, f"{_ENVIRONMENT}_TO", create=True)
 
 

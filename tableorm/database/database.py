@@ -192,7 +192,9 @@ class Database(Upkeep):
         Delete a row.
 
             await db.delete(employee)
-            await db.delete(Employee, department="Sales", id=7, if_match="*", missing_ok=True)
+            await db.delete(
+                Employee, department="Sales", id=7, if_match="*", missing_ok=True
+            )
 
         Children by a relation with `on_delete="cascade"` are deleted first; after a crash, some children may be gone
         while the entity still exists.

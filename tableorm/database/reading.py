@@ -116,7 +116,9 @@ class Reader(Stores):
         """
         Read the entities of an index list, in key order: first the list, then several entities at a time.
 
-            employees = await db.lookup(Employee.by_last_name, department="Sales", last_name="Jones")
+            employees = await db.lookup(
+                Employee.by_last_name, department="Sales", last_name="Jones"
+            )
 
         Args:
             index: An index list of a model, such as `Employee.by_last_name`.
@@ -444,7 +446,9 @@ class Reader(Stores):
         """
         Make a query for the entities of one or more models that share a table.
 
-            query = db.select(Employee).where(Employee.department == "Sales", Employee.age > 30)
+            query = db.select(Employee).where(
+                Employee.department == "Sales", Employee.age > 30
+            )
             employees = await query.all()
 
         Args:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+import attrs
+
 from ..access.grant import Grant, GrantCache, check_target_table, issue_grant
 from ..access.policies import TablePolicies
 from ..audit.audit import audit
@@ -23,6 +25,7 @@ from ..outbox.worker import Worker
 from ..outbox.workflow import Workflow
 from ..queries.sweep import sweep
 from ..queries.sweep_report import SweepReport
+from ..relations.orphans import count_orphans
 from ..writes.archive_copy import Archive
 from .transfers import Transfers
 from .workers import make_worker
@@ -54,7 +57,11 @@ class Upkeep(Transfers):
         clients make.
 
             token = await db.grant(
-                Employee, "r", dt.timedelta(hours=1), start={"department": "Sales"}, end={"department": "Sales"}
+                Employee,
+                "r",
+                dt.timedelta(hours=1),
+                start={"department": "Sales"},
+                end={"department": "Sales"},
             )
 
         For the same rights, you get the same token again until shortly before it expires. Nothing is sent.
@@ -161,7 +168,10 @@ class Upkeep(Transfers):
         """
         self._connection.boundary.check_whole_table(f"audit({', '.join(schema_of(model).name for model in models)})")
         options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-        return await audit(self._connection, models, options, cursor=cursor, repair=repair)
+        report = await audit(self._connection, models, options, cursor=cursor, repair=repair)
+        if name is not None or cursor is not None or report.cursor is not None:
+            return report
+        return attrs.evolve(report, orphans=await count_orphans(self._connection.reader, models))
 
     async def build_index(
         self,

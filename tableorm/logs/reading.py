@@ -39,7 +39,8 @@ async def read_log(
     Yield the records of a log from a time up to another, in the order of their times. Those of the same time are in the
     order in which they were stored.
 
-        async for record in read_log(db, "queue", start=noon, end=noon + timedelta(hours=1)): ...
+        end = noon + timedelta(hours=1)
+        async for record in read_log(db, "queue", start=noon, end=end): ...
 
     The hours of the span are listed, with one request for a day or for an hour, and the segments that overlap it are
     read. In memory are those segments alone whose times overlap each other. What is written meanwhile may be missed.

@@ -323,7 +323,7 @@ def _check_opaque(schema: Schema) -> None:
     for what, fields in uses.items():
         if opaque & fields:
             raise ModelError(
-                f"{schema.name}.{min(opaque & fields)} cannot be used by {what}: a row stage keeps it from the store; "
+                f"{schema.name}.{min(opaque & fields)} cannot be used by {what}: the store does not have its value; "
                 "leave it out"
             )
 

@@ -115,7 +115,12 @@ class Entity(Storable, metaclass=_ModelClass):
     """
     The base class of models.
 
-        class Employee(Entity, table="Directory", partition_key="{department}", row_key="emp_{id:06d}"):
+        class Employee(
+            Entity,
+            table="Directory",
+            partition_key="{department}",
+            row_key="emp_{id:06d}",
+        ):
             department: Mapped[str]
             id: Mapped[int]
             age: Mapped[int | None] = None

@@ -104,7 +104,9 @@ class WithoutKey(_Body, Generic[E_co]):
     The fields of a new entity except those of its key: the body of a PUT or POST request whose path contains the key.
 
         @app.put("/orders/{customer}/{id}")
-        async def put_order(customer: str, id: int, content: WithoutKey[Order]) -> Order:
+        async def put_order(
+            customer: str, id: int, content: WithoutKey[Order]
+        ) -> Order:
             order = content.entity(customer=customer, id=id)
             ...
 

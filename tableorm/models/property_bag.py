@@ -46,7 +46,9 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
     """
     The properties of one row by name, each with its EDM type.
 
-        bag = PropertyBag("Directory", "Sales", "emp_000007", {"Name": "Ken", "Age": 41})
+        bag = PropertyBag(
+            "Directory", "Sales", "emp_000007", {"Name": "Ken", "Age": 41}
+        )
         bag["Age"] += 1
 
     A property keeps its type as long as a new value fits it: an int assigned to an Int32 stays an Int32, and a new int

@@ -240,7 +240,8 @@ class Query(QueryDescription[E_co]):
         """
         Yield what is appended to a log, each entity once, until you stop iterating.
 
-            async for event in db.select(Event).where(Event.source == "door").follow(lag=dt.timedelta(seconds=10)):
+            events = db.select(Event).where(Event.source == "door")
+            async for event in events.follow(lag=dt.timedelta(seconds=10)):
                 print(event)
 
         RowKeys must be sorted by a time, as with `row_key="{at:ticks_desc}_{id}"`. The results of each poll come in

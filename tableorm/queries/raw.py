@@ -27,7 +27,9 @@ class RawSelect(Query[PropertyBag]):
         """
         Add a filter in OData, the service's own language.
 
-            rows = db.select_raw("Staff").where("PartitionKey eq {} and Age ge {}", "Sales", 30)
+            rows = db.select_raw("Staff").where(
+                "PartitionKey eq {} and Age ge {}", "Sales", 30
+            )
 
         Like conditions on key fields, conditions on PartitionKey and RowKey become point and range requests.
 

@@ -71,7 +71,8 @@ class Select(Query[E_co]):
         """
         Yield the results as Arrow record batches (`pyarrow.RecordBatch`), for pandas, Polars or DuckDB.
 
-            table = pyarrow.Table.from_batches([batch async for batch in db.select(Employee).arrow()])
+            batches = [batch async for batch in db.select(Employee).arrow()]
+            table = pyarrow.Table.from_batches(batches)
 
         Each field becomes a column: a datetime becomes a timestamp in UTC, an enum its value, a series a list, and any
         other value its JSON. Without results, a single empty batch still has the columns. This needs pyarrow, which

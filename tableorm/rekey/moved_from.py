@@ -34,7 +34,9 @@ class MovedFrom(HomeDeclaration, Generic[O, N]):
     """
     Declare that a model takes over the entities of an older model under new keys.
 
-        class Flight(Entity, table="Flights2", ..., moved_from=MovedFrom(OldFlight)): ...
+        class Flight(
+            Entity, table="Flights2", ..., moved_from=MovedFrom(OldFlight)
+        ): ...
 
     Args:
         old: The older model.

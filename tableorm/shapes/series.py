@@ -238,7 +238,8 @@ def series(
     """
     Declare a series: a field with one property for each of its slots, annotated `Series[...]`.
 
-        sent: Series[int] = series(24, name="H{i:02d}", default=0)  # one number per hour
+        # one number per hour
+        sent: Series[int] = series(24, name="H{i:02d}", default=0)
 
     Args:
         length: The number of slots. A row holds 252 properties, and each slot is one of them.

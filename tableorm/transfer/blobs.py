@@ -7,7 +7,7 @@ is there with the same length need not be copied again. A blob is in the target 
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -37,16 +37,18 @@ _ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 _PATIENCE = 5.0  # seconds of waiting for blobs of the source, of which there may be none
 
 
-async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str]) -> None:
+async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str]) -> bool:
     """
-    Make the target ready for the blobs of some tables, before anything is written.
+    Make the target ready for the blobs of some tables, before anything is written. Return whether it has blobs already.
 
     Raises:
         NotSupported: There are such blobs, and the target has no place for them.
         TableOrmError: The target cannot be reached, or refuses blobs.
     """
+    if not await _has_blobs(db, ""):
+        return True
     for table in tables:
-        if not await _has_blobs(db, table):
+        if not await _has_blobs(db, f"{table}/"):
             continue
         what = f"copy_rows() wrote nothing: entities of table {table} have blobs, which the target must take"
         await require_blobs(target, what)
@@ -54,14 +56,15 @@ async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str
             await make_container(target, _LABEL, BLOB_FIELDS)
         except Fault as fault:
             raise translate(fault, what, "") from fault
-        return
+        return await _has_blobs(target, "")
+    return True
 
 
-async def _has_blobs(db: Connection, table: str) -> bool:
-    """Return whether there are blobs for a table; False if nobody can tell, as rows that name blobs say so later."""
+async def _has_blobs(db: Connection, prefix: str) -> bool:
+    """Return whether blobs have such names; False if nobody can tell, as rows that name blobs say so later."""
 
     async def find(store: BlobStore) -> bool:
-        return bool((await store.list_blobs(BLOB_FIELDS, f"{table}/", limit=1)).blobs)
+        return bool((await store.list_blobs(BLOB_FIELDS, prefix, limit=1)).blobs)
 
     with suppress(Fault, TableOrmError, TimeoutError), single_try():
         async with asyncio.timeout(_PATIENCE):
@@ -78,17 +81,18 @@ class BlobTransfer:
         db: The source.
         target: The target.
         turns: Limits how many blobs are read at the same time.
-        replace: Whether a blob of the target that has another length is replaced.
+        looks: Whether to look for a blob in the target before it is sent.
     """
 
     db: Connection
     target: Connection
     turns: asyncio.Semaphore
-    replace: bool = False
+    looks: bool = True
 
-    async def copy(self, rows: Sequence[Row], counts: JobCounts) -> None:
+    async def copy(self, rows: Iterable[Row], counts: JobCounts) -> None:
         """
-        Copy the blobs that rows name. One that the source does not have is a failure of its row.
+        Copy the blobs that rows name. A blob that the source does not have is a failure of its row, and so is one of
+        another length in the target.
 
         Raises:
             TableOrmError: A side does not take or give blobs.
@@ -98,79 +102,69 @@ class BlobTransfer:
     async def _copy(self, counts: JobCounts, named: tuple[Row, BlobAddress]) -> None:
         row, address = named
         async with self.turns:
-            there = await self._info(self.target, address)
-            if there is not None:
-                ours = await self._info(self.db, address)
-                if ours is None or ours.length == there.length:
-                    return
-                if not self.replace:
-                    counts.fail(row, f"names the blob {address.name!r}, which is in the target with another length")
-                    return
-            await require_blobs(self.db, f"{address.name} is a blob")
-            try:
-                await ask_for_blobs(self.target, "put-blob", _LABEL, partial(self._put, address, there))
-            except Fault as fault:
-                if fault.code in _ABSENT:
-                    counts.fail(row, f"names the blob {address.name!r}, which the source does not have")
-                    return
-                if fault.code != Code.BLOB_EXISTS:  # another process has copied it meanwhile
-                    raise translate(fault, f"copy of the blob {address.name!r}", "") from fault
-            counts.count("blobs")
+            there = await self._ask(self.target, address, _read_info) if self.looks else None
+            if there is None:
+                copied = await self._ask(self.target, address, self._put)
+                counts.count("blobs", copied is not None)
+            else:
+                copied = await self._ask(self.db, address, _read_info)
+        if copied is None:
+            counts.fail(row, f"names the blob {address.name!r}, which the source does not have")
+        elif there is not None and there.length != copied.length:
+            counts.fail(row, f"names the blob {address.name!r}, which is in the target with another length")
 
-    async def _put(self, address: BlobAddress, there: BlobInfo | None, store: BlobStore) -> None:
+    async def _put(self, target: BlobStore, name: str) -> BlobInfo:
         self.db.sending("get-blob", _LABEL)
-        async with self.db.blobs.get(BLOB_FIELDS, address.name) as stream:
-            condition = None if there is None else there.etag
-            await store.put(
-                BLOB_FIELDS,
-                address.name,
-                stream.chunks,
-                if_none_match=there is None,
-                if_match=condition,
-                metadata=stream.info.metadata,
-            )
+        async with self.db.blobs.get(BLOB_FIELDS, name) as stream:
+            try:
+                await target.put(BLOB_FIELDS, name, stream.chunks, if_none_match=True, metadata=stream.info.metadata)
+            except Fault as fault:
+                if fault.code == Code.CONTAINER_NOT_FOUND:
+                    await make_container(self.target, _LABEL, BLOB_FIELDS)
+                    return await self._put(target, name)
+                if fault.code != Code.BLOB_EXISTS:  # another process has copied it meanwhile
+                    raise
+            return stream.info
 
-    async def compare(self, rows: Sequence[Row], counts: JobCounts) -> None:
+    async def compare(self, rows: Iterable[Row], counts: JobCounts) -> None:
         """Compare the blobs that rows name, byte for byte; one that differs or is missing is a failure of its row."""
         await map_together(partial(self._compare, counts), _named(rows))
 
     async def _compare(self, counts: JobCounts, named: tuple[Row, BlobAddress]) -> None:
         row, address = named
         async with self.turns:
-            ours, theirs = [await self._digest(side, address) for side in (self.db, self.target)]
+            ours, theirs = [await self._ask(side, address, _read_digest) for side in (self.db, self.target)]
         if ours != theirs:
-            problem = "is missing in" if theirs is None else "differs in" if ours is not None else "is in"
-            alone = " alone" if ours is None else ""
-            counts.fail(row, f"the blob {address.name!r} of it {problem} the target{alone}")
+            problem = "is missing in" if theirs is None else "differs in"
+            counts.fail(row, f"its blob {address.name!r} {problem} the target")
         else:
-            counts.count("blobs")
-
-    async def _info(self, side: Connection, address: BlobAddress) -> BlobInfo | None:
-        """Return what a side knows of a blob; None if it has none."""
-        return await self._ask(side, address, lambda store: store.info(BLOB_FIELDS, address.name))
-
-    async def _digest(self, side: Connection, address: BlobAddress) -> bytes | None:
-        """Return the hash of the bytes of a blob; None if there is none."""
-
-        async def read(store: BlobStore) -> bytes:
-            digest = hashlib.sha256()
-            async with store.get(BLOB_FIELDS, address.name) as stream:
-                async for chunk in stream.chunks:
-                    await add_to_hash(digest, chunk)
-            return digest.digest()
-
-        return await self._ask(side, address, read)
+            counts.count("blobs", ours is not None)
 
     async def _ask(
-        self, side: Connection, address: BlobAddress, request: Callable[[BlobStore], Awaitable[T]]
+        self, side: Connection, address: BlobAddress, request: Callable[[BlobStore, str], Awaitable[T]]
     ) -> T | None:
         """Send a request for a blob; return None if there is none."""
+        await require_blobs(self.db, f"{address.name} is a blob")
         try:
-            return await ask_for_blobs(side, "get-blob", _LABEL, request)
+            operation = "put-blob" if request == self._put else "get-blob"
+            return await ask_for_blobs(side, operation, _LABEL, lambda store: request(store, address.name))
         except Fault as fault:
             if fault.code in _ABSENT:
                 return None
-            raise translate(fault, f"read of the blob {address.name!r}", "") from fault
+            raise translate(fault, f"transfer of the blob {address.name!r}", "") from fault
+
+
+def _read_info(store: BlobStore, name: str) -> Awaitable[BlobInfo]:
+    return store.info(BLOB_FIELDS, name)
+
+
+async def _read_digest(store: BlobStore, name: str) -> bytes:
+    """Return the hash of the bytes of a blob."""
+    digest = hashlib.sha256()
+    async with store.get(BLOB_FIELDS, name) as stream:
+        async for chunk in stream.chunks:
+            await add_to_hash(digest, chunk)
+    return digest.digest()
 
 
 def _named(rows: Iterable[Row]) -> list[tuple[Row, BlobAddress]]:

@@ -131,7 +131,9 @@ class DatabaseArchive(Generic[E]):
     """
     Another database that `db.archive` moves entities to, under the same keys.
 
-        cold_orders = DatabaseArchive("cold", Order, lambda: connect("local:./cold.tables"))
+        cold_orders = DatabaseArchive(
+            "cold", Order, lambda: connect("local:./cold.tables")
+        )
         await db.archive(order, to=cold_orders)
 
     Args:

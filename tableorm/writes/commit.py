@@ -38,6 +38,7 @@ from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
 from .existing import find_existing
 from .home import Homes, has_remedy, must_prepare
+from .maintainer import Fill
 from .plan import (
     PLAIN,
     Change,
@@ -316,7 +317,7 @@ async def _send(
             companions += more or ()  # otherwise a row was split
             derived = _derive_again(derived, [*writes, *companions])
             continue
-        elsewhere = await _fetch(db, derived) if derived.fills else {}
+        elsewhere = await _fetch(db, derived, options) if derived.fills else {}
         plan = await plan_sealed(db, derived, {**found, **elsewhere})
         deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
@@ -554,11 +555,17 @@ async def _read(
     return found
 
 
-async def _fetch(db: Connection, derived: Derived) -> dict[Any, Row | None]:
+async def _fetch(db: Connection, derived: Derived, options: SendOptions) -> dict[Any, Row | None]:
     """Return the rows of other partitions from which parts of writes are made."""
     fills = {fill.source: fill for fill in derived.fills if isinstance(fill.source, RowAddress)}
+
+    async def fetch(fill: Fill) -> Row | None:
+        if not options.patient:
+            return await fill.fetch(db)
+        return await read_patiently(db, lambda: fill.fetch(db), options.throttled)
+
     try:
-        rows = await map_together(lambda fill: fill.fetch(db), list(fills.values()))
+        rows = await map_together(fetch, list(fills.values()))
     except TableOrmError as error:
         refuse_before_sending(derived.writes[0], error, transaction=derived.transaction)
     return dict(zip(fills, rows, strict=True))

@@ -3,9 +3,11 @@ Which inserts find an entity under their keys, for those that leave it as it is.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from ..connection.connection import Connection
 from ..connection.nearby import read_rows
+from ..errors import TableOrmError
 from ..models.kinds import KindSet
 from ..models.marker_rows import is_marker
 from ..models.reserved import ENTITY_TYPE
@@ -23,12 +25,11 @@ async def find_existing(db: Connection, changes: Iterable[Change]) -> set[str]:
 
     A row of an entity that has expired, or of a move, is none of these: an insert may take its place.
 
+    Nor are rows that cannot be read, as with a token that only allows to add: then the store refuses each insert.
+
     Args:
         db: Where the rows are.
         changes: Changes of one partition.
-
-    Raises:
-        TableOrmError: The rows cannot be read.
     """
     inserts = {change.row_key: change for change in changes if change.exist_ok}
     if not inserts:
@@ -36,12 +37,11 @@ async def find_existing(db: Connection, changes: Iterable[Change]) -> set[str]:
     first = next(iter(inserts.values()))
     expires = any(_expires(change.schema) for change in inserts.values())
     keys = [(first.partition_key, row_key) for row_key in inserts]
-    found = await read_rows(db, first.table, keys, None if expires else (ENTITY_TYPE,), name=first.model)
-    return {
-        row_key
-        for (_, row_key), row in found.items()
-        if row is not None and not is_marker(row) and _counts(inserts[row_key], row)
-    }
+    with suppress(TableOrmError):
+        found = await read_rows(db, first.table, keys, None if expires else (ENTITY_TYPE,), name=first.model)
+        rows = {row_key: row for (_, row_key), row in found.items() if row is not None and not is_marker(row)}
+        return {row_key for row_key, row in rows.items() if _counts(inserts[row_key], row)}
+    return set()
 
 
 def _expires(schema: Schema | None) -> bool:

@@ -242,3 +242,37 @@ async def test_no_child_is_ever_without_its_parent(tmp_path: Path, seed: int) ->
             group.create_task(db.delete(Folder, disk="d", name="a", if_match="*"))
         assert await keys(db) == ["share_a_x"]
         assert refused
+
+
+class Shelf(Entity, table="Shelves", partition_key="{room}", row_key="shelf_{name}"):
+    room: Mapped[str]
+    name: Mapped[str]
+
+    books = many(lambda: Book, room="{room}", shelf="{name}", on_delete="keep")
+
+
+class Book(Entity, table="Shelves", partition_key="{room}", row_key="book_{shelf}_{id:04d}"):
+    room: Mapped[str]
+    shelf: Mapped[str]
+    id: Mapped[int]
+
+
+async def test_an_audit_counts_orphans() -> None:
+    """Children that were kept when their parent went are counted, with few requests, and are no finding."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Shelf, Book)
+        async with db.bulk() as bulk:
+            for room in ("a", "b"):
+                for name in ("one", "two", "three"):
+                    await bulk.insert(Shelf(room=room, name=name))
+                    for number in range(40):
+                        await bulk.insert(Book(room=room, shelf=name, id=number))
+        assert (await db.audit(Shelf)).orphans == 0
+
+        await db.delete(Shelf, room="b", name="two", if_match="*")
+        await db.delete(Shelf, room="a", name="one", if_match="*")
+        with db.observe() as seen:
+            report = await db.audit(Shelf)
+
+    assert (report.orphans, report.clean, report.found) == (80, True, 0)
+    assert "80 orphans" in str(report) and len(seen.requests) <= 2 + 1 + 6  # a request for each parent at most

@@ -1008,6 +1008,8 @@ async def test_a_rekey_takes_no_encrypted_fields_along(db: Database) -> None:
     ):
         with pytest.raises(NotSupported, match=r"Staff has encrypted fields, and the sums .* by db.move\(\)"):
             await calling
+    with pytest.raises(NotSupported, match="Year is wide, and its rows would be taken one by one"):
+        await run_rekey(db, Year, NewStaff, writers_stopped=True)
     assert "SealedStaffNow" not in await db.tables()
     with pytest.raises(ModelError, match="Staff is wide or has encrypted fields, and a re-key takes rows as"):
 

@@ -62,6 +62,7 @@ from tests.stored.shop import (
     Pin,
     PinV1,
     Poster,
+    Reader,
     Secret,
     Session,
     Setting,
@@ -388,6 +389,18 @@ async def _upload_and_die(url: str, poster: Poster) -> None:
             await dying.insert(poster)
 
 
+async def make_lists(db: Database) -> None:
+    """Entities with an index entry for each element of a list, one of which was changed since."""
+    await db.create_tables(Reader)
+    await db.queues.create_queue(OUTBOX)
+    notes = [Note.key(box="in|out", id=number) for number in (1, 2)]
+    await db.insert(Reader(town="lund", id=1, tags=["a_b"], notes=notes[:1]))
+    reader = Reader(town="lund", id=2, tags=["a_b", "c/d"], notes=notes)
+    await db.insert(reader)
+    reader.tags.remove("a_b")
+    await db.save(reader)
+
+
 async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> None:
     """All that the first file has."""
     await db.create_tables(*MODELS)
@@ -405,7 +418,7 @@ async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> No
 
 async def make(folder: Path, number: str) -> None:
     """Make the files: 1 has what the first version stored, 2 fields of several properties, 3 wide entities, 4 blobs,
-    5 encrypted fields, 6 encrypted blobs, 7 counts, sums and copies across partitions.
+    5 encrypted fields, 6 encrypted blobs, 7 counts, sums and copies across partitions, 8 indexes of lists.
     """
     CLOCK.freeze(NOON)
     cursors: Facts = {}
@@ -425,6 +438,8 @@ async def make(folder: Path, number: str) -> None:
                 await make_sealed_blobs(url)
             elif number == "7":
                 await make_across(db, url)
+            elif number == "8":
+                await make_lists(db)
             else:
                 await make_blobs(db, url)
             facts = {"cursors": cursors, **await export(db)}

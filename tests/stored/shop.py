@@ -22,6 +22,7 @@ from tableorm import (
     Index,
     IndexList,
     Int32,
+    Key,
     KeyRing,
     Mapped,
     MovedFrom,
@@ -63,6 +64,7 @@ __all__ = [
     "Pin",
     "PinV1",
     "Poster",
+    "Reader",
     "Session",
     "Setting",
     "Ship",
@@ -302,6 +304,16 @@ class Poster(Entity, table="StoredPosters", partition_key="{wall}", row_key="pos
     wall: Mapped[str]
     id: Mapped[int]
     picture: Mapped[Blob | None] = field(default=None)
+
+
+class Reader(Entity, table="StoredReaders", partition_key="{town}", row_key="reader_{id}"):
+    town: Mapped[str]
+    id: Mapped[int]
+    tags: Mapped[list[str]] = field(factory=list)
+    notes: Mapped[list[Key[Note]]] = field(factory=list)
+
+    by_tag = Index(row_key="tag_{tags:each}_{id}", include="keys")
+    by_note = Index(row_key="of_{notes:each}_{id}", include="keys")
 
 
 KEYS = KeyRing({"2025": bytes(range(32)), "2026": bytes(range(32, 64))}, wrap_with="2026")

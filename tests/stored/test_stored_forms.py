@@ -20,6 +20,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.logs import read_log
 from tableorm.models.manifest import (
     CopyEntry,
+    EachEntry,
     HeldEntry,
     IndexEntry,
     ManifestEntry,
@@ -67,6 +68,7 @@ from tests.stored.shop import (
     Person,
     Pin,
     Poster,
+    Reader,
     Secret,
     Session,
     Setting,
@@ -138,7 +140,7 @@ def test_every_form_is_in_the_files(facts: dict[str, Any]) -> None:
     kinds = {str(row.get("EntityType", "")).partition(":")[0] for row in rows}
 
     ours = {each for each in known if each.__module__ == ManifestEntry.__module__ and each.form is not None}
-    elsewhere = {UploadEntry, SubtotalEntry, CopyEntry, HeldEntry}  # of which files 4 and 7 have some
+    elsewhere = {UploadEntry, SubtotalEntry, CopyEntry, HeldEntry, EachEntry}  # of which files 4, 7 and 8 have some
     assert forms == {*ours, IndexEntry} - {UnknownEntry, *elsewhere}
     assert states == {*MoveState} - {MoveState.OLD}
     assert {"#_decision", "#_change", "#_feed", "Note#_tentative", "Note#by_text#_tentative", "Trip#_forward"} <= kinds
@@ -252,6 +254,22 @@ async def test_encrypted_blobs(tmp_path: Path) -> None:
         await db.save(xray)
         assert len((await db.blobs.list_blobs("tableorm-blobs")).blobs) == 1
         assert (await db.audit(Xray)).clean
+
+
+async def test_indexes_of_lists(tmp_path: Path) -> None:
+    """Entries of elements are found, changed, and right; lists of links lead to the same keys."""
+    stored = {k: v for k, v in json.loads((FILES / "8.json").read_text()).items() if k != "cursors"}
+    async with connect(copy_of("8", tmp_path)) as db:
+        assert await export(db) == stored
+        query = db.select(Reader.by_tag).where(Reader.town == "lund")
+        assert [reader.id for reader in await query.where(Reader.tags.contains("c/d")).all()] == [2]
+        (first, second) = (Note.key(box="in|out", id=number) for number in (1, 2))
+        found = await db.select(Reader.by_note).where(Reader.town == "lund", Reader.notes.contains(first)).all()
+        assert [reader.notes for reader in found] == [[first], [first, second]]
+        assert (await db.audit(Reader)).clean
+        found[1].notes = [second]
+        await db.save(found[1])
+        assert (await db.audit(Reader)).clean
 
 
 async def test_rows_of_other_kinds(db: Database) -> None:

@@ -22,7 +22,7 @@ from .audit import AggregateCheck, TotalHolderCheck, aggregate_of, claim_on, ver
 from .rows import CountRow, count_row_of
 from .schema import AggregateSchema
 
-__all__ = ["eventual_checks"]
+__all__ = ["ShareCheck", "SubtotalCheck", "eventual_checks"]
 
 
 def eventual_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:

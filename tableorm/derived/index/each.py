@@ -19,6 +19,8 @@ from .effect import IndexEntryEffect, IndexMaintainer
 
 __all__ = ["EachIndexMaintainer"]
 
+_USUAL = 9
+
 
 class EachIndexMaintainer(IndexMaintainer):
     """An index of a model that has an entry for each element of a list."""
@@ -26,8 +28,8 @@ class EachIndexMaintainer(IndexMaintainer):
     entry_type = EachEntry
 
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
-        """Return how many entries an entity with these fields has, at most."""
-        return MAX_TRANSACTION_OPERATIONS - 2 if values is None else len(values.get(self._list) or ())
+        """Return how many entries an entity with these fields has, or how many it may have if they are not known."""
+        return _USUAL if values is None else len(values.get(self._list) or ())  # what has no room is sent in parts
 
     @property
     def _list(self) -> str:

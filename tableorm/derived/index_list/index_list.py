@@ -37,7 +37,9 @@ class IndexList(Derivation):
         class Employee(Entity, ...):
             by_last_name = IndexList(row_key="lastname_{last_name}")
 
-        jones = await db.lookup(Employee.by_last_name, department="Sales", last_name="Jones")
+        jones = await db.lookup(
+            Employee.by_last_name, department="Sales", last_name="Jones"
+        )
 
     Every insert also reads and writes the row of its list, and all writers of a value compete for it. For values that
     many entities have, an `Index`, with one row per entity, is better.

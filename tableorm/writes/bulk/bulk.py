@@ -453,9 +453,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
 
     async def _drop_existing(self, writes: list[PlannedWrite]) -> list[PlannedWrite]:
         """Return writes without inserts that would find a row which they leave as it is."""
-        there = set[str]()
-        with suppress(TableOrmError):  # then each of them is refused
-            there = await find_existing(self._db, (write.change for write in writes))
+        there = await find_existing(self._db, (write.change for write in writes))
         self._looks = bool(there)
         left: list[PlannedWrite] = []
         for write in writes:

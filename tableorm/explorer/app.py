@@ -1,0 +1,246 @@
+"""
+The explorer for the terminal: tables on the left, the filter and its plan on top, rows and all of one row below.
+"""
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import DataTable, Footer, Input, Static, Tree
+from textual.widgets.tree import TreeNode
+
+from ..advice import measure_table
+from ..database.database import Database
+from ..errors import DecodeError, TableOrmError
+from ..models.entity import Entity, schema_of
+from ..protocol.redaction import escape_unprintable
+from .picture import draw_picture
+from .views import PAGE, UPKEEP, Plan, SplitKey, View, describe
+
+__all__ = ["Explorer"]
+
+_SHORT, _LONG = 60, 4_000  # characters of a value that are shown in a cell, and of one below the rows
+_RANGES = 8  # of keys, evenly spread, of which the picture reads the first page
+_MOST_COLUMNS = 40  # the others are shown below the rows
+
+
+class Explorer(App[None]):
+    """
+    Shows the tables of a database. It reads pages and samples, and writes nothing.
+
+    Args:
+        db: The open database.
+        models: The models whose entities are shown as such.
+    """
+
+    TITLE = "tableorm browse"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #tables { width: 30; border-right: solid $primary; }
+    #plan { height: auto; max-height: 9; padding: 0 1; color: $text-muted; }
+    #plan.scan { color: $warning; }
+    #plan.refused { color: $error; }
+    #rows, #picture { height: 1fr; }
+    #picture { padding: 1 2; }
+    #details { height: 12; border-top: solid $primary; padding: 0 1; }
+    #status { height: 1; padding: 0 1; background: $panel; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("slash", "focus('filter')", "Filter"),
+        ("t", "focus('tables')", "Tables"),
+        ("escape", "focus('rows')", "Rows"),
+        ("n", "turn(1)", "Next page"),
+        ("p", "turn(-1)", "Previous page"),
+        ("c", "copy('cell')", "Copy cell"),
+        ("r", "copy('row')", "Copy row"),
+        ("y", "copy('query')", "Copy query"),
+        ("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, db: Database, models: Sequence[type[Entity]]) -> None:
+        super().__init__()
+        self._db, self._models = db, models
+        self._view = UPKEEP[0]
+        self._plan: Plan | None = None  # of the filter line
+        self._shown: Plan | None = None  # of the rows
+        self._agreed = ""  # the filter whose scan was agreed to
+        self._cursors: list[str | None] = [None]  # where the pages begin, up to the one behind this one
+        self._number = 0  # of the page
+        self._items: list[Any] = []
+        self._rows: list[dict[str, tuple[str, Any]]] = []
+        self._names: list[str] = []  # of the columns
+        self._tree = Tree[View | str]("tables", id="tables")
+        self._filter = Input(placeholder="filter, such as PartitionKey eq 'Sales' and age ge 30", id="filter")
+        self._cost, self._status = Static(id="plan", markup=False), Static("choose a table", id="status", markup=False)
+        self._table = DataTable[Text](id="rows", zebra_stripes=True, fixed_columns=2)
+        self._detail, self._bars = Static(markup=False), Static(markup=False)
+        self._below, self._picture = (
+            VerticalScroll(self._detail, id="details"),
+            VerticalScroll(self._bars, id="picture"),
+        )
+
+    def compose(self) -> ComposeResult:
+        """Lay out the widgets."""
+        right = (self._filter, self._cost, self._table, self._below, self._picture, self._status)
+        yield Horizontal(self._tree, Vertical(*right))
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """List the tables."""
+        self._tree.show_root = False
+        self._tree.focus()
+        self._show_rows(True)
+        self._work(self._list_tables())
+
+    async def _list_tables(self) -> None:
+        for table in await self._db.tables():
+            node = self._tree.root.add(Text(escape_unprintable(table)))
+            for view in View.of_table(table, self._models):
+                node.add_leaf(view.label, view)
+            node.add_leaf("partitions", table)
+        in_periods = [each for each in self._models if schema_of(each).periods]
+        for view in (*(View(each.__name__, str(schema_of(each).table), each) for each in in_periods), *UPKEEP):
+            self._tree.root.add_leaf(view.label, view)
+        self._tree.cursor_line = 0
+
+    # Choosing
+
+    @on(Tree.NodeSelected)
+    def _choose(self, event: "Tree.NodeSelected[View | str]") -> None:
+        chosen, table = event.node.data, event.node.parent
+        if isinstance(chosen, View):
+            self._view = chosen
+            with self.prevent(Input.Changed):
+                self._filter.value = ""
+            self._plan_filter()
+            self._run_plan()
+        elif chosen is not None and table is not None:
+            self._work(self._sample(chosen, table))
+
+    async def _sample(self, table: str, node: "TreeNode[View | str]") -> None:
+        self._say(f"reading a sample of {table} ...")
+        measured = await measure_table(self._db, table, sample=_RANGES)
+        self._bars.update(draw_picture(measured))
+        self._show_rows(False)
+        known = {str(each.label) for each in node.children}
+        for kind in measured.kinds:
+            if kind and kind not in known:
+                node.add_leaf(Text(escape_unprintable(kind)), View.of_kind(table, kind))
+        self._say(f"{table}: its kinds are on the left")
+
+    def _show_rows(self, shown: bool) -> None:  # noqa: FBT001 - there is no other argument
+        """Show the rows, or the picture of a table in place of them."""
+        for each in (self._filter, self._cost, self._table, self._below):
+            each.display = shown
+        self._picture.display = not shown
+
+    # The filter and its plan
+
+    @on(Input.Changed)
+    def _plan_filter(self) -> None:
+        self._agreed = ""
+        try:
+            self._plan = self._view.plan(self._db, self._filter.value)
+            text = self._plan.text
+        except (TableOrmError, ValueError) as error:
+            self._plan, text = None, str(error)
+        self._cost.update("\n".join(map(escape_unprintable, text.splitlines())))
+        self._cost.set_classes("refused" if self._plan is None else "scan" * self._plan.scan)
+
+    @on(Input.Submitted)
+    def _submit_filter(self, event: Input.Submitted) -> None:
+        if self._plan is not None and self._plan.scan and self._agreed != event.value:
+            self._agreed = event.value
+            self._say("this visits every partition, or a range of them: press Enter again to read it page by page")
+        else:
+            self._run_plan()
+
+    # Pages
+
+    def _run_plan(self) -> None:
+        if self._plan is not None:
+            self._shown, self._cursors = self._plan, [None]
+            self._work(self._load(self._plan, 0))
+
+    def action_turn(self, step: int) -> None:
+        """Show the next page, or the one before."""
+        if self._shown is not None and 0 <= self._number + step < len(self._cursors):
+            self._work(self._load(self._shown, self._number + step))
+
+    async def _load(self, plan: Plan, number: int) -> None:
+        self._say("reading ...")
+        misfits: list[DecodeError] = []
+        page = await plan.query.misfits(misfits.append).page(PAGE, self._cursors[number])
+        self._items, self._number = page.items, number
+        self._cursors[number + 1 :] = [] if page.cursor is None else [page.cursor]
+        self._rows = [describe(item) for item in page.items]
+        names = dict.fromkeys(name for row in self._rows for name in row)
+        self._names = sorted(names, key="Timestamp".__eq__)[:_MOST_COLUMNS]  # which is the last one
+        self._show_rows(True)
+        self._detail.update("")
+        self._table.clear(columns=True)
+        self._table.add_columns(*(Text(escape_unprintable(name)) for name in self._names))
+        for row in self._rows:
+            self._table.add_row(*(_show(row[name][1], _SHORT) if name in row else Text() for name in self._names))
+        self._table.focus()
+        more = "more follow" if page.cursor else "the last page"
+        problem = f"; {len(misfits)} left out that do not fit: {misfits[0]}" if misfits else ""
+        self._say(
+            f"{self._view.table} / {self._view.label}: page {number + 1}, {len(self._rows)} rows, {more}{problem}"
+        )
+
+    # One row
+
+    @on(DataTable.CellHighlighted)
+    def _show_details(self, event: DataTable.CellHighlighted) -> None:
+        row = self._rows[event.coordinate.row]
+        width = max(map(len, row))
+        lines = Text()
+        for name, (kind, value) in row.items():
+            lines.append(f"{escape_unprintable(name):<{width}}  {kind:<10} ", "dim").append_text(_show(value, _LONG))
+            for text, field in value.parts if isinstance(value, SplitKey) else ():
+                lines.append(f"  {field}=" if field else "", "dim").append(escape_unprintable(text) if field else "")
+            lines.append("\n")
+        self._detail.update(lines)
+
+    def action_copy(self, what: str) -> None:
+        """Copy the cell or the row under the cursor, or the query, as Python."""
+        row, column = self._table.cursor_coordinate
+        if self._shown is None or (what != "query" and row >= len(self._rows)):
+            return
+        if what == "query":
+            text = self._shown.code
+        else:
+            text = (
+                repr(self._items[row]) if what == "row" else str(self._rows[row].get(self._names[column], ("", ""))[1])
+            )
+        self.copy_to_clipboard(text)
+        self._say(f"copied: {text}")
+
+    # What all have in common
+
+    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what waits for the store in place of what is being done now, and show its errors."""
+
+        async def attempt() -> None:
+            try:
+                await work
+            except (TableOrmError, OSError) as error:
+                self._say(f"{type(error).__name__}: {error}")
+
+        self.run_worker(attempt(), exclusive=True)
+
+    def _say(self, text: str) -> None:
+        self._status.update(escape_unprintable(f"{text}  ({self._db.stats.requests} requests so far)"))
+
+
+def _show(value: object, limit: int) -> Text:
+    """Return a value as text that a terminal shows, and does not obey; the fields of a key are told from the rest."""
+    if isinstance(value, SplitKey):
+        return Text.assemble(*((escape_unprintable(text), "bold cyan" if field else "") for text, field in value.parts))
+    text = "" if value is None else repr(value) if isinstance(value, bytes) else str(value)
+    return Text(escape_unprintable(text if len(text) <= limit else text[: limit - 1] + "…"))

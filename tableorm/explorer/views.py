@@ -1,0 +1,166 @@
+"""
+Views: which rows are shown together, how their query is planned before it runs, and how a row and its keys are read.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import attrs
+
+from ..database.database import Database
+from ..errors import DecodeError, NotLoaded, ScanRefused
+from ..keys.template import Template
+from ..models.entity import Entity, schema_of
+from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
+from ..models.property_bag import PropertyBag, shown_properties
+from ..models.property_types import ENCRYPTED
+from ..models.reserved import ENTITY_TYPE, UPKEEP_TABLE
+from ..models.state import state_of
+from ..queries.query import Query
+from .conditions import parse_condition
+
+__all__ = ["PAGE", "UPKEEP", "Plan", "SplitKey", "View", "describe"]
+
+PAGE = 100
+"""How many rows a page has at most."""
+
+_SCAN = f"a page ends after {PAGE} rows or ten requests, whatever was found by then"
+_OUTBOX = f"RowKey ge '{DECISION_HEAD}' and RowKey lt '{DECISION_HEAD[:-1]}`' and {ENTITY_TYPE} eq '{DECISION_KIND}'"
+
+
+@attrs.frozen
+class Plan:
+    """
+    A query that was planned and not run.
+
+    Args:
+        query: The query.
+        code: Its first page as Python.
+        text: What will be sent, and its cost.
+        scan: Whether it visits every partition, or a range of them.
+    """
+
+    query: Query[Any]
+    code: str
+    text: str
+    scan: bool
+
+
+@attrs.frozen
+class View:
+    """
+    The rows of a table that are shown together.
+
+    Args:
+        label: What it is called.
+        table: Name of the table, or template of the names of the model's tables.
+        model: The model whose entities are shown; None for rows as they are stored.
+        where: A filter that the rows satisfy besides; for rows as they are stored alone.
+    """
+
+    label: str
+    table: str
+    model: type[Entity] | None = None
+    where: str = ""
+
+    @classmethod
+    def of_table(cls, table: str, models: Sequence[type[Entity]]) -> "list[View]":
+        """Return the views of a table: all rows, those of its models, and what is left to do for other partitions."""
+        own = [each for each in models if schema_of(each).table == table]
+        entities = [cls(each.__name__, table, each) for each in own]
+        return [cls("rows", table), *entities, cls("outbox", table, where=_OUTBOX)]
+
+    @classmethod
+    def of_kind(cls, table: str, kind: str) -> "View":
+        """Return the view of the rows of a kind, as they are stored."""
+        literal = kind.replace("'", "''")
+        return cls(kind, table, where=f"{ENTITY_TYPE} eq '{literal}'")
+
+    def plan(self, db: Database, text: str) -> Plan:
+        """
+        Plan the query of a filter. Nothing is sent.
+
+        Args:
+            db: The open database.
+            text: The filter, in OData; of a model it names fields. Empty text stands for all.
+
+        Raises:
+            TableOrmError: The filter is refused.
+        """
+        query: Query[Any]
+        if self.model is None:
+            query, code = db.select_raw(self.table), f"db.select_raw({self.table!r})"
+            for each in filter(str.strip, (self.where, text)):
+                query, code = query.where(each), f"{code}.where({each!r})"
+        else:
+            query, code = db.select(self.model), f"db.select({self.model.__name__})"
+            if text.strip():
+                condition = parse_condition(self.model, text)
+                query, code = query.where(condition), f"{code}.where({condition})"
+        scan = False
+        try:
+            explanation = query.explain()
+        except ScanRefused:
+            scan, query, code = True, query.allow_scan(), f"{code}.allow_scan()"
+            explanation = query.explain()
+        lines = [line.strip() for line in str(explanation).splitlines()[1:]]
+        return Plan(query, f"await {code}.page({PAGE})", "\n".join([*lines, *[_SCAN] * scan]), scan)
+
+
+UPKEEP = (
+    View("indexes", UPKEEP_TABLE, where="PartitionKey eq 'index states'"),
+    View("re-keys", UPKEEP_TABLE, where="PartitionKey eq 're-keys'"),
+)
+"""The views of what tableorm notes of a database: which indexes are read, and how far re-keys are."""
+
+
+class SplitKey(str):
+    """
+    A key that knows its parts.
+
+    Attributes:
+        parts: The texts of the parts, each with the field that it holds; None for literal text of the template.
+    """
+
+    __slots__ = ("parts",)
+    parts: list[tuple[str, str | None]]
+
+    def __new__(cls, key: str, template: Template | None = None) -> Self:
+        """Split a key along a template; one that is not of the template, or has none, is one part."""
+        self = super().__new__(cls, key)
+        found = template.match(key) if template else None
+        texts = iter(found.groups() if found else ())
+        parts = template.parts if template and found else ()
+        self.parts = [(next(texts) if part.field else part.literal, part.field) for part in parts] or [(key, None)]
+        return self
+
+
+def describe(item: Entity | PropertyBag) -> dict[str, tuple[str, Any]]:
+    """Return all that is known of a row, by name: what its type is called, and the value; the two keys are first."""
+    if isinstance(item, PropertyBag):
+        keys = SplitKey(item.partition_key), SplitKey(item.row_key)
+        own = {name: (_type_of(item, name), value) for name, value in shown_properties(item).items()}
+    else:
+        schema, (partition_key, row_key) = schema_of(type(item)), state_of(item).position
+        keys = SplitKey(partition_key, schema.partition), SplitKey(row_key, schema.row)
+        own = {name: (info.type.name, _value_of(item, name)) for name, info in schema.fields.items()}
+        own |= {name: ("no field", value) for name, value in state_of(item).unknown(schema.known).items()}
+    return {"PartitionKey": ("key", keys[0]), "RowKey": ("key", keys[1]), "Timestamp": ("", item.timestamp), **own}
+
+
+def _value_of(item: Entity, name: str) -> Any:
+    """Return the value of a field; encrypted ones are shown nowhere."""
+    if schema_of(type(item)).fields[name].encrypted:
+        return ENCRYPTED
+    try:
+        return getattr(item, name)
+    except NotLoaded:
+        return None
+
+
+def _type_of(bag: PropertyBag, name: str) -> str:
+    """Return the type of a property; of a damaged one, what is stored as its value is shown."""
+    try:
+        return bag.type_of(name).removeprefix("Edm.")
+    except DecodeError:
+        return "damaged"

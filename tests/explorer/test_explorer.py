@@ -1,0 +1,238 @@
+"""
+The explorer in the terminal, as textual's pilot uses it.
+"""
+
+import datetime as dt
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import attrs
+import pytest
+from rich.text import Text
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Input, Static, Tree
+
+from tableorm import Database, Entity, Mapped, connect
+from tableorm.explorer.app import Explorer
+from tableorm.explorer.views import PAGE, View
+from tests.explorer.models import SALES, SITES, Employee, Visit, fill
+
+MODELS: list[type[Entity]] = [Employee, Visit]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"local:{tmp_path_factory.mktemp('explorer') / 'hr.tables'}"
+
+
+@pytest.fixture
+async def db(url: str) -> AsyncIterator[Database]:
+    """What is looked at, of which the explorer changes nothing."""
+    async with connect(url) as database:
+        if not await database.tables():
+            await fill(database)
+    async with connect(url) as database:
+        yield database
+        assert database.stats.operations == 0
+
+
+@attrs.frozen
+class Person:
+    """Somebody at the keyboard."""
+
+    app: Explorer
+    pilot: Pilot[None]
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def settle(self) -> None:
+        await self.pilot.pause()
+        while any(not each.is_finished for each in self.app.workers):
+            await self.pilot.pause()
+        await self.pilot.pause()
+
+    @property
+    def tree(self) -> "Tree[Any]":
+        return cast("Tree[Any]", self.app.query_one("#tables"))
+
+    @property
+    def table(self) -> "DataTable[Text]":
+        return cast("DataTable[Text]", self.app.query_one("#rows"))
+
+    async def choose(self, table: str, label: str) -> None:
+        tree = self.tree
+        nodes = [node for node in tree.root.children if str(node.label) == table]
+        for node in nodes:
+            node.expand()
+            await self.pilot.pause()
+            nodes = [leaf for leaf in node.children if str(leaf.label) == label] or nodes
+        tree.focus()
+        tree.move_cursor(nodes[0])
+        await self.press("enter")
+
+    async def type(self, text: str) -> None:
+        line = self.app.query_one("#filter", Input)
+        line.focus()
+        line.value = text
+        await self.pilot.pause()
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return [[cell.plain for cell in self.table.get_row_at(row)] for row in range(self.table.row_count)]
+
+    def text(self, name: str) -> str:
+        return str(self.app.query_one(name, Static).content)
+
+
+@pytest.fixture
+async def person(db: Database) -> AsyncIterator[Person]:
+    app = Explorer(db, MODELS)
+    app.animation_level = "none"
+    async with app.run_test(size=(140, 44)) as pilot:
+        found = Person(app, pilot)
+        await found.settle()
+        yield found
+
+
+async def test_entities_are_decoded_and_keys_split(db: Database, person: Person) -> None:
+    """The rows are entities in key order; below them is all of the one under the cursor, with the fields of its key."""
+    await person.choose("Directory", "Employee")
+
+    assert person.rows[0][:6] == ["Sales", "empid_000000", "Sales", "0", "20", "2026-01-01"]
+    await person.press("down")
+    details = person.text("#details Static")
+    assert "empid_000001  id=000001" in details and "2026-01-02" in details
+    assert [(span.start, span.style) for span in person.table.get_row_at(0)[1].spans] == [(len("empid_"), "bold cyan")]
+    await person.choose("Visits", "Visit")
+    assert "Oslo_2026-01-01  site=Oslo  day=2026-01-01" in person.text("#details Static")
+
+
+async def test_pages_go_on_by_cursor(db: Database, person: Person) -> None:
+    """Each page is one request, and all pages together are the table; the way back reads the same pages."""
+    await person.choose("Directory", "Employee")
+    pages = [person.rows]
+    while "more follow" in person.text("#status"):
+        before = db.stats.requests
+        await person.press("n")
+        assert db.stats.requests <= before + 2
+        pages.append(person.rows)
+
+    found = [tuple(row[2:4]) for page in pages for row in page]
+    assert found == [(each.department, str(each.id)) for each in await db.select(Employee).allow_scan().all()]
+    assert [len(page) for page in pages[:-1]] == [PAGE] * (len(pages) - 1) and len(found) == SALES + SITES
+    await person.press("n", "p")
+    assert person.rows == pages[-2]
+
+
+async def test_plan_is_shown_before_anything_is_sent(db: Database, person: Person) -> None:
+    """Whoever types a filter sees its requests and its cost; it runs by Enter, and a scan by another Enter."""
+    await person.choose("Directory", "Employee")
+    before = db.stats.requests
+    await person.type("department eq 'Sales' and id eq 7")
+    assert "access: point" in person.text("#plan") and "cost: 1 storage transaction" in person.text("#plan")
+    assert db.stats.requests == before
+    await person.press("enter")
+    assert db.stats.requests == before + 1 and [row[3] for row in person.rows] == ["7"]
+
+    await person.type("age ge 59")
+    assert "access: table scan" in person.text("#plan") and person.app.query_one("#plan").has_class("scan")
+    await person.press("enter")
+    assert db.stats.requests == before + 1 and "press Enter again" in person.text("#status")
+    await person.press("enter")
+    assert {row[4] for row in person.rows} == {"59"}
+
+    for text, problem in (("agee eq 1", "did you mean 'age'?"), ("age eq 'x'", "Employee.age"), ("age eq", "refused")):
+        await person.type(text)
+        assert problem in person.text("#plan") and person.app.query_one("#plan").has_class("refused")
+
+
+FILTERS = [
+    "department eq 'Sales' and id ge 100 and id lt 110",
+    "(department eq 'Sales' and id eq 3) or (department eq 'Site05' and not (age ne 30))",
+    "department eq 'Sales' and hired le '2026-01-09'",
+]
+
+
+async def test_copied_query_is_python(db: Database, person: Person) -> None:
+    """The copied query, run by Python, gives the rows that are shown; without a model too."""
+    names: dict[str, Any] = {"db": db, "Employee": Employee, "datetime": dt}
+    for label, texts in (("Employee", FILTERS), ("rows", ["PartitionKey eq 'Sales' and age eq 59"])):
+        await person.choose("Directory", label)
+        for text in texts:
+            await person.type(text)
+            await person.press("enter", "y")
+
+            exec(f"async def run():\n    return {person.app.clipboard}", names)
+            page = await names["run"]()
+            assert person.rows
+            assert [tuple(row[:2]) for row in person.rows] == [_keys(item) for item in page.items]
+
+
+def _keys(item: Any) -> tuple[str, str]:
+    key = item.key if isinstance(item, Entity) else item
+    return key.partition_key, key.row_key
+
+
+async def test_cells_and_rows_are_copied(person: Person) -> None:
+    """A cell is copied as it is, a row as Python."""
+    await person.choose("Directory", "Employee")
+    await person.press("right", "c")
+    assert person.app.clipboard == "empid_000000"
+    await person.press("r")
+    expected = Employee(department="Sales", id=0, age=20, hired=dt.date(2026, 1, 1))
+    assert person.app.clipboard == repr(expected)
+
+
+async def test_partitions_are_a_sample(db: Database, person: Person) -> None:
+    """The picture has the kinds and the largest partitions; the kinds that have no model become views of their own."""
+    await person.choose("Directory", "partitions")
+
+    picture = person.text("#picture Static")
+    assert "kinds" in picture and "Employee#by_age" in picture and "█" in picture and "Sales" in picture
+    before = db.stats.requests
+    await person.choose("Directory", "Employee#by_age")
+    assert db.stats.requests == before + 1
+    assert {row[1][:4] for row in person.rows} == {"age_"} and len(person.rows) == PAGE
+
+
+async def test_upkeep_is_shown(person: Person) -> None:
+    """Indexes, re-keys and what is left to do are rows like others; an absent table is an error that is said."""
+    await person.choose("indexes", "")
+    assert [row[2:4] for row in person.rows] == [["Employee", "by_age"]]
+    await person.choose("re-keys", "")
+    assert person.rows == [] and "0 rows" in person.text("#status")
+    await person.choose("Directory", "outbox")
+    assert person.rows == [] and "the last page" in person.text("#status")
+
+
+async def test_rows_cannot_command_the_terminal(person: Person) -> None:
+    """Control characters and markup in keys, names and values are shown as they are."""
+    await person.choose("Rough", "rows")
+
+    assert person.rows[0][:2] == ["[red]place", "[bold]key"] and "\\u001b]52;c;AAAA\\u0007[/red]" in person.rows[0]
+    assert "[red]place" in person.text("#details Static") and "[bold]key" in person.app.export_screenshot()
+    await person.press("r")
+    assert "\x1b" not in person.text("#status")
+
+
+class Guest(Entity, table="Rough", partition_key="{place}", row_key="{name}", kind=None):
+    place: Mapped[str]
+    name: Mapped[str]
+    count: Mapped[str]
+
+
+async def test_errors_are_said(db: Database) -> None:
+    """A row that does not fit its model is left out, and the status says so; so does it where a table is gone."""
+    app = Explorer(db, [Guest])
+    async with app.run_test(size=(140, 44)) as pilot:
+        person = Person(app, pilot)
+        await person.settle()
+        await person.choose("Rough", "Guest")
+        assert person.rows == [] and "1 left out that do not fit" in person.text("#status")
+
+        person.tree.root.add_leaf("gone", View("gone", "Gone"))
+        await pilot.pause()
+        await person.choose("gone", "")
+        assert "TableNotFound" in person.text("#status")
