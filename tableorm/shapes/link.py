@@ -27,6 +27,11 @@ class _Checked:
     """Stands for the class of the values, of which there are none: each key is checked, since its class says little."""
 
 
+def _restored(model: type[Any], name: str, partition_key: str, row_key: str) -> Any:
+    shape: LinkShape | LinksShape = model.__schema__.fields[name].shape
+    return (shape if isinstance(shape, LinkShape) else shape.link).pair(partition_key, row_key)
+
+
 class _LinkField(ComposedField[Key[Any]]):
     """A link on its class: `Order.buyer == key`."""
 
@@ -73,9 +78,14 @@ class LinkShape(Shape[Key[Any]]):
             problem = f"is declared as a key of {target!r}; give a model, as in Mapped[Key[Customer] | None]"
             raise ValueError(problem)  # noqa: TRY004 - as a `Shape` does
         self.target = target
+
+        def reduce(pair: Any) -> Any:
+            return _restored, (model, name, pair.partition_key, pair.row_key)
+
         # What JSON has: its name says in messages and schemas what the field was declared as.
         parts = [("partition_key", str), ("row_key", str)]
-        self.pair = make_dataclass(f"Key[{target.__name__}]", parts, frozen=True)
+        namespace = {"__reduce__": reduce}
+        self.pair = make_dataclass(f"Key[{target.__name__}]", parts, frozen=True, namespace=namespace)
 
     @property
     def schema(self) -> Schema:

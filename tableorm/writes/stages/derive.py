@@ -209,8 +209,9 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
             if name in deferred and not rules.leaves_work(entry, source):
                 del deferred[name]
         effects += found
-    if seen is None:
+    if seen is None and schema.held:
         new.update(schema.held)
+        deferred |= {name: (entry,) for name, entry in schema.held.items()}  # some may refer to it already
     write = _with_manifest(write, stored, new)
     if change.mark is not None:
         write, effects = _with_mark(write, change.mark), _effects_in_move(change.mark, effects)

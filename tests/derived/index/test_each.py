@@ -7,6 +7,7 @@ What there ought to be is said once more here, by hand, from the rows of the ent
 import asyncio
 import enum
 import json
+import pickle
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -41,6 +42,7 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, Verb
 from tableorm.testing import MemoryStore
+from tableorm_migrations import compare_snapshots, describe_models
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 
@@ -528,3 +530,30 @@ def test_conditions_that_are_refused(make: Callable[[], object], problem: str) -
     """A condition that no list can satisfy is refused where it is written."""
     with pytest.raises((ModelError, EncodeError), match=problem):
         make()
+
+
+async def test_queries_are_pickled(db: Database) -> None:
+    """A query for an element of a list, a link among them, is the same in another process."""
+    await db.insert(Fan(town="t", id=1, tags=["a"], clubs=CLUBS))
+    query = db.select(Fan.by_club).where(Fan.town == "t", C.contains(CLUBS[0]), T.contains("a"))
+
+    assert [fan.id for fan in await pickle.loads(pickle.dumps(query)).bind(db).all()] == [1]
+
+
+def test_snapshots_have_the_template() -> None:
+    """A snapshot tells the template of the list, and `migrate check` refuses another one under the same name."""
+
+    def declare(row_key: str) -> type[Entity]:
+        class Shown(Entity, table="Fans", partition_key="{town}", row_key="shown_{id:03d}"):
+            town: Mapped[str]
+            id: Mapped[int]
+            tags: Mapped[list[str]] = field(factory=list)
+
+            by_tag = Index(row_key=row_key)
+
+        return Shown
+
+    old, new = (describe_models([declare(f"{head}_{{tags:each}}_{{id:03d}}")]) for head in ("tag", "other"))
+    (difference,) = compare_snapshots(old, new)
+    assert "'tag_{tags:each}_{id:03d}'" in str(difference) and "under another name" in str(difference)
+    assert compare_snapshots(old, old) == []
