@@ -29,6 +29,10 @@ class Browse:
     `tableorm browse URL [MODULE[:MODEL] ...]` shows tables, entities, and what a query would send before it runs.
 
     Nothing is written. With `--web` it prints the address of a page that shows the same.
+
+    Examples:
+        tableorm browse local:./hr.tables
+        tableorm browse local:./hr.tables hr.models --web
     """
 
     help: str = "look at tables, in the terminal or in a browser"

@@ -51,7 +51,7 @@ class Program:
         return self.process.stdout.readline()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(signal.Signals[name])
+        self.process.send_signal(number)
         return self.process.wait(60)
 
 
