@@ -15,7 +15,6 @@ from ..errors import NotSupported
 from .arguments import add_database, add_models, open_existing, parse_count
 from .command_line import main
 from .conditions import parse_where
-from .parser import add_examples
 
 __all__ = ["BROWSE", "Browse"]
 
@@ -32,6 +31,7 @@ class Browse:
 
     Examples:
         tableorm browse local:./hr.tables
+        tableorm browse local:./hr.tables hr.models
         tableorm browse local:./hr.tables hr.models --web
     """
 
@@ -45,7 +45,6 @@ class Browse:
             "--web", action="store_true", help="print the address of a page for a browser of this machine"
         )
         parser.add_argument("--port", metavar="N", type=parse_count, default=0, help="the port of the page")
-        add_examples(parser, "local:./hr.tables", "local:./hr.tables hr.models", "local:./hr.tables hr.models --web")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Show the tables."""
