@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from ..errors import ModelError, NotSupported, shown
+from ..errors import ModelError, NotSupported, counted, shown
 from ..protocol.codes import Fault
 from ..protocol.filters import to_odata
 from ..stores import CURRENT, Operation, StoreLayer, StoreRequest, TableStore, Transfer
@@ -84,7 +84,7 @@ class _Listener:
     open: bool = True
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Observation:
     """
     The requests of a block, recorded by `with db.observe() as seen: ...`.
@@ -113,6 +113,9 @@ class Observation:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.requests)) or "no requests"
+
+    def __repr__(self) -> str:
+        return f"<observation: {counted(self.cost, 'request')}, {counted(self.rows, 'row')}>"
 
     def __enter__(self) -> Self:
         if self._listener is not None:

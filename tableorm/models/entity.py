@@ -37,7 +37,7 @@ from .reserved import is_reserved_property
 from .schema import Schema
 from .state import STATE, EntityState, set_state, state_of
 
-__all__ = ["Entity", "KeyMaker", "copy_unknown", "schema_of"]
+__all__ = ["Entity", "KeyMaker", "copy_unknown", "schema_of", "shown_values"]
 
 E = TypeVar("E", bound="Entity")
 
@@ -123,7 +123,7 @@ class Entity(Storable, metaclass=_ModelClass):
         ):
             department: Mapped[str]
             id: Mapped[int]
-            age: Mapped[int | None] = None
+            age: Mapped[int | None] = field(default=None)
 
     A model is an attrs class with keyword-only fields, declared as `name: Mapped[type]`. Its class keywords are:
 
@@ -160,7 +160,10 @@ class Entity(Storable, metaclass=_ModelClass):
 
     def __init_subclass__(cls, **keywords: Unpack[ClassKeywords]) -> None:
         super().__init_subclass__()
-        cls.__schema__ = declare(cls, keywords, frames=3)  # one of them is that of `ABCMeta`
+        try:
+            cls.__schema__ = declare(cls, keywords, frames=3)  # one of them is that of `ABCMeta`
+        except ModelError as error:
+            raise error.with_traceback(None) from error.__cause__  # it names what is wrong, so frames tell nothing more
         cls.kind = cls.__schema__.kind
         Schema.declared += 1
         if cls.__schema__.abstract:
@@ -388,9 +391,7 @@ class Entity(Storable, metaclass=_ModelClass):
     __hash__ = None  # type: ignore[assignment]  # an entity is mutable; its key is hashable
 
     def __repr__(self) -> str:
-        fields = self.__schema__.fields
-        shown = {n: ENCRYPTED if fields[n].encrypted else v for n, v in _loaded_fields(self, self.__schema__).items()}
-        loaded = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        loaded = ", ".join(f"{name}={value!r}" for name, value in shown_values(self).items())
         return f"{type(self).__name__}({loaded})"
 
 
@@ -441,6 +442,15 @@ def _rebuild_extra(model: type[Entity], row: Row, keys: tuple[str, str]) -> _Ext
 def _loaded_fields(entity: Entity, schema: Schema) -> dict[str, Any]:
     own = entity.__dict__
     return {name: own[name] for name in schema.fields if name in own}
+
+
+def shown_values(entity: Entity) -> dict[str, Any]:
+    """Return the values of the fields that were loaded, for people to read: without those of encrypted fields."""
+    fields = entity.__schema__.fields
+    return {
+        name: ENCRYPTED if fields[name].encrypted else value
+        for name, value in _loaded_fields(entity, entity.__schema__).items()
+    }
 
 
 def _shown_fields(entity: Entity) -> dict[str, Any]:

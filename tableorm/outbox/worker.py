@@ -135,6 +135,10 @@ class Worker(AsyncOnly):
         self._left = set[MessageId]()  # messages that it has put back for others
         self.counts = Counter[Outcome]()
 
+    def __repr__(self) -> str:
+        done = ", ".join(f"{count} {outcome.value}" for outcome, count in self.counts.items())
+        return f"<worker: {done or 'no messages so far'}>"
+
     async def __aenter__(self) -> Self:
         if self._task is not None:
             raise NotSupported("this worker was started already; call db.worker(...) for each block")

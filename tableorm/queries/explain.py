@@ -11,6 +11,7 @@ from ..connection.requests import request_line, row_path
 from ..expressions import Expression
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
+from ..protocol.notebook import html_table
 from ..stores import RowAddress
 from .planning.index_following import PrimaryFetch, conditions_on_primaries
 from .planning.normalize import properties_of
@@ -97,6 +98,13 @@ class Explanation:
             attrs.asdict(request) | {"access": request.access.value, "url": str(request)} for request in self.requests
         ]
         return found
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {"access": each.access.value, "request": str(each), "then here": "; ".join(each.client_side)}
+            for each in self.requests
+        ]
+        return html_table(self.query, rows)
 
     def __str__(self) -> str:
         lines = [self.query, f"  access: {self.access.value}, by {self.path}"]

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, get_arg
 import attrs
 
 from ..connection.async_only import AsyncOnly
-from ..errors import DecodeError, ModelError
+from ..errors import DecodeError, ModelError, counted
 from ..keys.ranges import KeyPosition
+from ..models.entity import Entity, shown_values
 from ..models.pydantic_schema import page_schema
+from ..protocol.notebook import html_table
 from ..stores import Row
 from .cursors import cursor_at, cursor_behind_misfit, sources_of
 from .execution import FetchedPage, Position, QueryExecution
@@ -47,6 +49,11 @@ class Page(Generic[E_co]):
 
         def __iter__(self) -> NoReturn:
             raise ModelError("a page cannot be read by for: its entities are page.items")
+
+    def _repr_html_(self) -> str:
+        given: list[Any] = self.items
+        rows = [shown_values(each) if isinstance(each, Entity) else dict(each) for each in given]
+        return html_table(counted(len(rows), "entity"), rows)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:

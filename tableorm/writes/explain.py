@@ -11,7 +11,7 @@ from msgspec import structs
 
 from ..connection.boundary import Boundary
 from ..connection.requests import row_path
-from ..errors import ModelError, shown
+from ..errors import ModelError, counted, shown
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.manifest import (
@@ -31,6 +31,7 @@ from ..models.reserved import BLOB_FIELDS, BLOB_LISTS
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
 from ..outbox.uploads import row_of_blob
+from ..protocol.notebook import html_table
 from ..shapes.blob import BlobAddress
 from ..stores import METHODS, Operation, Row, RowAddress, Verb
 from .commit import check_effects
@@ -139,6 +140,11 @@ class WriteExplanation:
     def bytes_sent(self) -> int:
         """The total size of all bodies that are known."""
         return sum(len(step.body or b"") for step in (*self.before, *self.steps, *self.after))
+
+    def _repr_html_(self) -> str:
+        steps = (*self.before, *self.steps, *self.after)
+        rows = [{"request": f"{each.method} {each.path}", "If-Match": each.if_match} for each in steps]
+        return html_table(f"{counted(self.cost, 'request')}, {self.bytes_sent} bytes", rows)
 
     def __str__(self) -> str:
         noun = "request" if self.cost == 1 else "requests"

@@ -12,7 +12,15 @@ from ..connection.async_only import NOT_AWAITED, AsyncOnly
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..connection.tasks import map_together
-from ..errors import Conflict, EntityExists, EntityNotFound, ModelError, TransactionFailed, UniqueViolation
+from ..errors import (
+    Conflict,
+    EntityExists,
+    EntityNotFound,
+    ModelError,
+    TransactionFailed,
+    UniqueViolation,
+    counted,
+)
 from ..expressions import Field
 from ..models.entity import Entity
 from ..models.key import Key
@@ -98,6 +106,9 @@ class Transaction(AsyncOnly):
     def existing(self) -> tuple[Entity | PropertyBag, ...]:
         """The entities and bags that an insert with `exist_ok` has not written, since there was a row."""
         return tuple(self._existing)
+
+    def __repr__(self) -> str:
+        return f"<transaction: {counted(self._count, 'operation')}, {self._state}>"
 
     def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True, exist_ok: bool = False) -> None:
         """

@@ -141,6 +141,9 @@ class Bulk(AsyncOnly, AwaitsCalls):
         self._error: BaseException | None = None
         self._state = "new"
 
+    def __repr__(self) -> str:
+        return f"<bulk: {self._written} written, {self._failures} failed>"
+
     @property
     def report(self) -> BulkReport:
         """What happened to the operations so far; to all of them, once the block has ended."""

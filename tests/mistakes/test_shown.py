@@ -1,0 +1,107 @@
+"""
+What people see of objects: at a prompt, in a notebook, and in the traceback of a class that is refused.
+"""
+
+import traceback
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+import tableorm
+from tableorm import Database, Entity, Index, Mapped, ModelError, connect, field
+
+
+class Shown(Entity, table="ShownThings", partition_key="{owner}", row_key="thing_{id:03d}"):
+    """A thing with an index."""
+
+    owner: Mapped[str]
+    id: Mapped[int]
+    note: Mapped[str | None] = field(default=None)
+
+    by_note = Index(row_key="note_{note}_{id:03d}")
+
+
+class Cells(HTMLParser):
+    """The lines of a table of HTML, each with its cells."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.lines: list[list[str]] = []
+        self.tags: set[str] = set()
+        self._in_cell = False
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        del attrs
+        self.tags.add(tag)
+        if tag == "tr":
+            self.lines.append([])
+        elif tag in ("td", "th"):
+            self.lines[-1].append("")
+        self._in_cell = tag in ("td", "th")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_cell = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.lines[-1][-1] += data
+
+
+def in_notebook(value: Any) -> Cells:
+    return Cells(value._repr_html_())
+
+
+async def fill(db: Database) -> None:
+    await db.create_tables(Shown)
+    await db.insert(Shown(owner="a", id=1, note="<b>&amp;</b>"))
+    await db.insert(Shown(owner="a", id=2))
+
+
+async def test_notebooks_show_tables() -> None:
+    """Of a page its entities, of an explanation its requests; what rows hold is text, whatever it looks like."""
+    async with connect("local::memory:") as db:
+        await fill(db)
+        query = db.select(Shown).where(Shown.owner == "a")
+        page = await query.page()
+        explained, written = query.where(Shown.note != "x").explain(), db.explain_write("insert", Shown(owner="a", id=3))
+
+        cells = in_notebook(page)
+        assert cells.lines == [["owner", "id", "note"], ["a", "1", "<b>&amp;</b>"], ["a", "2", ""]]
+        assert cells.tags == {"table", "caption", "tr", "th", "td"}
+        assert [line[:2] for line in in_notebook(explained).lines[1:]] == [
+            [each.access.value, str(each)] for each in explained.requests
+        ]
+        assert [line[0] for line in in_notebook(written).lines[1:]] == ["POST /ShownThings"]
+
+
+async def test_a_prompt_says_what_an_object_is() -> None:
+    """A line, without what lies inside."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Shown)
+        with db.observe() as seen:
+            async with db.transaction() as tx:
+                tx.insert(Shown(owner="a", id=1, note="n"))
+                assert repr(tx) == "<transaction: 1 operation, open>"
+            async with db.bulk() as bulk:
+                await bulk.insert(Shown(owner="a", id=2))
+        assert repr(bulk) == "<bulk: 1 written, 0 failed>"
+        assert repr(seen) == "<observation: 2 requests, 3 rows>"
+        async with db.worker(Shown) as worker:
+            assert repr(worker) == "<worker: no messages so far>"
+
+
+def test_a_refused_class_shows_two_frames() -> None:
+    """The error names the class and what to do; where it was found out helps nobody."""
+    with pytest.raises(ModelError, match=r"Twice\.by_id: a RowKey can be of") as caught:
+
+        class Twice(Entity, table="ShownTwice", partition_key="{owner}", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
+            owner: Mapped[str]
+            id: Mapped[int]
+
+            by_id = Index(row_key="id_{id:03d}_{owner}")
+
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert sum(frame.filename.startswith(tableorm.__path__[0]) for frame in frames) == 1
