@@ -66,7 +66,10 @@ async def test_notebooks_show_tables() -> None:
         await fill(db)
         query = db.select(Shown).where(Shown.owner == "a")
         page = await query.page()
-        explained, written = query.where(Shown.note != "x").explain(), db.explain_write("insert", Shown(owner="a", id=3))
+        explained, written = (
+            query.where(Shown.note != "x").explain(),
+            db.explain_write("insert", Shown(owner="a", id=3)),
+        )
 
         cells = in_notebook(page)
         assert cells.lines == [["owner", "id", "note"], ["a", "1", "<b>&amp;</b>"], ["a", "2", ""]]
