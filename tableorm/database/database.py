@@ -80,7 +80,11 @@ class Database(Upkeep):
             TableNotFound: There is no such table.
         """
         self._connection.boundary.fill(entity)
-        return await insert_new(self._connection, insert_change(entity, repeat=repeat, exist_ok=exist_ok))
+        change = insert_change(entity, repeat=repeat, exist_ok=exist_ok)
+        if exist_ok:
+            return await insert_new(self._connection, change)
+        await write_change(self._connection, change, repeat=repeat)
+        return True
 
     async def save(self, entity: Entity | PropertyBag) -> None:
         """

@@ -157,12 +157,12 @@ def _goes_on(change: Change, error: TableOrmError) -> bool:
 
 
 async def insert_new(db: Connection, change: Change) -> bool:
-    """Insert an entity or bag. Returns and raises what `Database.insert` does."""
+    """Insert an entity or bag if there is no such row. Returns and raises what `Database.insert` does."""
     try:
         await write_change(db, change, repeat=change.repeat)
     except EntityExists as error:
         # Where a unique value is taken, it may be the row's own.
-        if not change.exist_ok or (isinstance(error, UniqueViolation) and not await find_existing(db, (change,))):
+        if isinstance(error, UniqueViolation) and not await find_existing(db, (change,)):
             raise
         return False
     return True

@@ -73,7 +73,7 @@ async def test_an_upgraded_entity_over_a_row_of_another_kind(db: Database) -> No
     await db.store.write("Things", Operation(Verb.INSERT, {**keys, "EntityType": "Deed", "name_of_old": "x"}))
     deed = await db.get(Deed, group="g", name="a")
     await db.store.write("Things", Operation(Verb.REPLACE, {**keys, "EntityType": "Note"}, "*"))
-    with pytest.raises(WrongKind, match=r"the row is of another kind now: it has .*Note"):
+    with pytest.raises(WrongKind, match=r"the row with its key is not of this model: it has .*Note"):
         await db.merge(deed, [Deed.more], if_match="*")
 
     assert (await db.store.get("Things", "g", "deed_a"))["EntityType"] == "Note"
