@@ -12,7 +12,7 @@ from ..connection.async_only import NOT_AWAITED, AsyncOnly
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..connection.tasks import map_together
-from ..errors import Conflict, EntityExists, EntityNotFound, ModelError, TransactionFailed, UniqueViolation
+from ..errors import Conflict, EntityExists, EntityNotFound, ModelError, TransactionFailed
 from ..expressions import Field
 from ..models.entity import Entity
 from ..models.key import Key
@@ -459,7 +459,7 @@ class Transaction(AsyncOnly):
         if refused is None or not isinstance(cause, EntityExists):
             return []
         there = await find_existing(self._db, (write.origin for write in writes))
-        if not isinstance(cause, UniqueViolation):
+        if not cause.index:
             there.add(refused.origin.row_key)
         return [write for write in writes if write.origin.exist_ok and write.origin.row_key in there]
 
