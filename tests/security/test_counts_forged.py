@@ -1,10 +1,13 @@
 """
-Rows of counts across partitions by which who may write one partition would let others write elsewhere.
+Rows of counts and copies across partitions, by which who may write one partition would let others write elsewhere, or
+copy from there.
 """
+
+import json
 
 import pytest
 
-from tableorm import Count, Entity, Mapped, connect, field
+from tableorm import Count, Embedded, Entity, Mapped, connect, field
 from tableorm.models.manifest import SubtotalEntry, share_address
 from tableorm.stores import Operation, RowAddress, Verb
 
@@ -21,6 +24,19 @@ class Lamp(Entity, table="CountedLamps", partition_key="{room}", row_key="lamp_{
     desk: Mapped[str]
 
     counted = Count(lambda: Desk.lamps, company="evil", name="{desk}", consistency="eventual")
+
+
+class Boss(Entity, table="CopiedBosses", partition_key="bosses", row_key="boss_{id}", tracked=True):
+    id: Mapped[int]
+    name: Mapped[str]
+
+
+class Aide(Entity, table="CopiedAides", partition_key="{boss}", row_key="aide_{id}"):
+    boss: Mapped[int]
+    id: Mapped[int]
+    boss_name: Mapped[str | None] = field(default=None, maintained=True)
+
+    works_for = Embedded(lambda: Boss, {"boss_name": "name"}, id="{boss}", consistency="eventual")
 
 
 DESK = RowAddress("CountedDesks", "evil", "desk_a")
@@ -52,3 +68,28 @@ async def test_an_audit_inserts_no_row_for_a_forged_one(table: str, row_key: str
         assert report.undecided == 0
         for each in "Payments", "CountedLamps":
             assert await db.select_raw(each).allow_scan().all() == []
+
+
+@pytest.mark.parametrize("table", ["Payments", "NoSuchTable"])
+async def test_a_manifest_alone_does_not_tell_what_is_copied(table: str) -> None:
+    """A holder gets nothing of a row that its fields do not name, and keeps no other holder from its copies."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Boss, Aide, "Payments")
+        keys = {"PartitionKey": "bank", "RowKey": "payment_1"}
+        await db.store.write("Payments", Operation(Verb.INSERT, {**keys, "name": "secret"}))
+        await db.insert(Boss(id=1, name="Ann"))
+        for number in 1, 2:
+            await db.insert(Aide(boss=1, id=number))
+        forged = json.dumps({"works_for": {"copy": ["bank", "payment_1", table, ""]}})
+        row = {"PartitionKey": "1", "RowKey": "aide_1", "_ix": forged}
+        await db.store.write("CopiedAides", Operation(Verb.MERGE, row, "*"))
+
+        ann = await db.get(Boss, id=1)
+        ann.name = "Anna"
+        await db.save(ann)
+        async with db.worker(Boss, Aide) as worker:
+            await worker.drain()
+
+        assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Ann", "Anna"]
+        assert [each.repaired for each in (await db.audit(Aide, repair=True)).findings] == [True, True]
+        assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Anna", "Anna"]
