@@ -3,13 +3,14 @@ Rows of counts and copies across partitions, by which who may write one partitio
 copy from there.
 """
 
+import asyncio
 import json
 
 import pytest
 
-from tableorm import Count, Embedded, Entity, Mapped, connect, field
+from tableorm import Count, Embedded, Entity, Index, Mapped, connect, field
 from tableorm.models.manifest import SubtotalEntry, share_address
-from tableorm.stores import Operation, RowAddress, Verb
+from tableorm.stores import Operation, Row, RowAddress, Verb
 
 
 class Desk(Entity, table="CountedDesks", partition_key="{company}", row_key="desk_{name}"):
@@ -37,6 +38,21 @@ class Aide(Entity, table="CopiedAides", partition_key="{boss}", row_key="aide_{i
     boss_name: Mapped[str | None] = field(default=None, maintained=True)
 
     works_for = Embedded(lambda: Boss, {"boss_name": "name"}, id="{boss}", consistency="eventual")
+
+
+class Chief(Entity, table="CopiedChiefs", partition_key="chiefs", row_key="chief_{id}", tracked=True):
+    id: Mapped[int]
+    name: Mapped[str]
+
+
+class Page(Entity, table="CopiedPages", partition_key="{town}", row_key="page_{id}"):
+    town: Mapped[str]
+    id: Mapped[int]
+    chief: Mapped[int]
+    chief_name: Mapped[str | None] = field(default=None, maintained=True)
+
+    by_chief = Index(partition_key="of_{chief}", row_key="in_{town}_{id}", include="keys", consistency="eventual")
+    works_for = Embedded(lambda: Chief, {"chief_name": "name"}, id="{chief}", consistency="eventual", via=by_chief)
 
 
 DESK = RowAddress("CountedDesks", "evil", "desk_a")
@@ -87,9 +103,39 @@ async def test_a_manifest_alone_does_not_tell_what_is_copied(table: str) -> None
         ann = await db.get(Boss, id=1)
         ann.name = "Anna"
         await db.save(ann)
-        async with db.worker(Boss, Aide) as worker:
+        async with asyncio.timeout(30), db.worker(Boss, Aide) as worker:
             await worker.drain()
 
         assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Ann", "Anna"]
         assert [each.repaired for each in (await db.audit(Aide, repair=True)).findings] == [True, True]
         assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Anna", "Anna"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "change"),
+    [
+        pytest.param(("evil", "page_1"), {"_ix": "no JSON"}, id="a manifest"),
+        pytest.param(("of_1", "in_evil_1"), {"_of": "no JSON"}, id="an owner"),
+        pytest.param(("of_1", "in_evil_1"), {"_of": '["NoSuchTable","a","b"]'}, id="the table of an owner"),
+        pytest.param(("of_1", "in_evil_1"), {"_of": '["CopiedPages","a/b","b"]'}, id="the key of an owner"),
+    ],
+)
+async def test_a_row_that_nobody_can_read_keeps_nobody_from_copies(keys: tuple[str, str], change: Row) -> None:
+    """One holder, or one entry, is left to audits; all others get what their source says."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Chief, Page)
+        await db.insert(Chief(id=1, name="Ann"))
+        for town in "evil", "Bern", "Rome":
+            await db.insert(Page(town=town, id=1, chief=1))
+        row = {"PartitionKey": keys[0], "RowKey": keys[1], **change}
+        await db.store.write("CopiedPages", Operation(Verb.MERGE, row, "*"))
+
+        ann = await db.get(Chief, id=1)
+        ann.name = "Anna"
+        await db.save(ann)
+        async with asyncio.timeout(30), db.worker(Chief, Page) as worker:
+            await worker.drain()
+
+        for town in "Bern", "Rome":
+            assert (await db.get(Page, town=town, id=1)).chief_name == "Anna"
+        assert (await db.audit(Page)).found > 0
