@@ -161,8 +161,8 @@ async def insert_new(db: Connection, change: Change) -> bool:
     try:
         await write_change(db, change, repeat=change.repeat)
     except EntityExists as error:
-        # Where a unique value is taken, it may be the row's own.
-        if isinstance(error, UniqueViolation) and not await find_existing(db, (change,)):
+        # What an index or a list needs is another row, or the row's own.
+        if error.index and not await find_existing(db, (change,)):
             raise
         return False
     return True

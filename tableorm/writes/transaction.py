@@ -18,7 +18,6 @@ from ..errors import (
     EntityNotFound,
     ModelError,
     TransactionFailed,
-    UniqueViolation,
     counted,
 )
 from ..expressions import Field
@@ -470,7 +469,7 @@ class Transaction(AsyncOnly):
         if refused is None or not isinstance(cause, EntityExists):
             return []
         there = await find_existing(self._db, (write.origin for write in writes))
-        if not isinstance(cause, UniqueViolation):
+        if not cause.index:
             there.add(refused.origin.row_key)
         return [write for write in writes if write.origin.exist_ok and write.origin.row_key in there]
 

@@ -278,6 +278,41 @@ async def test_an_audit_repairs(db: Database, table: str, find: dict[str, str], 
     assert await find_wrong(db) == []
 
 
+class Room(Entity, table="Sites", partition_key="sites", row_key="room_{name}"):
+    name: Mapped[str]
+    guests: Mapped[int] = field(default=0, maintained=True)
+
+
+class House(Entity, table="Sites", partition_key="sites", row_key="house_{name}"):
+    name: Mapped[str]
+    visitors: Mapped[int] = field(default=0, maintained=True)
+
+
+class Guest(Entity, table="Guests", partition_key="{town}", row_key="guest_{id:05d}"):
+    town: Mapped[str]
+    id: Mapped[int]
+
+    in_room = Count(lambda: Room.guests, name="a", consistency="eventual")
+    in_house = Count(lambda: House.visitors, name="a", consistency="eventual")
+
+
+async def test_an_audit_of_two_models_with_totals_in_one_table(db: Database) -> None:
+    """What one of them has of a subtotal is not taken for what the other one has."""
+    await db.create_tables(Room, House, Guest)
+    await db.insert(Room(name="a"))
+    await db.insert(House(name="a"))
+    for number in range(3):
+        await db.insert(Guest(town="Bern", id=number))
+
+    assert (await db.audit(Guest, repair=True)).findings == ()
+    assert (await db.get(House, name="a")).visitors == 3
+
+    for row_key, change in ("house_a", {"visitors": 7}), ("room_a", {"guests": 9}):
+        await damage(db, "Sites", {"RowKey": row_key}, change)
+    assert len((await db.audit(Guest, repair=True)).findings) == 2
+    assert ((await db.get(House, name="a")).visitors, (await db.get(Room, name="a")).guests) == (3, 3)
+
+
 async def test_what_was_there_before(db: Database) -> None:
     """A build counts clerks, and gives copies to those, that were there before the declarations."""
     for number in range(30):

@@ -138,6 +138,28 @@ async def test_a_value_that_another_entity_has_is_still_refused(db: Database, wa
     assert isinstance(caught.value, UniqueViolation) or isinstance(caught.value.__cause__, UniqueViolation)
 
 
+class Named(Entity, table="ExistOk", partition_key="{shop}", row_key="named_{id:05d}"):
+    shop: Mapped[str] = field(default="s")
+    id: Mapped[int]
+
+    by_id = Index(row_key="by_{id:05d}")
+
+
+@pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
+@pytest.mark.parametrize("taken", ["by another kind", "by an entry that was left over"])
+async def test_an_index_entry_is_not_the_row(db: Database, way: Way, taken: str) -> None:
+    """An entity whose index entry has no place does not count as one that is there: nothing has its key."""
+    await db.create_tables(Named)
+    await db.insert(PropertyBag("ExistOk", "s", "by_00001", {"Age": 7}))
+    if taken != "by another kind":
+        await db.delete(PropertyBag.key("ExistOk", "s", "by_00001"), if_match="*")
+        await db.insert(Named(id=1))
+        await db.store.write("ExistOk", Operation(Verb.DELETE, {"PartitionKey": "s", "RowKey": "named_00001"}, "*"))
+
+    with pytest.raises(TableOrmError):
+        await insert_all(db, way, [Named(id=1), Named(id=2)])
+
+
 @pytest.mark.parametrize("model", [Plain, Part])
 async def test_a_bulk_of_rows_that_exist_costs_a_look_for_each_transaction(model: Any) -> None:
     """1,000 rows of one partition that exist cost a range of keys for each 100 of them, and one refused transaction."""

@@ -52,13 +52,23 @@ def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Seque
 
 def aggregate_of(context: AuditContext, number: CountRow) -> AggregateSchema | None:
     """Return a count or sum across partitions that a row of counts is of; None if this program knows none."""
-    own = context.kinds.table
-    table = number.of.table if number.kind == SUBTOTAL_KIND else own
-    for schema in (*context.kinds.schemas, *context.guests):
-        for each in schema.derived_as(AggregateSchema).values():
-            if each.deferred and each.target[0].table_name() == table and each.property_of(number.field[0]):
-                return each
-    return None
+    if number.kind == SUBTOTAL_KIND:
+        holder = number.of
+    else:
+        assert number.row is not None
+        holder = context.at(number.row["PartitionKey"], number.field[1])
+    found = [
+        each
+        for schema in (*context.kinds.schemas, *context.guests)
+        for each in schema.derived_as(AggregateSchema).values()
+        if each.deferred and each.target[0].table_name() == holder.table and each.property_of(number.field[0])
+    ]
+
+    def fit(each: AggregateSchema) -> tuple[bool, bool]:
+        # Several models of a table may hold counts, and a model several of them.
+        return each.may_be_in(holder), each.target[1].member.property == number.field[0]
+
+    return max(found, key=fit, default=None)
 
 
 def claim_on(holder: str, property_: str, amount: int) -> tuple[str, int]:

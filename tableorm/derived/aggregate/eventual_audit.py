@@ -144,9 +144,16 @@ class ShareCheck(_CountCheck):
         self, address: RowAddress, number: CountRow, aggregate: AggregateSchema, is_candidate: IsCandidate
     ) -> bool:
         del is_candidate
-        if number.value == 0 or await self.context.read(number.of) is not None:
-            return True
         context, holder = self.context, address.beside(number.field[1])
+        due = SubtotalEntry.of(holder, number.field[0], 0).row_key
+        if share_address(holder, number.of) != address or number.of.row_key != due:
+            text = f"it says that it is of {number.of}, and has another key: somebody has made it up"
+            self._record(address, Damage.FOREIGN, text, repaired=False)
+            return True
+        if number.value == 0 or number.of.table not in _counted_tables(context):
+            return True  # of a table that this program does not know others tell
+        if await context.read(number.of) is not None:
+            return True
         text = f"{number.field[0]} of {holder} has {number.value} of the subtotal {number.of}, which does not exist"
         refused = None
         if context.repair:
@@ -160,3 +167,9 @@ class ShareCheck(_CountCheck):
             return False
         self._record(address, Damage.ORPHAN, text, repaired=context.repair and refused is None, refused=refused)
         return True
+
+
+def _counted_tables(context: AuditContext) -> set[str]:
+    """Return the tables of the models that are counted across partitions."""
+    schemas = (*context.kinds.schemas, *context.guests)
+    return {s.table_name() for s in schemas if any(e.deferred for e in s.derived_as(AggregateSchema).values())}

@@ -155,6 +155,11 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
             return info.member.property
         return name if found.fields[found.by_property[name].field].maintained else None
 
+    def may_be_in(self, holder: RowAddress) -> bool:
+        """Return whether the key of a row can be that of an entity that holds it."""
+        pairs = [schema.templates() for schema in concrete(self.target[0])]
+        return any(p.match(holder.partition_key) and r.match(holder.row_key) for p, r in pairs)
+
     async def copy(self, db: Connection, holder: RowAddress, subtotal: RowAddress) -> None:
         """
         Let a total of another partition have a subtotal as it is.

@@ -8,6 +8,7 @@ for each version, also where they are equal, so that whoever acts by an older on
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -18,16 +19,17 @@ from ...audit.context import AuditContext
 from ...audit.table_audit import rebuild_write
 from ...connection.connection import Connection
 from ...connection.index_states import find_unreadable, not_readable
+from ...connection.logger import make_logger
 from ...connection.races import ATTEMPTS, Attempts, is_race
-from ...connection.rows import read_row, write_as_read
+from ...connection.rows import is_place, read_row, write_as_read
 from ...connection.tasks import map_together
-from ...errors import LostRace, ModelError, NotSupported, TableOrmError, shown
+from ...errors import DecodeError, LostRace, ModelError, NotSupported, TableOrmError, shown
 from ...keys.bounds import Condition
 from ...models.key import Storable
 from ...models.kinds import KindSet
 from ...models.manifest import CopyEntry, HeldEntry, ManifestEntry, manifest_of, manifest_text
 from ...models.marker_rows import MoveState, is_marker, note_follower
-from ...models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, WRITE_TOKENS
+from ...models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
 from ...models.schema import Schema
 from ...models.write_tokens import new_token, newest_token, tokens_of, with_token
 from ...protocol.codes import Code
@@ -36,10 +38,13 @@ from ...stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb
 from ...writes.commit import commit
 from ...writes.maintainer import EntryRules, PagedRules, Source, entry_rules
 from ...writes.plan import Effect, PlannedWrite
+from ..index.schema import EntrySchema
 from .eventual_audit import EventualCopyCheck
 from .schema import EmbedSchema, FillCopies, check_copies, copies_of, find_eventual
 
 __all__ = ["EventualEmbedMaintainer"]
+
+_LOG = make_logger("tableorm.outbox")
 
 _PAGE = 200  # holders, between two notes of how far it is
 
@@ -162,18 +167,14 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
             noted = manifest_of(stored).get(self.name)
             if stored is None or is_marker(stored) or not isinstance(noted, CopyEntry):
                 return
-            # The holder first: what the source says is then newer than its ETag.
-            source = await read_row(db, RowAddress.of(noted), name=self.label)
-            if await self._try_to_correct(db, holder, stored, noted, source):
+            if await self._try_to_correct(db, holder, stored, noted):
                 return
         raise LostRace(
             f"{self.label}: others wrote {holder} first, {ATTEMPTS} times in a row; try it again",
             Code.CONDITION_NOT_SATISFIED,
         )
 
-    async def _try_to_correct(
-        self, db: Connection, holder: RowAddress, stored: Row, noted: CopyEntry, source: Row | None
-    ) -> bool:
+    async def _try_to_correct(self, db: Connection, holder: RowAddress, stored: Row, noted: CopyEntry) -> bool:
         resolved = self._kinds.resolve(stored)
         if resolved is None:
             return True
@@ -187,6 +188,10 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
                 if not is_race(error):
                     raise
             return False
+        if not self._is_told(schema, stored, noted):
+            return True
+        # After the holder: what the source says is then newer than its ETag.
+        source = await read_row(db, RowAddress.of(noted), name=self.label)
         # Of a source that is gone each look is a version of its own.
         token = new_token() if source is None else newest_token(source)
         copies = copies_of({theirs: mine for mine, theirs in self.target[1].items()}, source or {})
@@ -200,6 +205,13 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         row.pop("Timestamp", None)
         replaced = Operation(Verb.REPLACE, row, etag)
         return await write_as_read(db, holder.table, [replaced], name=self.label, what=f"the copies of {self.label}")
+
+    def _is_told(self, schema: Schema, stored: Row, noted: CopyEntry) -> bool:
+        """Return whether the fields of a holder say what its manifest says, which may be forged; else audits tell."""
+        with suppress(TableOrmError):
+            values = schema.decode_part(stored.copy(), frozenset(self.sources.values())).__dict__
+            return self.entry(values, "", "") == noted
+        return False
 
     async def find(
         self, db: Connection, source: RowAddress, cursor: str | None
@@ -223,15 +235,15 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         page = await db.call(f"query of {self.label}", table, store.query(table, query, _PAGE, cursor))
         counts.rows += len(page.rows)
         own, kinds = self.schema.table_name(), (self.schema.kind, getattr(self._places, "kind", None))
-        found = list[RowAddress]()
+        entries, found = self._places if isinstance(self._places, EntrySchema) else None, list[RowAddress]()
         for each in page.rows:
-            owner = each.get(COPY_OF) if self._index is not None else ""
-            if owner is None or str(each.get(ENTITY_TYPE, self.schema.kind)).partition(":")[0] not in kinds:
+            if str(each.get(ENTITY_TYPE, self.schema.kind)).partition(":")[0] not in kinds:
                 continue
-            if self._index is not None and self._index.deferred:
-                found.append(RowAddress.from_json(owner))
-            else:
-                found.append(RowAddress.of_row(own, each).beside(owner or each["RowKey"]))
+            with suppress(DecodeError):  # an entry that names no entity: audits tell
+                keys = (each["PartitionKey"], each["RowKey"]) if entries is None else entries.owner_keys(each)
+                holder = RowAddress(own, *keys)
+                if is_place(holder):
+                    found.append(holder)
         return found, page.continuation
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
@@ -323,5 +335,12 @@ class _HeldRules(PagedRules[HeldEntry]):
                 "not declare; leave it to a program that does, or import its model"
             )
         holders, following = await embed.find(db, source, cursor)
-        await map_together(lambda holder: embed.correct(db, holder), list(dict.fromkeys(holders)))
+
+        async def correct(holder: RowAddress) -> None:
+            try:
+                await embed.correct(db, holder)
+            except DecodeError as error:  # the others get theirs all the same
+                _LOG.warning("the copies of %s by %s are left to audits: %s", holder, embed.label, error)
+
+        await map_together(correct, list(dict.fromkeys(holders)))
         return following

@@ -30,7 +30,6 @@ from ...errors import (
     TableNotFound,
     TableOrmError,
     Unavailable,
-    UniqueViolation,
     shown,
 )
 from ...expressions import Field
@@ -442,8 +441,8 @@ class Bulk(AsyncOnly, AwaitsCalls):
         for write, error in failed:
             is_there = write.change.exist_ok and isinstance(error, EntityExists)
             lenient = lenient or is_there
-            # Where a unique value is taken, it may be the row's own.
-            if is_there and isinstance(error, UniqueViolation):
+            # What an index or a list needs is another row, or the row's own.
+            if isinstance(error, EntityExists) and is_there and error.index:
                 is_there = not await self._drop_existing([write])
             elif is_there:
                 self._keep(write)

@@ -1,0 +1,141 @@
+"""
+Rows of counts and copies across partitions, by which who may write one partition would let others write elsewhere, or
+copy from there.
+"""
+
+import asyncio
+import json
+
+import pytest
+
+from tableorm import Count, Embedded, Entity, Index, Mapped, connect, field
+from tableorm.models.manifest import SubtotalEntry, share_address
+from tableorm.stores import Operation, Row, RowAddress, Verb
+
+
+class Desk(Entity, table="CountedDesks", partition_key="{company}", row_key="desk_{name}"):
+    company: Mapped[str]
+    name: Mapped[str]
+    lamps: Mapped[int] = field(default=0, maintained=True)
+
+
+class Lamp(Entity, table="CountedLamps", partition_key="{room}", row_key="lamp_{id}"):
+    room: Mapped[str]
+    id: Mapped[int]
+    desk: Mapped[str]
+
+    counted = Count(lambda: Desk.lamps, company="evil", name="{desk}", consistency="eventual")
+
+
+class Boss(Entity, table="CopiedBosses", partition_key="bosses", row_key="boss_{id}", tracked=True):
+    id: Mapped[int]
+    name: Mapped[str]
+
+
+class Aide(Entity, table="CopiedAides", partition_key="{boss}", row_key="aide_{id}"):
+    boss: Mapped[int]
+    id: Mapped[int]
+    boss_name: Mapped[str | None] = field(default=None, maintained=True)
+
+    works_for = Embedded(lambda: Boss, {"boss_name": "name"}, id="{boss}", consistency="eventual")
+
+
+class Chief(Entity, table="CopiedChiefs", partition_key="chiefs", row_key="chief_{id}", tracked=True):
+    id: Mapped[int]
+    name: Mapped[str]
+
+
+class Page(Entity, table="CopiedPages", partition_key="{town}", row_key="page_{id}"):
+    town: Mapped[str]
+    id: Mapped[int]
+    chief: Mapped[int]
+    chief_name: Mapped[str | None] = field(default=None, maintained=True)
+
+    by_chief = Index(partition_key="of_{chief}", row_key="in_{town}_{id}", include="keys", consistency="eventual")
+    works_for = Embedded(lambda: Chief, {"chief_name": "name"}, id="{chief}", consistency="eventual", via=by_chief)
+
+
+DESK = RowAddress("CountedDesks", "evil", "desk_a")
+DUE = SubtotalEntry.of(DESK, "lamps", 1).row_key
+
+
+@pytest.mark.parametrize(
+    ("table", "row_key", "share_key"),
+    [
+        pytest.param("Payments", "payment_1", "~n_mine", id="any key"),
+        pytest.param("CountedLamps", "lamp_1", None, id="a key of that table"),
+        pytest.param("Payments", DUE, None, id="any table"),
+        pytest.param("NoSuchTable", DUE, None, id="no table"),
+    ],
+)
+async def test_an_audit_inserts_no_row_for_a_forged_one(table: str, row_key: str, share_key: str | None) -> None:
+    """A row beside a total, of a subtotal that is not there, may name any row, and an audit leaves that alone."""
+    subtotal = RowAddress(table, "bank", row_key)
+    numbers = {"Value": "1", "Value@odata.type": "Edm.Int64", "Number": "5", "Number@odata.type": "Edm.Int64"}
+    keys = {"PartitionKey": "evil", "RowKey": share_key or share_address(DESK, subtotal).row_key}
+    named = {"EntityType": "#_share", "_of": subtotal.to_json(), "Field": '["lamps","desk_a"]'}
+    async with connect("local::memory:") as db:
+        await db.create_tables(Desk, Lamp, "Payments")
+        await db.insert(Desk(company="evil", name="a"))
+        await db.store.write("CountedDesks", Operation(Verb.INSERT, {**keys, **named, **numbers}))
+
+        report = await db.audit(Lamp, repair=True)
+
+        assert report.undecided == 0
+        for each in "Payments", "CountedLamps":
+            assert await db.select_raw(each).allow_scan().all() == []
+
+
+@pytest.mark.parametrize("table", ["Payments", "NoSuchTable"])
+async def test_a_manifest_alone_does_not_tell_what_is_copied(table: str) -> None:
+    """A holder gets nothing of a row that its fields do not name, and keeps no other holder from its copies."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Boss, Aide, "Payments")
+        keys = {"PartitionKey": "bank", "RowKey": "payment_1"}
+        await db.store.write("Payments", Operation(Verb.INSERT, {**keys, "name": "secret"}))
+        await db.insert(Boss(id=1, name="Ann"))
+        for number in 1, 2:
+            await db.insert(Aide(boss=1, id=number))
+        forged = json.dumps({"works_for": {"copy": ["bank", "payment_1", table, ""]}})
+        row = {"PartitionKey": "1", "RowKey": "aide_1", "_ix": forged}
+        await db.store.write("CopiedAides", Operation(Verb.MERGE, row, "*"))
+
+        ann = await db.get(Boss, id=1)
+        ann.name = "Anna"
+        await db.save(ann)
+        async with asyncio.timeout(30), db.worker(Boss, Aide) as worker:
+            await worker.drain()
+
+        assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Ann", "Anna"]
+        assert [each.repaired for each in (await db.audit(Aide, repair=True)).findings] == [True, True]
+        assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Anna", "Anna"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "change"),
+    [
+        pytest.param(("evil", "page_1"), {"_ix": "no JSON"}, id="a manifest"),
+        pytest.param(("of_1", "in_evil_1"), {"_of": "no JSON"}, id="an owner"),
+        pytest.param(("of_1", "in_evil_1"), {"_of": '["NoSuchTable","a","b"]'}, id="the table of an owner"),
+        pytest.param(("of_1", "in_evil_1"), {"_of": '["CopiedPages","a/b","b"]'}, id="the key of an owner"),
+    ],
+)
+async def test_a_row_that_nobody_can_read_keeps_nobody_from_copies(keys: tuple[str, str], change: Row) -> None:
+    """One holder, or one entry, is left to audits; all others get what their source says."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Chief, Page)
+        await db.insert(Chief(id=1, name="Ann"))
+        for town in "evil", "Bern", "Rome":
+            await db.insert(Page(town=town, id=1, chief=1))
+        row = {"PartitionKey": keys[0], "RowKey": keys[1], **change}
+        await db.store.write("CopiedPages", Operation(Verb.MERGE, row, "*"))
+
+        ann = await db.get(Chief, id=1)
+        ann.name = "Anna"
+        await db.save(ann)
+        async with asyncio.timeout(30), db.worker(Chief, Page) as worker:
+            await worker.drain()
+
+        for town in "Bern", "Rome":
+            assert (await db.get(Page, town=town, id=1)).chief_name == "Anna"
+        assert (await db.audit(Page)).found > 0
