@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser(arguments: Sequence[str]) -> CommandParser:
-    """Return the parser of some arguments: of the command that they begin with, or of all commands."""
+    """Return a parser with the command that the arguments begin with, or with all commands if they name none."""
     about = "Show, check and serve the tables of a database."
     parser = CommandParser(prog="tableorm", description=about)
     parser.add_argument("--version", action="version", version=f"tableorm {__version__}")

@@ -27,7 +27,7 @@ _NAME = re.compile(r"[\w.$]+(:[\w.]+)?")  # of a table, a module or a model
 
 
 class _Help(argparse.HelpFormatter):
-    """Help that keeps the lines of examples, in bold headings on a terminal."""
+    """A help formatter that keeps the line breaks of examples, with bold headings on a terminal."""
 
     def start_section(self, heading: str | None) -> None:
         super().start_section(heading and paint(heading, "bold", sys.stdout))

@@ -98,7 +98,7 @@ class Get:
         parser.add_argument("fields", metavar="FIELD=VALUE", nargs="+", help="the fields of the key")
 
     async def run(self, args: argparse.Namespace) -> int:
-        """Print it."""
+        """Print the entity or row."""
         target: Any = args.target
         async with open_existing(args) as db:
             if isinstance(target, str):

@@ -9,9 +9,11 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
+from ..audit.context import kind_of
 from ..errors import ModelError, NotSupported
-from ..models.schema import Schema
+from ..models.schema import Schema, concrete
 from ..protocol.edm import Edm
+from ..stores import Row
 from ..writes.maintainer import Maintainer
 
 __all__ = ["ReferenceTarget", "find_target"]
@@ -95,6 +97,11 @@ class ReferenceTarget(Maintainer, Generic[T]):
     def related(self) -> Sequence[Schema]:
         """Return the other model."""
         return (self.target[0],)
+
+    def is_target(self, row: Row) -> bool:
+        """Return whether a row is of the other model or of a class of it, as far as a property tells its kind."""
+        target = self.target[0]
+        return target.discriminator != "property" or kind_of(row) in {each.kind for each in concrete(target)}
 
     def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
         """

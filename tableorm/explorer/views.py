@@ -163,7 +163,7 @@ def _value_of(item: Entity, name: str) -> Any:
 
 
 def _type_of(bag: PropertyBag, name: str) -> str:
-    """Return the type of a property; of a damaged one, what is stored as its value is shown."""
+    """Return the type of a property for display, or "damaged" if its stored value is none of that type."""
     try:
         return bag.type_of(name).removeprefix("Edm.")
     except DecodeError:

@@ -3,11 +3,11 @@ A relation, checked against the models that it connects: found out once, when it
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import attrs
 
-from ..errors import ModelError, ScanRefused, near
+from ..errors import DecodeError, ModelError, ScanRefused, WrongKind, near
 from ..models.key import Key
 from ..models.property_types import FieldInfo
 from ..models.schema import Schema
@@ -20,6 +20,9 @@ from .relation import ManyOf, OneOf, Relation, RelationDeclaration
 __all__ = ["BoundRelation", "Reads", "bind"]
 
 
+_Misfits = Literal["raise", "skip"] | Callable[[DecodeError | WrongKind], object]
+
+
 class Reads(Protocol):
     """What a database offers for reading, as far as relations need it."""
 
@@ -27,7 +30,7 @@ class Reads(Protocol):
         """Make a query for entities of a model."""
         ...
 
-    async def get_many(self, keys: Sequence[Key[Any]]) -> list[Any]:
+    async def get_many(self, keys: Sequence[Key[Any]], *, misfits: _Misfits = "raise") -> list[Any]:
         """Read entities by their keys, in this order; None where there is none."""
         ...
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from ..errors import AccessDenied, TableNotFound, TemplateError
+from ..errors import AccessDenied, DecodeError, TableNotFound, TemplateError, WrongKind
 from ..models.entity import Entity, schema_of
 from ..models.schema import concrete
 from .binding import BoundRelation, Reads, bind
@@ -53,5 +53,10 @@ async def _count(reads: Reads, bound: BoundRelation) -> int:
                     keys.append(parent.key(**values))
                 except TemplateError:  # no parent can have such a key
                     total += 1
-        total += (await reads.get_many(keys)).count(None)
+        unread: list[DecodeError | WrongKind] = []
+        found = await reads.get_many(keys, misfits=unread.append)
+        # A damaged parent is there all the same; a row of another kind is none.
+        damaged = {error.key for error in unread if isinstance(error, DecodeError)}
+        pairs = zip(keys, found, strict=True)
+        total += sum(each is None and (key.partition_key, key.row_key) not in damaged for key, each in pairs)
     return total

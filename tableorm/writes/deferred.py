@@ -428,7 +428,7 @@ async def _carry_out_work(
 
 
 class _LeftToWorkers(TableOrmError):
-    """A writer has done the first page of what is left."""
+    """Raised by a writer after its first page: background workers do the rest."""
 
 
 async def _do_pages(

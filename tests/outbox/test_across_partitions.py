@@ -21,6 +21,7 @@ from tableorm import (
     Index,
     Mapped,
     ModelError,
+    PropertyBag,
     ReferenceNotFound,
     Sum,
     connect,
@@ -79,6 +80,23 @@ class Desk(Entity, table="Branches", partition_key="{office}", row_key="desk_{id
 
     by_id = Index(row_key="by_{id:05d}", include="keys")
     stands = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual", via=by_id)
+
+
+class Firm(Entity, table="Firms", partition_key="firms", row_key="{kind}_{name}", discriminator="row_key"):
+    """A key tells its kind."""
+
+    name: Mapped[str]
+    title: Mapped[str] = field(default="")
+    sites: Mapped[int] = field(default=0, maintained=True)
+
+
+class Site(Entity, table="Sites", partition_key="{firm}", row_key="site_{id:05d}"):
+    firm: Mapped[str]
+    id: Mapped[int]
+    title: Mapped[str | None] = field(default=None, maintained=True)
+
+    counted = Count(lambda: Firm.sites, name="{firm}", consistency="eventual")
+    belongs = Embedded(lambda: Firm, {"title": "title"}, name="{firm}", consistency="eventual")
 
 
 MODELS = (Office, Clerk, Branch, Desk)
@@ -357,3 +375,39 @@ def test_refused_declarations(declare: Callable[[], type[Entity]], remedy: str) 
     """What cannot be kept right is refused when it is declared, with what to do instead."""
     with pytest.raises(ModelError, match=re.escape(remedy)):
         declare()
+
+
+@pytest.mark.parametrize("kind", ["Other", "Office#_forward"])
+@pytest.mark.parametrize("made", [lambda: Clerk(town="Bern", id=1, office="d"), lambda: Branch(office="d", id=1)])
+async def test_a_row_of_another_kind_is_no_source(db: Database, kind: str, made: Callable[[], Entity]) -> None:
+    """What refers to its key is refused, and the row stays as it is."""
+    await db.insert(PropertyBag("Offices", "offices", "office_d", {"EntityType": kind, "title": "of others"}))
+    before = await db.store.get("Offices", "offices", "office_d")
+    with pytest.raises(ReferenceNotFound, match="does not exist"):
+        await db.insert(made())
+
+    await settle(db)
+    assert await db.store.get("Offices", "offices", "office_d") == before
+
+
+async def test_a_source_that_becomes_another_kind(db: Database) -> None:
+    """An audit says that what copies it refers to nothing."""
+    await db.insert(Branch(office="a", id=1))
+    row = await db.store.get("Offices", "offices", "office_a")
+    await db.store.write("Offices", Operation(Verb.REPLACE, {**row, "EntityType": "Other"}, "*"))
+
+    assert {each.damage.value for each in (await db.audit(Branch)).findings} == {"dangling"}
+
+
+async def test_kinds_that_keys_tell() -> None:
+    """A source or total may have no property that tells its kind: it is found, and an audit is content."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Firm, Site)
+        await db.insert(Firm(name="a", title="first"))
+        await db.insert(Site(firm="a", id=1))
+        firm = await db.get(Firm, name="a")
+        firm.title = "second"
+        await db.save(firm)
+
+        site, firm = await db.get(Site, firm="a", id=1), await db.get(Firm, name="a")
+        assert (site.title, firm.sites, (await db.audit(Site, Firm)).findings) == ("second", 1, ())

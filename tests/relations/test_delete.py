@@ -20,6 +20,7 @@ from tableorm import (
     NotRead,
     NotSupported,
     PreconditionFailed,
+    PropertyBag,
     ReferenceNotFound,
     TransactionFailed,
     connect,
@@ -247,6 +248,7 @@ async def test_no_child_is_ever_without_its_parent(tmp_path: Path, seed: int) ->
 class Shelf(Entity, table="Shelves", partition_key="{room}", row_key="shelf_{name}"):
     room: Mapped[str]
     name: Mapped[str]
+    size: Mapped[int] = field(default=0)
 
     books = many(lambda: Book, room="{room}", shelf="{name}", on_delete="keep")
 
@@ -276,3 +278,18 @@ async def test_an_audit_counts_orphans() -> None:
 
     assert (report.orphans, report.clean, report.found) == (80, True, 0)
     assert "80 orphans" in str(report) and len(seen.requests) <= 2 + 1 + 6  # a request for each parent at most
+
+
+async def test_damaged_parents_end_no_audit() -> None:
+    """A parent that does not fit its model is there all the same; a row of another kind under its key is no parent."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Shelf, Book)
+        for name, changed in (("one", {"size": "wide"}), ("two", {"EntityType": "Box"}), ("three", {})):
+            await db.insert(Shelf(room="a", name=name))
+            for number in range(2):
+                await db.insert(Book(room="a", shelf=name, id=number))
+            bag = await db.get(PropertyBag.key("Shelves", "a", f"shelf_{name}"))
+            bag.update(changed)
+            await db.replace(bag)
+
+        assert (await db.audit(Shelf)).orphans == 2

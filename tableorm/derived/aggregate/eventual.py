@@ -21,9 +21,10 @@ from ...connection.races import ATTEMPTS, Attempts, is_race
 from ...connection.rows import read_row, write_as_read
 from ...connection.tasks import Batcher, map_together
 from ...errors import LostRace, ModelError, NotSupported, ReferenceNotFound, TableOrmError, shown
-from ...models.kinds import KindSet
+from ...models.kinds import KindSet, describe_kind
 from ...models.manifest import ManifestEntry, SubtotalEntry, share_address
 from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND, refuse_like_subtotals
+from ...models.reserved import ENTITY_TYPE
 from ...models.schema import FieldInfo, Schema
 from ...models.write_tokens import new_token
 from ...protocol.codes import Code
@@ -98,12 +99,14 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
         """Refuse an entity that would be counted in one that does not exist. Raises ReferenceNotFound."""
         if not isinstance(entry, SubtotalEntry) or self.create:
             return
-        if await read_row(db, entry.holder, ("PartitionKey",), self.label) is None:
-            raise self._missing(entry.holder)
+        row = await read_row(db, entry.holder, ("PartitionKey", ENTITY_TYPE), self.label)
+        if row is None or not self.is_target(row):
+            raise self._missing(entry.holder, row)
 
-    def _missing(self, holder: RowAddress) -> ReferenceNotFound:
+    def _missing(self, holder: RowAddress, row: Row | None) -> ReferenceNotFound:
+        other = "" if row is None else f" (the row with its key has {describe_kind(row)})"
         return ReferenceNotFound(
-            f"{self.label} counts it in {self.target[0].name} {holder}, which does not exist; insert that first",
+            f"{self.label} counts it in {self.target[0].name} {holder}, which does not exist{other}; insert that first",
             Code.RESOURCE_NOT_FOUND,
             (holder.partition_key, holder.row_key),
         )
@@ -113,17 +116,17 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
     async def reconcile(
         self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
-        """Let totals have the subtotals that entries name. Takes and raises what `Maintainer.reconcile` does."""
+        """Copy the subtotals that entries name to their totals. Takes and raises what `Maintainer.reconcile` does."""
         del inserted
         found = {(each.holder, each.row_key) for each in entries if isinstance(each, SubtotalEntry) and each.is_sound}
         await map_together(lambda each: self.copy(db, each[0], source.beside(each[1])), sorted(found, key=str))
 
     async def copy(self, db: Connection, holder: RowAddress, subtotal: RowAddress) -> None:
-        """Do so; tasks that do so for one total at the same time share the requests."""
+        """Copy a subtotal to its total. Concurrent tasks for one total share their requests."""
         await _COPIES.call(_Total(db, self, holder), subtotal)
 
     async def try_to_copy(self, db: Connection, holder: RowAddress, subtotals: Sequence[RowAddress]) -> bool:
-        """Do so for several subtotals. Return whether the total has them now; otherwise look again."""
+        """Try to copy several subtotals. Return whether the total now has them; if not, try again."""
 
         async def read(at: RowAddress) -> Row | None:
             return await read_row(db, at, name=self.label)
@@ -144,11 +147,13 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
                 operations.append(old.operation(share, now.value, now.number, token))
         if not operations:
             return True
+        if stored is not None and not self.is_target(stored):
+            raise self._missing(holder, stored)
         if stored is None:
             if not any(amounts.values()):
                 return True
             if not self.create:
-                raise self._missing(holder)
+                raise self._missing(holder, None)
             entity: Any = self.make_holder(holder.partition_key, holder.row_key)
             return await _prepare_holder(db, encode(insert_change(entity), 0))
         kinds = KindSet.of([self.target[0].model])
@@ -184,7 +189,7 @@ class _Total:
 
 
 async def _copy_together(total: _Total, subtotals: Sequence[RowAddress]) -> Sequence[None]:
-    """Let a total have some subtotals."""
+    """Copy some subtotals to a total."""
     some = list(dict.fromkeys(subtotals))
     async for _ in Attempts(total.db, ATTEMPTS):
         if await total.aggregate.try_to_copy(total.db, total.holder, some):

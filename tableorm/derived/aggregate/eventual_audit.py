@@ -94,7 +94,7 @@ class _CountCheck(Check):
         self.context.record(self.schema, at.beside(""), problem, repaired=repaired)
 
     async def _copy(self, aggregate: AggregateSchema, subtotal: RowAddress, holder: RowAddress) -> str | None:
-        """Let a total have a subtotal, if rows are repaired. Return why that failed, or None."""
+        """When repairing, copy a subtotal to its total. Return why that failed, or None."""
         try:
             if self.context.repair:
                 await aggregate.copy(self.context.db, holder, subtotal)

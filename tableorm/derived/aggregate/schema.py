@@ -162,7 +162,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
 
     async def copy(self, db: Connection, holder: RowAddress, subtotal: RowAddress) -> None:
         """
-        Let a total of another partition have a subtotal as it is.
+        Copy a subtotal to its total in another partition.
 
         Args:
             db: Where the rows are.

@@ -102,7 +102,7 @@ class CopyHolderCheck(Check):
         other = None if source is None else found.get(source)
         if source is not None:
             target = embed.target[0]
-            if other is None or (target.discriminator == "property" and kind_of(other) != target.kind):
+            if other is None or not embed.is_target(other):
                 what = "does not exist" if other is None else f"is of kind {shown(kind_of(other))}"
                 text = f"it refers to the {target.name} {shown(source)} of this partition, which {what}"
                 return [Problem(Damage.DANGLING, name, source, text, rebuilt=False)]

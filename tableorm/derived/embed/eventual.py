@@ -141,7 +141,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         return entry, []
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
-        """Return whether its source may not find it while it is written."""
+        """Return whether the source's search for holders could miss this one while it is being written."""
         return after is not None and (before != after or not self._placing.isdisjoint(source.changed))
 
     # What is done afterwards
@@ -149,13 +149,13 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
     async def reconcile(
         self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
-        """Let an entity have what its source says now. Takes and raises what `Maintainer.reconcile` does."""
+        """Update an entity's copies from its source. Takes and raises what `Maintainer.reconcile` does."""
         del entries, inserted
         await self.correct(db, source)
 
     async def correct(self, db: Connection, holder: RowAddress) -> None:
         """
-        Let an entity have what its source says.
+        Update an entity's copies from its source.
 
         Raises:
             LostRace: Others have written it again and again.
@@ -191,7 +191,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         if not self._is_told(schema, stored, noted):
             return True
         # After the holder: what the source says is then newer than its ETag.
-        source = await read_row(db, RowAddress.of(noted), name=self.label)
+        source = await self.read_source(db, RowAddress.of(noted))
         # Of a source that is gone each look is a version of its own.
         token = new_token() if source is None else newest_token(source)
         copies = copies_of({theirs: mine for mine, theirs in self.target[1].items()}, source or {})
@@ -206,8 +206,13 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         replaced = Operation(Verb.REPLACE, row, etag)
         return await write_as_read(db, holder.table, [replaced], name=self.label, what=f"the copies of {self.label}")
 
+    async def read_source(self, db: Connection, at: RowAddress) -> Row | None:
+        """Return the row of a source; None if there is none, or a row of another kind has its key."""
+        row = await read_row(db, at, name=self.target[0].name)
+        return row if row is not None and self.is_target(row) else None
+
     def _is_told(self, schema: Schema, stored: Row, noted: CopyEntry) -> bool:
-        """Return whether the fields of a holder say what its manifest says, which may be forged; else audits tell."""
+        """Return whether a holder's fields agree with its manifest, which may be forged. Audits report it if not."""
         with suppress(TableOrmError):
             values = schema.decode_part(stored.copy(), frozenset(self.sources.values())).__dict__
             return self.entry(values, "", "") == noted
@@ -268,7 +273,7 @@ class _FillEventually(FillCopies, frozen=True, eq=False, gc=False):
         assert isinstance(self.source, RowAddress)
         schema, stem = self.embed.target[0], self.embed.stem
         async for _ in Attempts(db, ATTEMPTS):
-            row = await read_row(db, self.source, name=schema.name)
+            row = await self.embed.read_source(db, self.source)
             if row is None or manifest_of(row).get(stem) == schema.held[stem]:
                 return row
             noted = {
@@ -327,7 +332,7 @@ class _HeldRules(PagedRules[HeldEntry]):
     async def do_page(
         self, db: Connection, source: RowAddress, name: str, entry: HeldEntry, cursor: str | None
     ) -> str | None:
-        """Let the holders of a page have what their source says. Takes, returns and raises what is inherited."""
+        """Update the copies of one page of holders. Takes, returns and raises what `PagedRules.do_page` does."""
         embed = find_eventual(source.table, name, entry.table)
         if not isinstance(embed, EventualEmbedMaintainer):
             raise NotSupported(

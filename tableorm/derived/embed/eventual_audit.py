@@ -4,11 +4,10 @@ What an audit checks of copies of entities of other partitions: each holder is c
 
 from collections.abc import Sequence
 
-from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...errors import shown
 from ...models.manifest import CopyEntry, ManifestEntry, manifest_of
-from ...models.schema import concrete
 from ...outbox.decision import read_decisions
 from ...stores import RowAddress
 from ...writes.maintainer import Maintainer
@@ -48,7 +47,7 @@ class EventualCopyCheck(PlacedCheck):
             return found
         at = RowAddress.of(due)
         source = await read(at)
-        if source is None or kind_of(source) not in {each.kind for each in concrete(target)}:
+        if source is None or not embed.is_target(source):
             text = f"it refers to the {target.name} {at}, which does not exist"
             return [*found, Problem(Damage.DANGLING, name, at.row_key, text, rebuilt=False)]
         if embed.stem not in manifest_of(source):
