@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import pytest
 
@@ -13,6 +14,7 @@ from scripts import docs_pages, pictures
 from scripts.docs_pages import ROOT
 from tableorm import Entity, connect
 from tableorm.advice import lint
+from tableorm.models import placement
 from tableorm.models.entity import schema_of
 from tableorm.models.schema import concrete
 from tableorm.stores import CLOCK
@@ -42,6 +44,13 @@ ADVISED_AGAINST = {
 What lint finds on pages that show it on purpose: the page of lint, keys that get better ones, a model as it was before,
 and indexes whose reads fetch each entity, as a sweep has to.
 """
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page is a program of its own: it meets no models of other tests, whose tables may have the same names."""
+    monkeypatch.setattr(placement, "_declared", WeakValueDictionary[object, object]())
+    monkeypatch.setattr(placement, "_staged", {})
 
 
 @pytest.mark.parametrize("page", docs_pages.pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
