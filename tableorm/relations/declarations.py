@@ -76,8 +76,9 @@ class Many(RelationDeclaration, Generic[C]):
         """Say what to do instead of setting it."""
         theirs = next(iter(self.fields))
         return (
-            "it is what was loaded. Insert or delete entities by db.insert(...) and db.delete(...); give one to "
-            f"another parent by db.move(entity, {theirs}=...), or by db.save(entity) if {theirs} is not in its key; "
+            f"it shows what was loaded. Insert or delete entities with db.insert(...) and db.delete(...); move one "
+            f"to another parent with db.move(entity, {theirs}=...), or with db.save(entity) if {theirs} is not in "
+            f"its key; "
             "then load it"
         )
 
@@ -115,7 +116,7 @@ class One(RelationDeclaration, Generic[C]):
     def instead(self) -> str:
         """Say what to do instead of setting it."""
         names = ", ".join(f"entity.{name}" for name in self.sources)
-        return f"it is what was loaded. Set {names} and call db.save(entity), or write the other entity; then load it"
+        return f"it shows what was loaded. Set {names} and save the entity, or write the other one; then load it"
 
     if TYPE_CHECKING:
 
