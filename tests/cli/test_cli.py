@@ -191,13 +191,15 @@ def test_reader_that_stops(url: str) -> None:
     assert (process.returncode, complaint) == (0, b"")
 
 
-def test_command_of_another_distribution(tmp_path: Path) -> None:
+def test_command_of_another_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command of another distribution is found, gets its arguments, and decides on the status."""
     path = plugin(tmp_path, "hello", "hello = hello:HELLO", HELLO)
 
     done = process("hello", "you", "--status", "7", path=path)
     assert (done.returncode, done.stdout, done.stderr) == (7, "hello you\n", "")
-    assert "say hello" in process("--help", path=path).stdout
+    monkeypatch.setattr(sys, "path", [str(path), *sys.path])
+    importlib.invalidate_caches()
+    assert "say hello" in tableorm("--help").stdout
 
 
 @pytest.mark.parametrize(
