@@ -145,15 +145,6 @@ def test_show_some(url: str, limit: str, count: int) -> None:
     assert [row["RowKey"] for row in rows] == [f"empid_{number:06d}" for number in range(count)]
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", "ten", "1.5", ""])
-def test_limit_is_a_count(url: str, limit: str) -> None:
-    """A limit that is no positive whole number is refused as wrong usage, with the value."""
-    done = tableorm("show", url, "Directory", f"--limit={limit}")
-
-    assert done.returncode == 2
-    assert f"argument --limit: {limit!r} is not a whole number from 1 up" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
