@@ -247,6 +247,7 @@ def test_tables_fit(rows: list[list[object]], width: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("plain", [False, True])
 def test_colours(url: str, plain: bool) -> None:
     """A terminal gets a bold header, unless NO_COLOR is set, and no line that is wider than it."""
