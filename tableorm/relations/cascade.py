@@ -6,11 +6,10 @@ The delete commits as a note in the manifest of the entity and a decision row, i
 anything afterwards has looked at both since it read that: the note tells this entity from another one under its key.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-import msgspec
 from msgspec import structs
 
 from ..connection.boundary import Boundary
@@ -22,8 +21,6 @@ from ..errors import (
     EntityNotFound,
     LostRace,
     ModelError,
-    NotSupported,
-    OutcomeUnknown,
     PreconditionFailed,
     TableOrmError,
     shown,
@@ -117,10 +114,9 @@ async def _begin(reads: Reads, db: Connection, entity: Entity) -> None:
     if found is not None:
         await ring_again(db, Pending(write.change.table, found[0]))
         return
-    read = entity.__dict__.__getitem__
-    for bound, values in _relations_of(entity.__schema__, "cascade", read):
+    for bound, values in _relations_of(entity.__schema__, "cascade", entity.__dict__):
         bound.by_eventual_index(reads, values)  # refuses what nothing finds
-    for bound, values in _relations_of(entity.__schema__, "refuse", read):
+    for bound, values in _relations_of(entity.__schema__, "refuse", entity.__dict__):
         if await bound.query(reads, values).limit(1).all():
             raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
     await commit(db, (write,))
@@ -145,7 +141,7 @@ def _beginning_write(boundary: Boundary, entity: Entity, token: str) -> PlannedW
 
 
 def _arguments(token: str) -> str:
-    return msgspec.json.encode(token).decode()
+    return f'"{token}"'
 
 
 async def _find_begun(db: Connection, entity: Entity) -> tuple[Decision, int] | None:
@@ -161,13 +157,13 @@ async def _find_begun(db: Connection, entity: Entity) -> tuple[Decision, int] | 
 
 
 def _relations_of(
-    schema: Schema, on_delete: OnDelete, read: Callable[[str], Any]
+    schema: Schema, on_delete: OnDelete, fields: Mapping[str, Any]
 ) -> list[tuple[BoundRelation, tuple[Any, ...]]]:
-    """Return the relations by which children may be found, with the values of the fields that find them."""
+    """Return the relations by which an entity with these fields may have children, with the values that find these."""
     found: list[tuple[BoundRelation, tuple[Any, ...]]] = []
     for declared in schema.relations:
         if getattr(declared, "on_delete", None) == on_delete:
-            values = tuple(map(read, declared.sources))
+            values = tuple([fields[name] for name in declared.sources])
             if None not in values:
                 found.append((bind(declared.of(schema.model)), values))
     return found
@@ -197,7 +193,7 @@ def explain_elsewhere(boundary: Boundary, target: object) -> WriteExplanation:
     found = explain_writes(boundary, [_beginning_write(boundary, target, TOKEN)])
     looks = [
         WriteStep("GET", f"/{bound.target.__schema__.table_text()}()")
-        for bound, _ in _relations_of(target.__schema__, "refuse", target.__dict__.__getitem__)
+        for bound, _ in _relations_of(target.__schema__, "refuse", target.__dict__)
     ]
     return attrs.evolve(found, steps=(get_step(RowAddress.of(target.key)), *looks, *found.steps), after=())
 
@@ -223,7 +219,7 @@ async def carry_out_cascades(
         What the decision row says now; None if somebody else has deleted it meanwhile.
 
     Raises:
-        NotSupported: The row is of another table, or of a newer version: leave it to others.
+        NotSupported: The row is of a newer version, or of another model: leave it to others.
         LostRace: Others kept inserting children, or writing the entity.
         TableOrmError: Something cannot be deleted, or the store did not answer.
     """
@@ -232,11 +228,6 @@ async def carry_out_cascades(
         schema = schemas.get(work.kind)
         if schema is None or found is None:
             continue
-        if schema.table_name() != table:
-            raise NotSupported(
-                f"the decision row {decision.token} of table {table} is a {work.kind}, which is in table "
-                f"{schema.table_name()} by this program; leave it to a program that has it in {table}"
-            )
         found = await _Cascade(db, reads, schema, table, decision, number).carry_out()
     return found
 
@@ -267,21 +258,20 @@ class _Cascade:
     async def carry_out(self) -> Decision | None:
         """Delete the children, then the entity, then other children. Returns what `carry_out_cascades` does."""
         for attempt in range(ATTEMPTS):
-            decision, source = await self._look()
-            if decision is None or source is None:
+            decision, row, is_on = await self._look()
+            if decision is None or not is_on:
                 return decision
-            is_gone = self.number in decision.progress
             # Where others insert children all the time, the entity goes all the same, and their children after it.
-            if await self._delete_children(source) and attempt < (ATTEMPTS if is_gone else ATTEMPTS // 2):
+            if await self._delete_children() and attempt < (ATTEMPTS if row is None else ATTEMPTS // 2):
                 continue
-            if not isinstance(source, Entity):
+            if row is None:
                 return decision
-            progress = {**decision.progress, self.number: (_LAST, self._members(source))}
-            deletion = encode_surely(delete_change(source, verb=_VERB))
+            deletion = encode_surely(delete_change(entity_of_row(self.schema, row), verb=_VERB))
+            progress = {**decision.progress, self.number: (_LAST, None)}
             try:
                 await delete_and_note(self.db, self.table, deletion, decision, progress)
             except TableOrmError as error:
-                if not (is_race(error) or isinstance(error, OutcomeUnknown)):
+                if not is_race(error):
                     raise
         raise LostRace(f"{_VERB} of {self._key}: others wrote it or its children first, {ATTEMPTS} times in a row")
 
@@ -289,36 +279,28 @@ class _Cascade:
     def _key(self) -> Key[Any]:
         return Key(self.schema.model, self.table, self.begun.partition_key, self.begun.works[self.number].row_key)
 
-    async def _look(self) -> tuple[Decision | None, Entity | Row | None]:
-        """
-        Return the decision, and by what children are found: the entity, or when that is gone, what the decision row has
-        of it; None if there is nothing to delete any more.
-        """
+    async def _look(self) -> tuple[Decision | None, Row | None, bool]:
+        """Return the decision, the row of the entity, and whether there is still something to delete."""
         decision = await read_decision(self.db, self.table, self.begun.partition_key, self.begun.token)
         row = await read_current(self.db, self._key)
         if decision is None or not decision.committed:
-            return None, None
+            return None, row, False
         if self.number in decision.progress:
-            # An entity under the key is another one, to which what children there are belong.
-            return decision, decision.progress[self.number][1] if row is None else None
+            return decision, row, row is None  # another entity under the key has what children there are
         note = manifest_of(row).get(_NAME)
         is_on = isinstance(note, DeletedEntry) and _arguments(note.token) == decision.works[self.number].arguments
-        return decision, entity_of_row(self.schema, row) if row is not None and is_on else None
+        return decision, row, is_on
 
-    def _members(self, entity: Entity) -> Row:
-        """Return what is needed of an entity to find its children."""
-        names = {name for each in self.schema.relations if each.cascades for name in each.sources}
-        return self.schema.encode_some(entity.__dict__, [self.schema.fields[name] for name in sorted(names)])
-
-    async def _delete_children(self, source: Entity | Row) -> bool:
+    async def _delete_children(self) -> bool:
         """Delete the children; return whether there were any, or whether they need not be deleted any more."""
-        row, found = self._members(source) if isinstance(source, Entity) else source, False
-        for bound, values in _relations_of(self.schema, "cascade", lambda name: self.schema.fields[name].read(row)):
+        found = False
+        fields = self.schema.parse_keys(self._key.partition_key, self._key.row_key)
+        for bound, values in _relations_of(self.schema, "cascade", fields):
             query = bound.by_eventual_index(self.reads, values).query(self.reads, values)
             async for page in query.pages():
                 if page.items:
                     found = True
-                    if (await self._look())[1] is None:
+                    if not (await self._look())[2]:
                         return True
                     await self._delete_page(page.items)
         return found
@@ -347,8 +329,8 @@ class _Cascade:
         if not cascades_elsewhere(child.__schema__):
             await delete_with_children(self.reads, self.db, child, {}, if_match=None, missing_ok=True)
             return
-        await _begin(self.reads, self.db, child)
-        (stored,) = await self.reads.get_many([key])
-        begun = None if stored is None else await _find_begun(self.db, stored)
-        if begun is not None:
+        begun = await _find_begun(self.db, child)
+        if begun is None:
+            await _begin(self.reads, self.db, child)  # and is found so by the next round
+        else:
             await _Cascade(self.db, self.reads, child.__schema__, key.table, *begun, above).carry_out()

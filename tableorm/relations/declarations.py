@@ -56,8 +56,8 @@ class Many(RelationDeclaration, Generic[C]):
                 f"{relation}: on_delete='cascade' is refused for entities that expire, as a sweep deletes them alone; "
                 "let the children expire too, with on_delete='keep'"
             )
-        if self.cascades and self.leaves_partition(schema):
-            _check_followed(schema, str(relation))
+        if self.cascades and cascades_elsewhere(schema):
+            self._check_followed(schema, f"{relation}: deleting {schema.name} with children in other partitions")
         if not self.cascades and not all(self._is_counted(schema, child) for child in concrete(target.__schema__)):
             fields = ", ".join(f'{mine}="{{{theirs}}}"' for theirs, mine in self.fields.items())
             raise ModelError(
@@ -65,6 +65,23 @@ class Many(RelationDeclaration, Generic[C]):
                 f"tells a delete whether there are any; declare count: Mapped[int] = field(default=0, maintained=True) "
                 f"in {schema.name}, and counted = Count(lambda: {schema.name}.count, {fields}) in {target.__name__}"
             )
+
+    def _check_followed(self, schema: Schema, what: str) -> None:
+        """Refuse a model whose entities workers cannot delete with their children. Raises ModelError."""
+        if not schema.tracked:
+            raise ModelError(f"{what} needs tracked=True in it, so that every write keeps the note that an entity goes")
+        if schema.stages or schema.home is not None or schema.periods is not None:
+            raise ModelError(
+                f"{what} is refused with encrypted fields, several rows for an entity, moved_from= and a table for "
+                "each period; declare on_delete='keep', and delete the children by a query"
+            )
+        lost = next((name for name in self.sources if name not in schema.key_holders), None)
+        if lost is not None:
+            raise ModelError(
+                f"{what} finds these by its key, which does not hold {lost} in full; declare on_delete='keep', and "
+                "delete the children by a query"
+            )
+        note_follower(schema, f"the delete of {schema.name} with its children")
 
     def leaves_orphans(self, schema: Schema) -> bool:
         """Return whether an entity may be gone and have children."""
@@ -131,22 +148,6 @@ def cascades_elsewhere(schema: Schema, above: frozenset[Schema] = frozenset()) -
     return schema not in above and any(
         isinstance(each, Many) and each.cascades and each.leaves_partition(schema, above) for each in schema.relations
     )
-
-
-def _check_followed(schema: Schema, relation: str) -> None:
-    """Refuse a model whose entities workers cannot delete with their children. Raises ModelError."""
-    what = f"{relation}: on_delete='cascade' into other partitions"
-    if not schema.tracked:
-        raise ModelError(
-            f"{what} needs tracked=True in {schema.name}, so that every write keeps the note that an entity is being "
-            "deleted"
-        )
-    if schema.stages or schema.home is not None or schema.periods is not None:
-        raise ModelError(
-            f"{what} is refused for {schema.name}, which has encrypted fields, several rows for an entity, moved_from= "
-            "or a table for each period; declare it with on_delete='keep', and delete the children by a query"
-        )
-    note_follower(schema, f"the cascade of {relation}")
 
 
 class One(RelationDeclaration, Generic[C]):

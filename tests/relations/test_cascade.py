@@ -190,6 +190,13 @@ class Loose(Entity, table="Guilds", partition_key="{town}", row_key="loose_{name
     masters = many(lambda: Master, guild="{name}", on_delete="cascade")
 
 
+class Coded(Entity, table="Guilds", partition_key="{town}", row_key="coded", tracked=True):
+    town: Mapped[str]
+    code: Mapped[str]
+
+    masters = many(lambda: Master, guild="{code}", on_delete="cascade")
+
+
 class Sparse(Entity, table="Guilds", partition_key="{town}", row_key="sparse_{name}", tracked=True):
     """No index has all of its children: those without a guild have no entry."""
 
@@ -221,8 +228,10 @@ async def test_what_cannot_be_deleted_is_refused(db: Database) -> None:
         await db.select(Guild).where(Guild.town == "Bern").delete()
     with pytest.raises(ModelError, match="give the entity"):
         db.explain_write("delete", guild.key)
-    with pytest.raises(ModelError, match=r"Loose\.masters: on_delete='cascade' .* needs tracked=True in Loose"):
+    with pytest.raises(ModelError, match=r"Loose\.masters: deleting Loose .* needs tracked=True"):
         await db.insert(Loose(town="Bern", name="a"))
+    with pytest.raises(ModelError, match=r"Coded\.masters: deleting Coded .* does not hold code in full"):
+        await db.insert(Coded(town="Bern", code="a"))
     await db.insert(Sparse(town="Bern", name="a"))
     with pytest.raises(ModelError, match=r"Sparse\.works: town of Work bound neither"):
         await db.delete(Sparse, town="Bern", name="a", if_match="*")
