@@ -177,8 +177,9 @@ class AuditReport(RangeReport):
         repaired: How many of all findings were repaired.
         undecided: The number of rows that couldn't be verified, because others kept writing them or because of an error
             that the logger `tableorm.audit` reports. Run the audit again.
-        orphans: The number of entities that stayed by `many(..., on_delete="keep")` of these models when their parent
-            was deleted. They are no findings. An audit that was resumed or shared doesn't count them.
+        orphans: The number of entities without their parent, by `many(..., on_delete="keep")` of these models, or since
+            they were inserted after a cascade to other partitions. They are no findings. A shared audit, and one that
+            hasn't finished, doesn't count them.
         requests: The number of requests, without retries; a repair counts as one.
         seconds: How long it took, including earlier parts if it was resumed.
     """

@@ -169,9 +169,9 @@ class Upkeep(Transfers):
         self._connection.boundary.check_whole_table(f"audit({', '.join(schema_of(model).name for model in models)})")
         options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
         report = await audit(self._connection, models, options, cursor=cursor, repair=repair)
-        if name is not None or cursor is not None or report.cursor is not None:
+        if name is not None or report.cursor is not None:
             return report
-        return attrs.evolve(report, orphans=await count_orphans(self._connection.reader, models))
+        return attrs.evolve(report, orphans=await count_orphans(self._connection.reader, models, rate))
 
     async def build_index(
         self,

@@ -83,10 +83,6 @@ class Many(RelationDeclaration, Generic[C]):
             )
         note_follower(schema, f"the delete of {schema.name} with its children")
 
-    def leaves_orphans(self, schema: Schema) -> bool:
-        """Return whether an entity may be gone and have children."""
-        return self.on_delete == "keep" or (self.cascades and self.leaves_partition(schema))
-
     def leaves_partition(self, schema: Schema, above: frozenset[Schema] = frozenset()) -> bool:
         """
         Return whether a cascade of an entity may reach other partitions: by the children, or by children of these.

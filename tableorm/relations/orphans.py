@@ -1,6 +1,6 @@
 """
-Orphans: entities that stayed when their parent was deleted, as `on_delete="keep"` says. They are no damage; an audit of
-the parents counts them.
+Orphans: entities whose parent is gone, as `on_delete="keep"` says, or since they came when a cascade to other
+partitions was over. They are no damage; an audit of the parents counts them.
 """
 
 from collections.abc import Iterable
@@ -10,13 +10,14 @@ from typing import Any
 from ..errors import AccessDenied, DecodeError, TableNotFound, TemplateError, WrongKind
 from ..models.entity import Entity, schema_of
 from ..models.schema import concrete
+from ..writes.bulk.pacing import Pace
 from .binding import BoundRelation, Reads, bind
-from .declarations import Many
+from .declarations import Many, cascades_elsewhere
 
 __all__ = ["count_orphans"]
 
 
-async def count_orphans(reads: Reads, models: Iterable[type[Entity]]) -> int:
+async def count_orphans(reads: Reads, models: Iterable[type[Entity]], rate: float | None) -> int:
     """
     Count the children whose parent is gone, a page of them at a time. Their tables are read for that, as far as they
     can be, and the keys of parents by ranges.
@@ -24,17 +25,19 @@ async def count_orphans(reads: Reads, models: Iterable[type[Entity]]) -> int:
     Args:
         reads: The database.
         models: The classes of parents.
+        rate: How many rows are read in a second; None for any number.
     """
-    total = 0
+    total, pace = 0, Pace(rate)
     for schema in (each for model in models for each in concrete(schema_of(model))):
         for declared in schema.relations:
-            if isinstance(declared, Many) and declared.leaves_orphans(schema):
+            cascades = declared.cascades and cascades_elsewhere(schema)
+            if isinstance(declared, Many) and (cascades or declared.on_delete == "keep"):
                 with suppress(TableNotFound, AccessDenied):
-                    total += await _count(reads, bind(declared.of(schema.model)))
+                    total += await _count(reads, bind(declared.of(schema.model)), pace)
     return total
 
 
-async def _count(reads: Reads, bound: BoundRelation) -> int:
+async def _count(reads: Reads, bound: BoundRelation, pace: Pace) -> int:
     parent: Any = bound.relation.model
     declared = bound.relation.declared
     theirs = {mine: field for field, mine in declared.fields.items()}
@@ -45,6 +48,7 @@ async def _count(reads: Reads, bound: BoundRelation) -> int:
     children = reads.select(bound.target).where(*texts).misfits("skip").allow_scan()
     total = 0
     async for page in children.only(*[getattr(bound.target, theirs[name]) for name in names]).pages():
+        await pace.wait(2 * len(page.items))  # the children, and their parents
         keys: list[Any] = []
         for child in page.items:
             values = {name: getattr(child, theirs[name]) for name in names}

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -245,7 +246,10 @@ class Book(Entity, table="Shelves", partition_key="{room}", row_key="book_{shelf
 
 
 async def test_an_audit_counts_orphans() -> None:
-    """Children that were kept when their parent went are counted, with few requests, and are no finding."""
+    """
+    Children that were kept when their parent went are counted, with few requests or at a given rate, also by an audit
+    that goes on. They are no finding.
+    """
     async with connect("local::memory:") as db:
         await db.create_tables(Shelf, Book)
         async with db.bulk() as bulk:
@@ -260,6 +264,15 @@ async def test_an_audit_counts_orphans() -> None:
         await db.delete(Shelf, room="a", name="one", if_match="*")
         with db.observe() as seen:
             report = await db.audit(Shelf)
+
+        async with db.bulk() as bulk:
+            for number in range(1000):
+                await bulk.insert(Book(room="b", shelf="three", id=100 + number))
+        stopped: list[str | None] = []
+        await db.audit(Shelf, on_progress=lambda each: stopped.append(each.cursor))
+        begun = time.monotonic()
+        paced = await db.audit(Shelf, cursor=stopped[0], rate=20_000)
+        assert (paced.orphans, time.monotonic() - begun > 0.1) == (80, True)
 
     assert (report.orphans, report.clean, report.found) == (80, True, 0)
     assert "80 orphans" in str(report) and len(seen.requests) <= 2 + 1 + 6  # a request for each parent at most
