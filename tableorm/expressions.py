@@ -333,7 +333,10 @@ class Field(_Operators[T]):
         fault = check_text(prefix)
         if fault:
             raise EncodeError(f"{fault}, so no stored text starts with it", self.model.__name__, self.name, prefix)
-        return Comparison(self, None, prefix)
+        found = Comparison(self, None, prefix)
+        if is_list(self):
+            self._require_constant(prefix, found)
+        return found
 
     def contains(self: "Field[list[V]] | Field[list[V] | None]", value: V) -> Expression:
         """

