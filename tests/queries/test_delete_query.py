@@ -157,7 +157,9 @@ class Parcel(Entity, table="ContradictingParcels", partition_key="{country}_{ten
     id: Mapped[int]
 
 
-@pytest.mark.parametrize(("row_key", "words"), [("acme_007", "and row_key 'acme_007' tenant='acme'"), ("x", "'x' does not match")])
+@pytest.mark.parametrize(
+    ("row_key", "words"), [("acme_007", "and row_key 'acme_007' tenant='acme'"), ("x", "'x' does not match")]
+)
 @pytest.mark.parametrize("if_match", [None, "*"])
 async def test_rows_stay_whose_keys_are_not_those_of_the_model(
     db: Database, row_key: str, words: str, if_match: str | None

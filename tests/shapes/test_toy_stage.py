@@ -18,6 +18,7 @@ from tableorm import (
     Count,
     Database,
     DecodeError,
+    Embedded,
     EncodeError,
     Entity,
     EntityExists,
@@ -25,16 +26,21 @@ from tableorm import (
     IndexList,
     LimitExceeded,
     Mapped,
+    ModelError,
     NotSupported,
+    PreconditionFailed,
+    PropertyBag,
     TransactionFailed,
     connect,
     field,
+    upgrade,
 )
 from tableorm.connection.connection import Connection
 from tableorm.models.property_types import FieldInfo
 from tableorm.models.row_stage import RowStage
 from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, Row, Verb
+from tableorm.testing.faults import Faults
 from tableorm.writes.plan import PlannedWrite
 from tableorm.writes.stages.seal import WorkBefore
 from tableorm_migrations.snapshot import describe_models
@@ -167,6 +173,29 @@ async def get(db: Database, number: int = 1) -> Letter:
     return await db.get(Letter, box="b", id=number)
 
 
+async def test_a_row_is_stored_sealed_and_read_as_the_model_says(db: Database) -> None:
+    """By get, query, page, only, refresh and an abstract base; a property bag has what is stored."""
+    letter = Letter(id=1, note="~abc", secret=["x"])
+    await db.insert(letter)
+    row = await stored(db, "letter_001")
+    assert (row["note"], row["secret"], row["sent"], row["weight"]) == ("~cba~|", '~]"x"[|', "0", "~0|46tnI.mdE")
+    assert await get(db) == letter
+    query = db.select(Letter).where(Letter.box == "b")
+    assert await query.all() == [letter]
+    assert (await query.page(10)).items == [letter]
+    assert [each.note for each in await query.only(Letter.note).all()] == ["~abc"]
+    assert [each.secret async for each in db.union(query, query)] == [["x"], ["x"]]
+    assert await db.get_many([letter.key]) == [letter]
+    again = await get(db)
+    again.note = "changed"
+    await db.refresh(again)
+    assert again == letter
+    assert (await db.get(PropertyBag.key("Stages", "b", "letter_001")))["note"] == "~cba~|"
+    assert [bag["note"] for bag in await db.select_raw("Stages").allow_scan().all()] == ["~cba~|"]
+    (one,) = await db.select(Letter, PropertyBag).where(Letter.box == "b").all()
+    assert one == letter
+
+
 async def test_calls_of_modify_that_wait_for_each_other_unseal_what_is_stored(db: Database) -> None:
     """Each function gets the row as it was read, and is called once: two requests for each call, at most."""
     await db.insert(Note(id=1, note="n"))
@@ -181,6 +210,57 @@ async def test_calls_of_modify_that_wait_for_each_other_unseal_what_is_stored(db
     assert (await db.get(Note, box="b", id=1)).note == "n" + 20 * "!"
     assert len(called) == 20
     assert seen.cost <= 40
+
+
+async def test_every_verb_seals(db: Database) -> None:
+    """Insert, save with its ETag, merge, upsert, replace, modify, transaction, bulk and delete."""
+    letter = Letter(id=1, note="abc")
+    await db.insert(letter)
+    other = await get(db)
+    letter.note = "abcd"
+    await db.save(letter)
+    assert ((await stored(db, "letter_001"))["note"], (await get(db)).note) == ("~dcba|", "abcd")
+    other.sent = 5
+    with pytest.raises(PreconditionFailed):
+        await db.save(other)
+    letter.sent = 7
+    assert b'"sent":"7"' in (db.explain_write("save", letter).steps[-1].body or b"")
+    assert b"note" not in (db.explain_write("save", letter).steps[-1].body or b"")  # it was not changed
+    await db.save(letter)
+    letter.secret.append("s")
+    await db.merge(letter, only=["secret"])
+    assert await get(db) == letter
+    letter.note = None
+    await db.save(letter)
+    assert "note" not in await stored(db, "letter_001")
+    for mode in ("merge", "replace"):
+        await db.upsert(Letter(id=1, note=mode), mode=mode)
+        assert (await stored(db, "letter_001"))["note"] == f"~{mode[::-1]}|"
+    await db.replace(Letter(id=1, note="re"), if_match="*")
+    await db.modify(Letter, lambda each: each.evolve(note=f"{each.note}!"), box="b", id=1)
+    assert (await get(db)).note == "re!"
+    async with db.transaction() as tx:
+        held = await tx.get(Letter, box="b", id=1)
+        held.note = "held"
+        tx.save(held)
+        held.sent = 3
+        tx.save(held)
+        tx.insert(Letter(id=2, note="two"))
+    async with db.bulk() as bulk:
+        for number in range(3, 120):
+            await bulk.insert(Letter(id=number, note=str(number)))
+    assert [(await get(db, number)).note for number in (1, 2, 103)] == ["held", "two", "103"]
+    assert (await stored(db, "letter_103"))["note"] == "~301|"
+    found = await db.select(Letter).where(Letter.box == "b", Letter.id > 2).delete()
+    assert (found.written, found.failures) == (117, 0)
+    await db.delete(await get(db, 2))
+    assert await db.select(Letter).where(Letter.box == "b").count() == 1
+
+
+async def test_what_is_sent_is_explained(db: Database) -> None:
+    """With the properties as they are stored."""
+    (step,) = db.explain_write("insert", Letter(id=1, note="abc")).steps
+    assert b'"note":"~cba|"' in (step.body or b"")
 
 
 async def test_a_condition_on_an_opaque_property_is_evaluated_here(db: Database) -> None:
@@ -243,6 +323,9 @@ async def test_what_is_derived_is_kept_and_audited(db: Database) -> None:
     assert (await db.audit(Parcel, Box)).found == 0
 
 
+OPERATIONS = {"insert": "insert", "save": "merge", "upsert": "insert-or-replace", "transaction": "transaction"}
+
+
 async def test_an_insert_over_an_expired_entity_takes_back_what_was_derived_from_it(db: Database) -> None:
     """The row that is there is read as the model says."""
     await db.insert(Box())
@@ -266,6 +349,32 @@ async def test_a_bound_is_judged_with_the_entity_as_the_model_says(db: Database)
         await db.insert(Parcel(id=3))
 
 
+@pytest.mark.parametrize(("model", "verb"), [*((Letter, verb) for verb in OPERATIONS), (Note, "upsert")])
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_lost_reply_is_resolved(db: Database, verb: str, arrives: bool, model: type[Letter | Note]) -> None:
+    """
+    With and without write tokens: what is read then is compared as the model says, so that the entity gets its ETag
+    and can be saved again.
+    """
+    letter = model(id=1, note="abc")
+    if verb in ("save", "transaction"):
+        await db.insert(letter)
+    letter.note = "lost"
+    faults = Faults(db)
+    with (faults.lose_reply if arrives else faults.lose_request)(OPERATIONS[verb]):
+        if verb == "transaction":
+            async with db.transaction() as tx:
+                tx.save(letter)
+        elif verb == "upsert":
+            await db.upsert(letter, mode="replace")
+        else:
+            await getattr(db, verb)(letter)
+    letter.note = "again"
+    await db.save(letter)
+    row = await stored(db, letter.key.row_key)
+    assert ((await db.get(model, box="b", id=1)).note, row["note"]) == ("again", "~niaga|")
+
+
 async def test_a_row_that_was_not_sealed_is_refused(db: Database) -> None:
     """By the reader, with its keys, and not by what passes over it."""
     row = {"PartitionKey": "b", "RowKey": "letter_001", "EntityType": "Letter", "note": "plain"}
@@ -278,6 +387,28 @@ async def test_a_row_that_was_not_sealed_is_refused(db: Database) -> None:
         await db.insert(Letter(id=1))
     await db.upsert(Letter(id=1, note="new"))
     assert (await get(db)).note == "new"
+
+
+async def test_an_older_version_is_unsealed_before_it_is_upgraded(db: Database) -> None:
+    """An upgrade sees the properties as the older model said."""
+
+    class Memo(Entity, table="Stages", partition_key="{box}", row_key="memo", version=2):
+        box: Mapped[str]
+        text: Mapped[str]
+
+        turned = Reversed("text")
+
+    @upgrade(Memo, from_version=1)
+    def louder(bag: PropertyBag) -> PropertyBag:  # pyright: ignore[reportUnusedFunction]
+        bag["text"] = str(bag["text"]).upper()
+        return bag
+
+    row = {"PartitionKey": "b", "RowKey": "memo", "EntityType": "Memo", "text": "~cba|"}
+    await db.store.write("Stages", Operation(Verb.INSERT, row))
+    memo = await db.get(Memo, box="b")
+    assert memo.text == "ABC"
+    await db.save(memo)
+    assert ((await stored(db, "memo"))["text"], (await stored(db, "memo"))["EntityType"]) == ("~CBA|", "Memo:2")
 
 
 class Thick(Entity, table="Stages", partition_key="{box}", row_key="thick_{id:03d}"):
@@ -353,6 +484,59 @@ def test_a_snapshot_says_nothing_of_stages() -> None:
     """It has the fields, as of every model."""
     (layout,) = describe_models([Letter]).models
     assert layout.fields["note"].property == "note"
+
+
+def test_what_must_see_an_opaque_property_is_refused() -> None:
+    """Keys, expiry, maintained fields, indexes that hold it, lists by it and copies of it, when the class is made."""
+    keys: dict[str, Any] = {"table": "Stages2", "partition_key": "{box}"}
+
+    with pytest.raises(ModelError, match=r"Keyed\.note cannot be used by the key"):
+
+        class Keyed(Entity, row_key="{note}", **keys):  # pyright: ignore[reportUnusedClass]
+            box: Mapped[str]
+            note: Mapped[str] = field(stored=True)
+            turned = Reversed("note")
+
+    with pytest.raises(ModelError, match=r"Ending\.at cannot be used by expiry=True"):
+
+        class Ending(Entity, row_key="e", **keys):  # pyright: ignore[reportUnusedClass]
+            box: Mapped[str]
+            at: Mapped[datetime | None] = field(default=None, expiry=True)
+            turned = Reversed("at")
+
+    with pytest.raises(ModelError, match=r"Kept\.kept cannot be used by maintained=True"):
+
+        class Kept(Entity, row_key="k", **keys):  # pyright: ignore[reportUnusedClass]
+            box: Mapped[str]
+            kept: Mapped[str | None] = field(default=None, maintained=True)
+            turned = Reversed("kept")
+
+    for declared in (
+        Index(row_key="i_{size}"),
+        Index(row_key="i_{size}", include=["note"]),
+        Index(row_key="i_{note}", include="keys"),
+        IndexList(row_key="i_{note}"),
+    ):
+        with pytest.raises(ModelError, match=r"Held\.note cannot be used by Held\.derived"):
+
+            class Held(Entity, row_key="h", **keys):  # pyright: ignore[reportUnusedClass]
+                box: Mapped[str]
+                note: Mapped[str]
+                size: Mapped[int]
+                turned = Reversed("note")
+                derived = declared
+
+    with pytest.raises(ModelError, match=r"Whole\.note cannot be used by Copying\.source"):
+
+        class Whole(Entity, table="Stages3", partition_key="{box}", row_key="w", tracked=True):
+            box: Mapped[str]
+            note: Mapped[str]
+            turned = Reversed("note")
+
+        class Copying(Entity, table="Stages3", partition_key="{box}", row_key="c"):  # pyright: ignore[reportUnusedClass]
+            box: Mapped[str]
+            copied: Mapped[str | None] = field(default=None, maintained=True)
+            source = Embedded(Whole, {"copied": "note"}, box="{box}")
 
 
 async def test_a_move_to_another_partition_is_refused(db: Database) -> None:

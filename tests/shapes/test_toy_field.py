@@ -1,0 +1,459 @@
+"""
+A kind of field that the program knows nothing of, written here alone: a pair of numbers in two properties.
+
+`spot: Pairs[Spot]` stores the x of a spot as `spot_x` and its y, which may be absent, as `spot_y`. It is declared,
+written, queried, explained and described through the interfaces that every kind of field has.
+"""
+
+import datetime as dt
+import pickle
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from tableorm import (
+    Count,
+    Database,
+    DecodeError,
+    Embedded,
+    EncodeError,
+    Entity,
+    Index,
+    IndexList,
+    InvalidInput,
+    Mapped,
+    ModelError,
+    NotLoaded,
+    PreconditionFailed,
+    Sum,
+    connect,
+    field,
+    from_dict,
+    to_dict,
+)
+from tableorm.expressions import ComposedField, Expression, Field
+from tableorm.models.property_types import Shape
+from tableorm.stores import Operation, Verb
+from tableorm_migrations.snapshot import describe_models
+
+
+@dataclass(unsafe_hash=True)
+class Spot:
+    x: int
+    y: float | None = None
+
+
+M = TypeVar("M")
+P = TypeVar("P", Spot, Spot | None)
+
+
+class PairField(ComposedField[P]):
+    __slots__ = ("x", "y")
+
+    def __init__(self, model: type[Any], name: str) -> None:
+        super().__init__(model, name, (f"{name}.x", f"{name}.y"))
+        self.x: Field[int] = self.parts[0]
+        self.y: Field[float] = self.parts[1]
+
+    if not TYPE_CHECKING:
+
+        def __eq__(self, other: object) -> Expression:
+            return (self.x == other.x) & (self.y == other.y)
+
+        __hash__ = ComposedField.__hash__
+
+
+class PairShape(Shape[Spot]):
+    def members(self, name: str, property_: str) -> Sequence[tuple[str, str, Any]]:
+        return (f"{name}.x", f"{property_}_x", int), (f"{name}.y", f"{property_}_y", float)
+
+    def write(self, value: Spot) -> Sequence[Any]:
+        if value.x == 13:
+            raise ValueError("has an unlucky x")
+        return value.x, value.y
+
+    def read(self, values: Sequence[Any]) -> Spot:
+        x, y = values
+        if x is None:
+            raise ValueError("has no x")
+        return Spot(x, y)
+
+    def expression(self, model: type[Any], name: str) -> PairField[Any]:
+        return PairField(model, name)
+
+
+class Pairs(Mapped[P]):
+    _shape = PairShape()
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type[Any]) -> PairField[P]: ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any]) -> P: ...
+        def __get__(self, instance: object | None, owner: type[Any]) -> PairField[P] | P: ...
+
+
+class Moments(Mapped[M]):
+    _shape = PairShape()
+
+
+def pair(**options: Any) -> Any:
+    """As `field`, which for type checkers makes fields that are `Mapped` alone."""
+    return field(**options)
+
+
+# Models
+
+
+class Place(Entity, table="Toys", partition_key="{city}", row_key="place_{id}", naming="pascal"):
+    city: Mapped[str] = field(default="c")
+    id: Mapped[int]
+    spot: Pairs[Spot]
+    last: Pairs[Spot | None] = pair(default=None)
+    home: Pairs[Spot] = pair(factory=lambda: Spot(0, 0.5))
+    age: Mapped[int] = field(default=1)
+
+
+class Shop(Entity, table="Toys", partition_key="{city}", row_key="shop_{id}"):
+    city: Mapped[str] = field(default="c")
+    id: Mapped[int]
+    spot: Pairs[Spot | None] = pair(default=None)
+    name: Mapped[str]
+
+    by_name = Index(row_key="name_{name}_{id}", include=["spot"])
+    by_names = IndexList(row_key="names_{name}")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as database:
+        await database.create_tables(Place, Shop)
+        yield database
+
+
+async def row_of(db: Database, row_key: str) -> dict[str, Any]:
+    row = await db.store.get("Toys", "c", row_key)
+    return {name: value for name, value in row.items() if name.partition("_")[0] in ("Spot", "Last", "Home", "spot")}
+
+
+async def get(db: Database, number: int = 1) -> Place:
+    return await db.get(Place, city="c", id=number)
+
+
+async def test_a_value_is_stored_in_several_properties(db: Database) -> None:
+    """Each member is a property of its own type, and absent ones are left out."""
+    await db.insert(Place(id=1, spot=Spot(3, 1.5), last=Spot(7)))
+    assert await row_of(db, "place_1") == {
+        "Spot_x": "3",
+        "Spot_x@odata.type": "Edm.Int64",
+        "Spot_y": 1.5,
+        "Last_x": "7",
+        "Last_x@odata.type": "Edm.Int64",
+        "Home_x": "0",
+        "Home_x@odata.type": "Edm.Int64",
+        "Home_y": 0.5,
+    }
+    assert await get(db) == Place(id=1, spot=Spot(3, 1.5), last=Spot(7))
+
+
+async def test_an_absent_value_is_none_or_the_default(db: Database) -> None:
+    """As of every field; without either the row does not fit the model."""
+    row = {"PartitionKey": "c", "EntityType": "Place"}
+    await db.store.write("Toys", Operation(Verb.INSERT, {**row, "RowKey": "place_1", "Spot_x": 5}))
+    assert await get(db) == Place(id=1, spot=Spot(5), last=None, home=Spot(0, 0.5))
+    for number, broken in ((2, {}), (3, {"Spot_y": 1.5}), (4, {"Spot_x": "text"})):
+        await db.store.write("Toys", Operation(Verb.INSERT, {**row, "RowKey": f"place_{number}", **broken}))
+        with pytest.raises(DecodeError, match=r"Place.*spot.*(no property 'Spot_x'|has no x|holds 'text')"):
+            await get(db, number)
+
+
+async def test_every_verb_writes_it(db: Database) -> None:
+    """Insert, save, merge, upsert, replace, modify, transaction and bulk; a save sends the members that changed."""
+    place = Place(id=1, spot=Spot(1, 1.5))
+    await db.insert(place)
+    place.spot = Spot(1, 2.5)
+    assert b'"Spot_y":2.5}' in (db.explain_write("save", place).steps[-1].body or b"")
+    assert b"Spot_x" not in (db.explain_write("save", place).steps[-1].body or b"")
+    await db.save(place)
+    assert (await get(db)).spot == Spot(1, 2.5)
+    place.spot.x = 4  # in place
+    await db.merge(place, only=[Place.spot])
+    assert (await get(db)).spot == Spot(4, 2.5)
+    place.spot = Spot(5)
+    await db.save(place)
+    assert "Spot_y" not in await row_of(db, "place_1")
+    await db.upsert(Place(id=1, spot=Spot(6, 1.0)), mode="replace")
+    await db.modify(Place, lambda each: each.evolve(last=Spot(8)), city="c", id=1)
+    assert (await get(db)).last == Spot(8)
+    async with db.transaction() as tx:
+        held = await tx.get(Place, city="c", id=1)
+        held.last = None
+        tx.save(held)
+        tx.insert(Place(id=2, spot=Spot(2)))
+        tx.insert(Shop(id=2, spot=Spot(2), name="b"))
+    async with db.bulk() as bulk:
+        for number in range(3, 30):
+            await bulk.insert(Place(id=number, spot=Spot(number + 20, number / 2)))
+    assert [place.spot for place in await db.select(Place).where(Place.city == "c", Place.id >= 28).all()] == [
+        Spot(48, 14.0),
+        Spot(49, 14.5),
+    ]
+    assert ((await get(db)).last, (await get(db, 2)).spot) == (None, Spot(2))
+
+
+async def test_a_merge_never_mixes_two_values(db: Database) -> None:
+    """A member that the new value does not have would stay in the row: a merge of it is refused, a save removes it."""
+    await db.insert(Place(id=1, spot=Spot(1, 1.5)))
+    place = await get(db)
+    place.spot = Spot(2)
+    with pytest.raises(EncodeError, match=r"spot\.y.*merge cannot remove"):
+        await db.merge(place, only=[Place.spot])
+    with pytest.raises(EncodeError, match=r"spot\.y.*merge cannot remove"):
+        await db.merge(place)
+    for blind in (Place(id=1, spot=Spot(3)), Place(id=1, spot=Spot(3), last=Spot(4, 1.0))):
+        with pytest.raises(EncodeError, match=r"spot\.y.*merge cannot remove"):
+            await db.upsert(blind, mode="merge")
+    async with db.bulk(errors="report") as bulk:
+        with pytest.raises(EncodeError, match=r"spot\.y"):
+            await bulk.upsert(Place(id=1, spot=Spot(3)), mode="merge")
+    assert (await get(db)).spot == Spot(1, 1.5)
+    await db.save(place)
+    assert (await get(db)).spot == Spot(2)
+    await db.upsert(Place(id=1, spot=Spot(3, 3.5)), mode="merge")
+    assert (await get(db)).spot == Spot(3, 3.5)
+
+
+async def test_a_part_is_compared(db: Database) -> None:
+    """The service evaluates it; of the field as a whole a query asks whether it is there, or what its kind offers."""
+    for number in range(6):
+        last = Spot(number, None if number % 2 else 1.5) if number > 1 else None
+        await db.insert(Place(id=number, spot=Spot(number), last=last))
+    everything = db.select(Place).where(Place.city == "c")
+
+    async def found(*where: Expression) -> list[int]:
+        return [each.id for each in await everything.where(*where).all()]
+
+    assert await found(Place.spot.x > 3) == [4, 5]
+    assert await found(Place.spot.x.in_([1, 2]), ~(Place.spot.x == 1)) == [2]
+    assert await found((Place.spot.x < 2) | (Place.last.y == 1.5)) == [0, 1, 2, 4]
+    assert await found(Place.last.is_none()) == [0, 1]
+    assert await found(~Place.last.is_none(), Place.last.y.is_none()) == [3, 5]
+    assert await found(Place.last == Spot(4, 1.5)) == [4]
+    assert "Spot_x gt 3" in str(everything.where(Place.spot.x > 3).explain())
+    assert "then here: Place.last.x.is_none()" in str(everything.where(Place.last.x.is_none()).explain())
+    with pytest.raises(EncodeError, match=r"Place.spot > .*compare a part of it: Place.spot.x, Place.spot.y"):
+        _ = Place.spot > Spot(1)
+    with pytest.raises(EncodeError, match="compare a part of it"):
+        Place.spot.in_([Spot(1)])
+    with pytest.raises(EncodeError, match="a str, not an int"):
+        Place.spot.x.in_(["a"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    assert str(pickle.loads(pickle.dumps(Place.spot.x > 3))) == "Place.spot.x > 3"
+
+
+async def test_a_projection_has_the_whole_of_it(db: Database) -> None:
+    """Asked for as a whole or by a part: an entity has all of a value or nothing; a save of it writes what changed."""
+    await db.insert(Place(id=1, spot=Spot(1, 1.5), last=Spot(2, 2.5)))
+    for asked in (Place.spot, Place.spot.x):
+        place = await db.select(Place).where(Place.city == "c").only(asked).first()
+        assert place is not None
+        assert place.spot == Spot(1, 1.5)
+        with pytest.raises(NotLoaded):
+            _ = place.last
+    place = await db.select(Place).where(Place.city == "c").only(Place.age).first()
+    assert place is not None
+    place.last = Spot(3)  # of what was not read, the row tells whether there is something to remove
+    await db.save(place)
+    assert (await get(db)).last == Spot(3)
+    await db.insert(Place(id=2, spot=Spot(1), home=Spot(0)))
+    place = await db.select(Place).where(Place.city == "c", Place.id == 2).only(Place.home).first()
+    assert place is not None
+    place.home = Spot(0, 0.5)  # the default, and not what the row has
+    await db.save(place)
+    assert (await get(db, 2)).home == Spot(0, 0.5)
+
+
+async def test_index_entries_hold_all_of_it(db: Database) -> None:
+    """`include=` takes the field; an audit agrees, and a condition on a part is asked of the entries."""
+    shop = Shop(id=1, spot=Spot(1, 1.5), name="a")
+    await db.insert(shop)
+    shop.spot = Spot(2)
+    await db.save(shop)
+    query = db.select(Shop.by_name).where(Shop.city == "c", Shop.name == "a", Shop.spot.x == 2)
+    assert [each.spot for each in await query.all()] == [Spot(2)]
+    assert (await row_of(db, "name_a_1")).keys() == {"spot_x", "spot_x@odata.type"}
+    (found,) = await db.lookup(Shop.by_names, city="c", name="a")
+    assert found.spot == Spot(2)
+    part = await query.only(Shop.spot.x).first()
+    assert part is not None
+    await db.modify(Shop, lambda each: each.evolve(spot=Spot(2, 3.5)), city="c", id=1)
+    part.spot = Spot(9)
+    with pytest.raises(PreconditionFailed):
+        await db.save(part)
+    await db.modify(Shop, lambda each: each.evolve(spot=Spot(2)), city="c", id=1)
+    report = await db.audit(Shop)
+    assert (report.clean, report.found) == (True, 0)
+    row = {"PartitionKey": "c", "RowKey": "name_a_1", "spot_y": 7.0}
+    await db.store.write("Toys", Operation(Verb.MERGE, row, "*"))
+    assert (await db.audit(Shop, repair=True)).found == 1
+    assert "spot_y" not in await row_of(db, "name_a_1")
+
+
+def test_a_snapshot_has_its_members() -> None:
+    """Each as a field of its own, by its path."""
+    (layout,) = describe_models([Place]).models
+    assert {name: (each.type, each.edm, each.property) for name, each in layout.fields.items() if "spot" in name} == {
+        "spot.x": ("int", "Edm.Int64", "Spot_x"),
+        "spot.y": ("float", "Edm.Double", "Spot_y"),
+    }
+
+
+def test_json_is_that_of_the_value() -> None:
+    """Clients see a value and no properties; what does not fit is refused with its path."""
+    place = from_dict(Place, {"city": "c", "id": 1, "spot": {"x": 1, "y": 2.5}, "last": None})
+    assert place.spot == Spot(1, 2.5)
+    assert to_dict(place)["spot"] == Spot(1, 2.5)
+    adapter = TypeAdapter(Place)
+    assert b'"spot":{"x":1,"y":2.5}' in adapter.dump_json(place)
+    assert adapter.json_schema()["properties"]["spot"] == {"$ref": "#/$defs/Spot"}
+    with pytest.raises(InvalidInput, match=r"spot.*unlucky"):
+        from_dict(Place, {"city": "c", "id": 1, "spot": {"x": 13}})
+    with pytest.raises(InvalidInput, match=r"spot\.x|spot.*x"):
+        from_dict(Place, {"city": "c", "id": 1, "spot": {"x": "no"}})
+
+
+async def test_a_value_that_does_not_fit_is_refused(db: Database) -> None:
+    """With the model and the field: of another type, or one that its shape or a member refuses."""
+    with pytest.raises(EncodeError, match=r"Place\.spot.*a Spot"):
+        Place(id=1, spot=(1, 2))  # type: ignore[arg-type]
+    for bad, problem in ((Spot(13), "unlucky"), (Spot("a"), "a str, not an int"), (Spot(2**63), "range")):  # type: ignore[arg-type]
+        with pytest.raises(EncodeError, match=rf"Place\.spot.*{problem}"):
+            await db.insert(Place(id=1, spot=bad))
+
+
+def test_what_takes_a_field_of_one_property_refuses_it() -> None:
+    """Keys, lists by each, sums, counts, copies, expiry and maintained fields, when the class is made."""
+    keys: dict[str, Any] = {"table": "Toys2", "partition_key": "{city}"}
+    with pytest.raises(ModelError, match="spot"):
+
+        class Keyed(Entity, row_key="{spot}", **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            spot: Pairs[Spot]
+
+    with pytest.raises(ModelError, match="spot"):
+
+        class Listed(Entity, row_key="{city}", **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            spot: Pairs[Spot]
+            by_spot = IndexList(row_key="list_{spot:each}")
+
+    with pytest.raises(ModelError, match=r"Kept\.spot = field\(maintained=True\).* 2 properties"):
+
+        class Kept(Entity, row_key="{city}", **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            spot: Pairs[Spot | None] = pair(default=None, maintained=True)
+
+    with pytest.raises(ModelError, match=r"Ending\.spot = field\(expiry=True\)"):
+
+        class Ending(Entity, row_key="{city}", **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            spot: Pairs[Spot | None] = pair(default=None, expiry=True)
+
+    with pytest.raises(ModelError, match=r"Late\.at = field\(expiry=True\)"):
+
+        class Late(Entity, row_key="{city}", **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            at: Moments[dt.datetime | None] = pair(default=None, expiry=True)
+
+    with pytest.raises(ModelError, match=r"Adding\.total: 'spot' is stored in 2 properties"):
+
+        class Adding(Entity, row_key="{city}", **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            spot: Pairs[Spot]
+            total = Sum("spot", lambda: Shop.name, city="{city}")  # type: ignore[arg-type, return-value]
+
+    with pytest.raises(ModelError, match=r"Counted\.total: Place\.spot\.x is not a maintained field"):
+
+        class Counted(Entity, table="Toys", partition_key="{city}", row_key="n_{city}"):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            total = Count(lambda: Place.spot.x, city="{city}", id="1")
+
+    with pytest.raises(ModelError, match=r"Copying\.source: 'spot' of Whole is stored in 2 properties"):
+
+        class Whole(Entity, table="Toys3", partition_key="{city}", row_key="whole", tracked=True):
+            city: Mapped[str]
+            spot: Pairs[Spot]
+
+        class Copying(Entity, table="Toys3", partition_key="{city}", row_key="copy"):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            copied: Mapped[Spot | None] = field(default=None, maintained=True)
+            source = Embedded(Whole, {"copied": "spot"}, city="{city}")
+
+
+def test_names_and_defaults_are_checked() -> None:
+    """Members must not have the name of another property, and a default must be one that can be stored."""
+    keys: dict[str, Any] = {"table": "Toys2", "partition_key": "{city}", "row_key": "{city}"}
+    with pytest.raises(ModelError, match=r"'spot_x' and 'spot\.x' are both stored as 'spot_x'"):
+
+        class Twice(Entity, **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            spot_x: Mapped[int]
+            spot: Pairs[Spot]
+
+    with pytest.raises(ModelError, match=r"Unlucky\.spot has the default .* unlucky"):
+
+        class Unlucky(Entity, **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            spot: Pairs[Spot] = pair(default=Spot(13))
+
+    class Base(Entity, abstract=True):
+        city: Mapped[str]
+        spot: Pairs[Spot]
+
+    with pytest.raises(ModelError, match=r"Child\.spot has other parts than Base\.spot"):
+
+        class Child(Base, **keys):  # pyright: ignore[reportUnusedClass]
+            spot: Mapped[Spot]  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
+SPOTS = st.builds(Spot, st.integers(14, 20), st.none() | st.floats(allow_nan=False))
+
+
+@given(st.lists(st.tuples(SPOTS, st.none() | SPOTS, SPOTS), max_size=4))
+async def test_whatever_is_saved_is_read(values: list[tuple[Spot, Spot | None, Spot]]) -> None:
+    """Each save of any values leaves the very values in the row, whatever was there before."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Place)
+        place = Place(id=1, spot=Spot(1))
+        await db.insert(place)
+        for place.spot, place.last, place.home in values:
+            await db.save(place)
+            assert await get(db) == place
+            read = await db.select(Place).where(Place.city == "c").only(Place.last).first()
+            assert read is not None
+            assert read.last == place.last
+
+
+async def test_a_filled_value_is_written(db: Database) -> None:
+    """`on_write` makes a value of several members, unless another was assigned."""
+    made = iter([Spot(1), Spot(2, 0.0), Spot(3)])
+
+    class Noted(Entity, table="Toys", partition_key="{city}", row_key="noted"):
+        city: Mapped[str]
+        at: Mapped[dt.datetime | None] = field(default=None)
+        spot: Pairs[Spot | None] = pair(default=None, on_write=lambda: next(made))
+
+    noted = Noted(city="c")
+    await db.insert(noted)
+    noted.at = dt.datetime.now(dt.UTC)
+    await db.save(noted)
+    assert (await db.get(Noted, city="c")).spot == Spot(2, 0.0)
+    for assigned in (Spot(2, -0.0), Spot(9)):
+        noted.spot = assigned
+        await db.save(noted)
+        assert str((await db.get(Noted, city="c")).spot) == str(assigned)
