@@ -148,14 +148,14 @@ def not_readable(db: Connection | None, declaration: IndexDeclaration) -> NotSup
     """Return the error that refuses to read by an index or a list."""
     if db is not None and db.known_states.denied:
         return NotSupported(
-            f"{declaration} is not read: whether it is complete says table {UPKEEP_TABLE}, which the token of this "
-            "database does not open; declare it with building=False if it is complete"
+            f"{declaration} is not read: table {UPKEEP_TABLE} records whether it is complete, and the token of this "
+            "database does not open that table; declare it with building=False if it is complete"
         )
     return NotSupported(
-        f"{declaration} is not read: the store does not say that it is complete, so that entities of table "
-        f"{declaration.table} may be missing in it. db.create_tables({declaration.model}) says so of a table that it "
-        f"makes; for one that was there before run db.build_index({declaration}, no_older_writers=True) once every "
-        "program that writes such entities declares it, or declare it with building=False if it is complete"
+        f"{declaration} is not read: the store does not record it as complete, so entities of table "
+        f"{declaration.table} may be missing in it. For a new table, db.create_tables({declaration.model}) records "
+        f"that; for an existing one, run db.build_index({declaration}, no_older_writers=True) once every program "
+        "that writes such entities declares it, or declare it with building=False if it is complete"
     )
 
 

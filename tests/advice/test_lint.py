@@ -288,8 +288,8 @@ def test_wrong_arguments() -> None:
 def test_finding_says_what_to_do() -> None:
     """A finding names the declaration, what is wrong with it, why, the remedy, and the section of the guide."""
     assert str(lint(Unpadded)[0]) == (
-        "Unpadded.row_key: number has no width (unpadded-number): keys are in the order of text, 10 before 9, so "
-        "conditions on it read more rows than they need; give it a width, as in {id:06d} [Compound key pattern]"
+        "Unpadded.row_key: number has no width (unpadded-number): keys sort as strings, 10 before 9, so conditions "
+        "on it read more rows than they need; give it a width, as in {id:06d} [Compound key pattern]"
     )
 
 

@@ -144,7 +144,7 @@ async def test_rows_without_a_kind_and_an_index_without_a_table_of_ours() -> Non
         ):
             await db.get(Kind, land="dk", year=1900)
         with pytest.raises(
-            NotSupported, match=r"db\.create_tables\(Kind\) says so of a table that it makes; for one that was"
+            NotSupported, match=r"For a new table, db\.create_tables\(Kind\) records that; for an existing one"
         ):
             await db.select(Kind.by_year).where(Kind.land == "dk").all()
         coin = await db.get(Unkind, land="dk", year=1900)

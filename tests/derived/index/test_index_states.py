@@ -554,7 +554,7 @@ async def test_a_token_for_one_table_hides_the_states(open_program: Open, tmp_pa
 
     async with connect(f"local:{tmp_path / 'states.tables'}", sas=str(token)) as mine:
         with pytest.raises(
-            NotSupported, match=r"TableormUpkeep, which the token .* with building=False if it is complete"
+            NotSupported, match=r"TableormUpkeep records whether .* the token .* with building=False if it is complete"
         ):
             await mine.get(Staff.by_age, team="a", age=30, id=1)
         with assert_requests(mine, 1):
