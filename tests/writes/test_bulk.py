@@ -322,11 +322,11 @@ async def test_little_waits_for_a_store_that_is_near(things: Database, store: Wa
         most = max(most, fed - report.written)
 
     async with things.bulk(on_progress=told) as bulk:
-        for number in range(5_000):
+        for number in range(3_000):
             await bulk.upsert(Thing(name=f"{number:05d}"))
             fed += 1
 
-    assert bulk.report.written == 5_000 and bulk.report.requests == 50
+    assert bulk.report.written == 3_000 and bulk.report.requests == 30
     assert most <= 2_000
 
 
@@ -417,10 +417,10 @@ async def test_a_rate_is_kept(things: Database, store: Watched) -> None:
         for number in range(200):
             await bulk.upsert(Thing(group=f"g{number % 2}", name=f"{number}"))
     assert loop.time() - begun >= 100 / 400
-    async with things.bulk(rate=40) as bulk:
-        for number in range(50):
+    async with things.bulk(rate=90) as bulk:
+        for number in range(100):
             await bulk.upsert(Thing(name=f"{number}"))
-    assert bulk.report.requests == 2 and max(map(len, store.requests[-2:])) == 40
+    assert bulk.report.requests == 2 and max(map(len, store.requests[-2:])) == 90
 
 
 async def test_throttling_narrows_and_recovers(things: Database, store: Watched) -> None:
