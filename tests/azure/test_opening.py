@@ -495,10 +495,10 @@ async def refuse_every_call(url: str) -> None:
             db.upsert(Parcel(city="Bonn", id=1)),
             db.delete(key, if_match="*", missing_ok=True),
         ):
-            with pytest.raises(AccountNotFound, match="the server knows no such account; check the account") as raised:
+            with pytest.raises(AccountNotFound, match="the server does not know the account; check the URL") as raised:
                 await call
             assert raised.value.code == "ResourceNotFound"
-        with pytest.raises(TransactionFailed, match="the server knows no such account") as failed:
+        with pytest.raises(TransactionFailed, match="the server does not know the account") as failed:
             async with db.transaction() as tx:
                 for number in range(2):
                     tx.insert(Parcel(city="Bonn", id=number))

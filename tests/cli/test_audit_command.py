@@ -234,7 +234,7 @@ def test_damaged_state_is_refused(url: str, tmp_path: Path) -> None:
 
     done = tableorm("audit", url, MODEL, "--state", str(state))
 
-    assert done.returncode == 1 and "begin anew" in done.stderr
+    assert done.returncode == 1 and "start again" in done.stderr
     assert state.exists()
 
 

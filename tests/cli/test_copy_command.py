@@ -127,7 +127,7 @@ def test_a_copy_that_is_stopped(urls: tuple[str, str], tmp_path: Path, how: int,
 
     assert 100 <= asyncio.run(count()) < COUNT
     if how == signal.SIGINT:
-        assert (process.returncode, "the same command goes on" in errors) == (130, True)
+        assert (process.returncode, "the same command resumes" in errors) == (130, True)
     done = run_command("copy", *urls, *more)
     assert (done.returncode, done.stdout.split(" read")[0]) == (0, "600 rows")
     assert asyncio.run(are_equal(*urls))

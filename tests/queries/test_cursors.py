@@ -363,5 +363,5 @@ async def test_cursors_end_when_a_query_loses_its_index() -> None:
     first = await _page(IndexedLog, None)
     plain = await _page(Log, None)
     for model, cursor in ((Log, first.cursor), (AlwaysIndexedLog, plain.cursor)):
-        with pytest.raises(CursorError, match="while the model has the same keys and indexes"):
+        with pytest.raises(CursorError, match="as long as the keys and indexes of the model stay the same"):
             await _page(model, cursor)

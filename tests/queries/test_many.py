@@ -251,7 +251,7 @@ async def test_an_explanation_is_text_and_values(db: Database) -> None:
     }
     text = str(explained)
     assert text.startswith(str(query)) and "then here: Item.price > Decimal('1')" in text
-    assert "2 at the same time, results in key order" in text
+    assert "2 in parallel, results in key order" in text
 
 
 async def test_many_requests_are_not_all_shown(db: Database) -> None:
