@@ -244,7 +244,7 @@ async def test_several_processes(start: Start, tmp_path: Path) -> None:
     assert {await insert(number) for number in range(10)} == {201}
     line = 'tableorm_requests_total{operation="InsertEntity",status="201"} 10'
     seen = 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         # Of several in a row, since each process knows its own counts before it has told the others.
         while seen < 8:
             async with aiohttp.ClientSession() as session, session.get(f"{program.root}/metrics") as metrics:
@@ -257,7 +257,7 @@ async def test_several_processes(start: Start, tmp_path: Path) -> None:
                 await asyncio.sleep(_POLL_SECONDS)
         while await _status(program) != 201:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
-    async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(120), aiohttp.ClientSession() as session:
         # Of the dead what they counted stays, and nothing is under way in them.
         text = ""
         while not (line in text and "\ntableorm_connections 1.0\n" in text):
