@@ -381,7 +381,7 @@ class Field(_Operators[T]):
         kind = self.model.__schema__.by_path[self.name].type
         if kind.json_text:
             remedy = "use contains() for one element, or filter in Python" if is_list(self) else "filter in Python"
-            raise self._misfit(term, other, f"a field stored as JSON text has no comparison; {remedy}")
+            raise self._misfit(term, other, f"a field stored as JSON cannot be compared; {remedy}")
         try:
             kind.encode(other)
         except ValueError as error:

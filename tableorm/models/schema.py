@@ -291,6 +291,7 @@ class Schema(InTables):
                 f"rows, class {self.name}(Entity, ..., wide=True), or some fields in one JSON field"
             )
         self._make_keys: Callable[[Mapping[str, Any]], tuple[str, str]] = self._format_keys
+        self._newest_key: Key[Any] | None = None  # many tasks may ask for that of one row
         if not abstract:
             self._generate()
 
@@ -389,8 +390,11 @@ class Schema(InTables):
         """
         if frozenset(values) != self.key_names:
             raise self._other_fields(values)
-        partition, row = self.make_keys(values)
-        return Key(self.model, self.table_of(partition, row), partition, row)
+        partition, row = self._make_keys(values)
+        key = self._newest_key
+        if key is None or key.row_key != row or key.partition_key != partition:
+            key = self._newest_key = Key(self.model, self.table_of(partition, row), partition, row)
+        return key
 
     def _other_fields(self, values: Mapping[str, Any]) -> TemplateError:
         """Return the error of a key whose fields are not those of the templates."""

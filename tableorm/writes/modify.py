@@ -106,7 +106,8 @@ def refuse_other_version(key: Key[Any], subject: Subject, if_match: str | None) 
     """
     if if_match not in (None, "*", subject.etag):
         raise PreconditionFailed(
-            f"modify of {key}: its ETag is {subject.etag}, not {if_match}: it was written meanwhile; read it again",
+            f"modify of {key}: its ETag is {subject.etag}, not {if_match}: it was written in the meantime; read it "
+            f"again",
             Code.CONDITION_NOT_SATISFIED,
             subject,
         )
@@ -186,7 +187,7 @@ def applied(function: Callable[[M], M | None], subject: M, instance: object) -> 
         )
     if isinstance(result, PropertyBag):
         note_written(result, stored_row_of(subject) if isinstance(subject, PropertyBag) else None)
-    else:
+    elif state_of(result) is not state_of(subject):
         set_state(result, state_of(result).adopt(state_of(subject)))
     return result
 

@@ -12,11 +12,13 @@ every error is that of the call which deserves it.
 
 import asyncio
 import copy
+import datetime as dt
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextvars import Context, copy_context
 from functools import reduce
-from typing import Any, NamedTuple
+from time import monotonic
+from typing import Any, cast
 
 import attrs
 from msgspec import structs
@@ -40,9 +42,8 @@ from ..models.key import Key
 from ..models.manifest import ManifestEntry
 from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag
-from ..models.reserved import WRITE_TOKENS
-from ..models.schema import Schema
-from ..models.state import EntityState, PackedState, set_state, state_of
+from ..models.schema import DerivedSchema, FieldInfo, Schema
+from ..models.state import STATE, EntityState, PackedState, set_state, state_of
 from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
 from ..stores import Row, RowAddress
@@ -57,15 +58,17 @@ from .stages.change import save_change
 from .stages.compose import encode_joined
 from .stages.encode import encode
 from .stages.execute import is_light, plan_writes, remember
-from .stages.prepare import check_etag
+from .stages.prepare import check_etag, validate
 from .subject import Subject, adopt, check_change, key_of_target
 
 __all__ = ["modify_target"]
 
-_MOST = 250
+_MOST = 500
 """How many calls are folded at most: the longer the functions take, the likelier it is that another program writes."""
 
 _SLICE = 0.002  # seconds for which functions are called before other tasks get a turn
+
+_OF_STORE = NOT_PROPERTIES - {"PartitionKey", "RowKey"}
 
 _LOST = (EntityExists, EntityNotFound, PreconditionFailed)
 
@@ -79,52 +82,42 @@ class _ModifyCall:
     A call of `modify`, and what came of it.
 
     Args:
-        key: The row.
-        function: What changes it.
+        function: What changes the row.
         instance: The entity or bag that gets the result; None if a key was given.
         fields: Fields of the entity, as far as they are known.
         create: Makes the entity if there is none; None to raise an error.
         if_match: The ETag that the row must have.
         attempts: How often it is tried at most.
-        turn: Done when the call was made, or is to make itself.
-        context: The context variables of the caller.
+        turn: Of one that waits: done when the call was made, or is to make itself.
+        context: Of one that waits: the context variables of the caller.
         leads: Whether it makes itself.
         result: What the function made.
+        changed: Whether there is something to write.
+        write: How; None if there is nothing, or if it is a plain row, whose write is planned when it is needed.
+        state: What the entity of a plain row knows of what was made of it; None if nothing is changed.
         error: What the call raises.
     """
 
-    key: Key[Any]
     function: Callable[[Any], Any]
     instance: Subject | None
     fields: dict[str, Any]
     create: Any
     if_match: str | None
     attempts: int
-    turn: asyncio.Future[None] = attrs.field(factory=lambda: asyncio.get_running_loop().create_future())
-    context: Context = attrs.field(factory=copy_context)
+    turn: asyncio.Future[None] = attrs.field(init=False)
+    context: Context = attrs.field(init=False)
     leads: bool = False
     result: Any = None
+    changed: bool = False
+    write: PlannedWrite | None = None
+    state: EntityState | None = None
     error: BaseException | None = None
 
-    def end(self, result: Any = None, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> None:
         """Let the caller go on, unless it was cancelled."""
-        self.result, self.error = result, error
+        self.error = error
         if not self.turn.done():
             self.turn.set_result(None)
-
-
-@attrs.define(eq=False)
-class _ModifyLine:
-    """
-    The calls for one row, of one model and boundary, that wait while others are made.
-
-    Args:
-        calls: They, in order.
-        most: How many are folded next.
-    """
-
-    calls: deque[_ModifyCall] = attrs.field(factory=deque[_ModifyCall])
-    most: int = _MOST
 
 
 async def modify_target(
@@ -141,106 +134,109 @@ async def modify_target(
     """Read an entity, apply a function and save it. Takes and raises what `Database.modify` does."""
     check_arguments(function, create, if_match)
     check_attempts("modify", attempts)
-    instance = target if isinstance(target, (Entity, PropertyBag)) else None
-    if instance is not None:
+    instance: Subject | None = None
+    if not isinstance(target, type) and isinstance(target, (Entity, PropertyBag)):
+        instance = target
         refuse_unsaved(instance, None)
     key = key_of_target(db.boundary, target, fields)
     if if_match is not None:
         check_etag("modify", key, if_match)
     given = instance.__dict__ if isinstance(instance, Entity) else fields
-    call = _ModifyCall(key, function, instance, given, create, if_match, attempts)
-    result = await _Modifier(db, load, key).call(call)
+    call = _ModifyCall(function, instance, given, create, if_match, attempts)
+    name = load, key.model, key.table, key.partition_key, key.row_key
+    line: _ModifyLine | None = db.lines.get(name)
+    if db.turns.current is not None:  # within the request of another write, which may be the one to wait for
+        result = await _ModifyLine(db, load, key, name).make(call)
+    elif line is None:
+        line = db.lines[name] = _ModifyLine(db, load, key, name)
+        result = await line.lead(call)
+    else:
+        call.turn, call.context = asyncio.Future(), copy_context()
+        line.calls.append(call)
+        try:
+            await call.turn
+        except asyncio.CancelledError:
+            if call.leads:
+                line.pass_on()
+            raise
+        if call.error is not None:
+            raise call.error
+        result = await line.lead(call) if call.leads else call.result
     if instance is not None:
         adopt(instance, result)
     return result
 
 
 @attrs.define(eq=False)
-class _Modifier:
+class _ModifyLine:
     """
-    Makes the calls for one row.
+    The calls for one row, of one model and database or scope, that wait while others are made.
 
     Args:
         db: Where the row is.
         load: Makes the entity or bag of a row.
         key: The row.
+        name: What `lines` of the connection has it under.
+        calls: Those that wait, in order.
+        most: How many are folded next.
+        folds: Whether calls can be folded: what a write leaves is what the next read would find, under this key and as
+            the model says.
     """
 
     db: Connection
     load: Loader
     key: Key[Any]
+    name: Hashable
+    calls: deque[_ModifyCall] = attrs.field(factory=deque[_ModifyCall])
+    most: int = _MOST
+    folds: bool = attrs.field(init=False)
 
-    # The line
+    def __attrs_post_init__(self) -> None:
+        schema: Schema | None = getattr(self.key.model, "__schema__", None)
+        self.folds = schema is None or (schema.home is None and not schema.stages)
 
-    @property
-    def _name(self) -> tuple[object, ...]:
-        return self.db.boundary, self.load, self.key
-
-    async def call(self, call: _ModifyCall) -> Any:
-        """Make a call, or let it be made. Raises what is wrong with it."""
-        if self.db.turns.current is not None:
-            return await self._make(call)  # within the request of another write, which may be the one to wait for
-        lines, name = self.db.lines, self._name
-        line: _ModifyLine | None = lines.get(name)
-        if line is None:
-            line = lines[name] = _ModifyLine()
-        else:
-            line.calls.append(call)
-            try:
-                await call.turn
-            except asyncio.CancelledError:
-                if call.leads:
-                    self._pass_on(line)
-                raise
-            if call.error is not None:
-                raise call.error
-            if not call.leads:
-                return call.result
+    async def lead(self, call: _ModifyCall) -> Any:
+        """Make the first call of the line. Raises what is wrong with it."""
         try:
-            return await self._make(call)
+            return await self.make(call)
         finally:
-            line.most = min(2 * line.most, _MOST)
-            self._pass_on(line)
+            self.most = min(2 * self.most, _MOST)
+            self.pass_on()
 
-    def _pass_on(self, line: _ModifyLine) -> None:
+    def pass_on(self) -> None:
         """Let the next calls be made."""
-        while line.calls and line.calls[0].turn.done():
-            line.calls.popleft()  # it was cancelled
-        if not line.calls:
-            del self.db.lines[self._name]
-        elif len(line.calls) == 1 or not self._folds(line):
-            call = line.calls.popleft()
+        while self.calls and self.calls[0].turn.done():
+            self.calls.popleft()  # it was cancelled
+        if not self.calls:
+            del self.db.lines[self.name]
+        elif len(self.calls) == 1 or not self._folds():
+            call = self.calls.popleft()
             call.leads = True
             call.end()
         else:
-            self.db.run(self._fold(line), line.calls[0].context.copy())
+            self.db.run(self._fold(), self.calls[0].context.copy())
 
-    def _folds(self, line: _ModifyLine) -> bool:
-        """
-        Return whether the next call may be folded: its condition is not one on a version, and what a write leaves is
-        what the next read would find, under this key and as the model says.
-        """
-        schema: Schema | None = getattr(self.key.model, "__schema__", None)
-        as_written = schema is None or (schema.home is None and not schema.stages)
-        return as_written and line.most > 1 and line.calls[0].if_match in (None, "*")
+    def _folds(self) -> bool:
+        """Return whether the next call may be folded: its condition is not one on a version."""
+        return self.folds and self.most > 1 and self.calls[0].if_match in (None, "*")
 
-    async def _fold(self, line: _ModifyLine) -> None:
+    async def _fold(self) -> None:
         """Make calls of the line together."""
         calls: list[_ModifyCall] = []
-        while line.calls and len(calls) < line.most and self._folds(line):
-            calls.append(line.calls.popleft())
+        while self.calls and len(calls) < self.most and self._folds():
+            calls.append(self.calls.popleft())
         try:
-            await self._make_together(line, calls)
+            await self._make_together(calls)
         except asyncio.CancelledError:  # the loop is being closed
             for call in calls:
                 call.turn.cancel()
             raise
         finally:
-            self._pass_on(line)
+            self.pass_on()
 
     # One call
 
-    async def _make(self, call: _ModifyCall) -> Any:
+    async def make(self, call: _ModifyCall) -> Any:
         """Read the row, apply the function and write what it has made; again after a lost race."""
         db, key = self.db, self.key
         with db.turns.begin() as turn:
@@ -276,15 +272,15 @@ class _Modifier:
         key = self.key
         row = await read_row(self.db, RowAddress.of(key), name=key.model.__name__)
         return LostRace(
-            f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or "
-            "let fewer tasks write it at the same time",
+            f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, "
+            f"or let fewer tasks write it in parallel",
             Code.CONDITION_NOT_SATISFIED,
             None if row is None else self.load(key.model, key.table, row),
         )
 
     # Several calls
 
-    async def _make_together(self, line: _ModifyLine, calls: list[_ModifyCall]) -> None:
+    async def _make_together(self, calls: list[_ModifyCall]) -> None:
         """Make calls in one read and one write; put those back into the line that cannot be made so."""
         try:
             with self.db.turns.begin() as turn:
@@ -292,26 +288,26 @@ class _Modifier:
                 async for attempt in Attempts(self.db, most + 1):  # the last one raises that all were lost
                     await turn.take((RowAddress.of(self.key),))
                     calls = await self._still_tried(calls, attempt)
-                    if not calls or await self._try_together(line, calls):
+                    if not calls or await self._try_together(calls):
                         break
         except Exception as error:  # noqa: BLE001 - it is raised in the callers
             if isinstance(error, TableOrmError) and _concerns_all(error):
                 for call in calls:
-                    call.end(error=_own_error(error, call))
+                    call.end(_own_error(error, call))
             else:  # which call deserves it, smaller folds tell
-                line.most = max(1, len(calls) // 2)
-                line.calls.extendleft(reversed(calls))
+                self.most = max(1, len(calls) // 2)
+                self.calls.extendleft(reversed(calls))
         else:
-            line.most = min(2 * line.most, _MOST)
+            self.most = min(2 * self.most, _MOST)
 
     async def _still_tried(self, calls: Sequence[_ModifyCall], attempt: int) -> list[_ModifyCall]:
         """Return the calls that were neither cancelled meanwhile, nor have had all of their attempts."""
         for call in calls:
             if call.attempts <= attempt and not call.turn.done():
-                call.end(error=await self._lost(call.attempts))
+                call.end(await self._lost(call.attempts))
         return [call for call in calls if not call.turn.done()]
 
-    async def _try_together(self, line: _ModifyLine, calls: Sequence[_ModifyCall]) -> bool:
+    async def _try_together(self, calls: Sequence[_ModifyCall]) -> bool:
         """Make calls once; return False if another program has written the row meanwhile."""
         row = await read_current(self.db, self.key, calls[0].fields)
         fold = _Fold(self.db, self.load, self.key, row)
@@ -324,39 +320,21 @@ class _Modifier:
             return False
         fold.end()
         while fold.finds_none and rest and rest[0].create is None:
-            rest[0].end(error=self._not_found())
+            rest[0].end(self._not_found())
             rest = rest[1:]
-        line.calls.extendleft(reversed(rest))
+        self.calls.extendleft(reversed(rest))
         if fold.finds_none and rest:
-            line.most = 1  # the next one makes the entity, and itself
+            self.most = 1  # the next one makes the entity, and itself
         return True
-
-
-class _Made(NamedTuple):
-    """
-    What the function of a call has made of the row.
-
-    Args:
-        call: The call.
-        result: The entity or bag.
-        changed: Whether there is something to write.
-        write: How; None if there is nothing, or if it is a plain row, whose write is planned when it is needed.
-        row: What the next function gets; None if there is nothing to write.
-    """
-
-    call: _ModifyCall
-    result: Subject
-    changed: bool
-    write: PlannedWrite | None
-    row: Row | None
 
 
 class _Fold:
     """
     What functions make of a row, one after the other, and the write of it.
 
-    Most rows are plain: nothing is derived from them or filled in, and the model knows all of their properties. Then
-    the write is the difference between the row as it was read and the last result, and those between are not planned.
+    Most rows are plain: the model knows all of their properties, and no write fills any in. Then the write is the
+    difference between the row as it was read and the last result, and those between are not planned. Nor is the entity
+    for the next function decoded again, as long as all values are what would be read of them.
 
     Args:
         db: Where the row is.
@@ -371,14 +349,16 @@ class _Fold:
     def __init__(self, db: Connection, load: Loader, key: Key[Any], row: Row | None) -> None:
         self._db, self._load, self._key = db, load, key
         self._row = self._read = row
+        self._plain: Schema | None = None  # the schema of the row, if it is plain
+        self._of_store: Row = {}  # what no entity has of a plain row
+        self._values: dict[str, Any] = {}  # of the entity of a plain row
+        self._mutable: list[str] = []  # its fields that can be changed in place
+        self._copies = False  # whether the next entity can be made of these values
+        self._refusing: list[DerivedSchema] = []
         self._encoded: Row | None = None
         self._token = new_token()
-        self._made: list[_Made] = []
+        self._made: list[_ModifyCall] = []
         self._refused: list[tuple[_ModifyCall, Exception]] = []
-        schema: Schema | None = getattr(key.model, "__schema__", None)
-        self._refusing = [] if schema is None else [each for each in schema.derived.values() if each.may_refuse]
-        # A boundary looks at each result.
-        self._plain_schema = None if schema is None or db.boundary.narrows or not _is_plain(schema) else schema
         self.finds_none = False
 
     async def apply(self, calls: Sequence[_ModifyCall]) -> int:
@@ -386,15 +366,12 @@ class _Fold:
         Apply the functions of calls, and return of how many: not of those that meet no entity, nor of those after one
         of which only the write can tell whether it is refused.
         """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _SLICE
+        until = monotonic() + _SLICE
         for number, call in enumerate(calls):
-            if loop.time() > until:
+            if monotonic() > until:
                 await asyncio.sleep(0)
-                until = loop.time() + _SLICE
-            subject = None
-            if self._row is not None:
-                subject = self._load(self._key.model, self._key.table, self._row.copy())
+                until = monotonic() + _SLICE
+            subject = self._next()
             if subject is None:
                 self.finds_none = True
                 return number
@@ -402,7 +379,7 @@ class _Fold:
                 told = call.context.run(self._apply, call, subject)
             except Exception as error:  # noqa: BLE001 - it is raised in the caller
                 if self._row is self._read:
-                    call.end(error=error)
+                    call.end(error)
                 else:  # it may be due to what is not stored yet, and perhaps never will be
                     self._refused.append((call, error))
             else:
@@ -410,50 +387,84 @@ class _Fold:
                     return number + 1
         return len(calls)
 
+    def _next(self) -> Subject | None:
+        """Return an entity or bag of the row for the next function; None if there is none."""
+        if self._copies and self._plain is not None:
+            entity: Entity = object.__new__(cast(Any, self._plain.model))
+            entity.__dict__.update(self._values)
+            return entity
+        self._plain = None
+        if self._row is None:
+            return None
+        subject: Subject | None = self._load(self._key.model, self._key.table, self._row.copy())
+        if not isinstance(subject, Entity):
+            return subject
+        schema = subject.__schema__
+        self._refusing = [each for each in schema.derived.values() if each.may_refuse]
+        # A boundary looks at each result.
+        if isinstance(state_of(subject), PackedState) and not schema.filled and not self._db.boundary.narrows:
+            self._plain = schema
+            self._mutable = [info.name for info in schema.fields.values() if info.shape or info.type.json_text]
+            self._copies = not self._mutable and schema.visibility is None
+            set_state(subject, EntityState(stored=self._row))
+            self._of_store, self._values = _of_store(self._row), subject.__dict__.copy()
+        return subject
+
     def _apply(self, call: _ModifyCall, subject: Subject) -> bool:
         """Apply the function of a call; return whether it is told that its write would not be refused."""
-        entries = self._entries_of(subject)
-        result = call.result = applied(call.function, subject, call.instance)
-        made = self._plainly(call, result)
-        if made is None:
-            write, row, self._encoded = self._planned(result), None, None
-            if write is not None and write.after is not None and self._row is not None:
-                row = {name: self._row[name] for name in NOT_PROPERTIES if name in self._row} | write.after
-            made = _Made(call, result, write is not None, write, row)
-        told = not made.changed or self._entries_of(result) == entries
-        if made.write is not None and not is_light(made.write.weight):
-            plan_writes((made.write,))
-        self._made.append(made)
-        if made.row is not None:
-            self._row = made.row
+        entries = self._entries_of(subject) if self._refusing else None
+        result: Any = applied(call.function, subject, call.instance)
+        call.result = result
+        made = self._made_plainly(result)
+        write = self._planned(result) if made is None else None
+        changed = write is not None if made is None else bool(made[0])
+        told = entries is None or not changed or self._entries_of(result) == entries
+        if write is not None:
+            told = told and not _sets_maintained(write.change)
+            if not is_light(write.weight):
+                plan_writes((write,))
+        call.changed, call.write, call.state = changed, write, None
+        self._made.append(call)
+        if changed and made is not None:
+            names, self._row, self._encoded = made
+            call.state = self._values[STATE] = EntityState(stored=self._row)
+            for name in names:
+                value = self._values[name] = result.__dict__[name]
+                self._copies = self._copies and _is_kept(result.__schema__.fields[name], value)
+        elif write is not None:
+            self._encoded, self._copies = None, False
+            if write.after is not None and self._row is not None:
+                self._row = _of_store(self._row) | write.after
         return told
 
-    def _plainly(self, call: _ModifyCall, result: Subject) -> _Made | None:
-        """Return what a function has made of a plain row; None if the row, or what was changed, is none such."""
-        schema, before = self._plain_schema, self._row
-        if schema is None or before is None or not isinstance(result, Entity):
+    def _made_plainly(self, result: Any) -> tuple[list[str], Row, Row] | None:
+        """
+        Return what a function has made of a plain row: names of the fields that it has changed, the row, and that as
+        the encoder makes it. None if the row, or what was changed, is none such.
+        """
+        schema, before, known = self._plain, self._row, self._values
+        if schema is None or before is None or result.__dict__.get(STATE) is not known[STATE]:
             return None
-        state, own = state_of(result), result.__dict__
-        if not isinstance(state, PackedState) or state.extra is not None or WRITE_TOKENS in before:
+        own: dict[str, Any] = result.__dict__
+        if schema.has_validators:
+            validate(result, schema, own)
+        changed = [name for name in schema.fields if own[name] is not known[name]] + self._mutable
+        if not changed:
+            return [], before, before
+        if not schema.key_names.isdisjoint(changed) or any(schema.fields[name].maintained for name in changed):
             return None
-        keys = schema.make_keys(own)
-        if keys != state.keys:
-            return None
-        row, weight = schema.encode(own, *keys)
+        row, weight = schema.encode(own, before["PartitionKey"], before["RowKey"])
         if not is_light(weight):
             return None
         encoded = row
         if self._encoded is None or self._encoded == row:  # equal rows may differ too, in minus zero
             encoded = row.copy()  # `compare` gives values the spelling that was read
-            changed, _ = compare(before, row, schema)
-            if not changed.keys() <= before.keys():
+            differing, _ = compare(before, row, schema)
+            if not differing.keys() <= before.keys():
                 return None  # it may be a default that the row does not have
-            removed = len(row) < len(before) - 2  # ETag and Timestamp, which the encoder does not make
-            if not (changed or removed):
-                return _Made(call, result, changed=False, write=None, row=None)
-        self._encoded = encoded
-        told_by_store = {"odata.etag": before["odata.etag"], "Timestamp": before["Timestamp"]}
-        return _Made(call, result, changed=True, write=None, row={**told_by_store, **row})
+            if not differing and len(self._of_store) + len(row) == len(before):
+                return [], before, before
+        return changed, {**self._of_store, **row}, encoded
 
     def _planned(self, result: Subject) -> PlannedWrite | None:
         """Return the write that saves a result over the row that its function was given; None if nothing changed."""
@@ -498,11 +509,11 @@ class _Fold:
             elif number != last and self._read is not None:
                 if made.write is not None:
                     remember(made.write, self._read["odata.etag"])
-                else:
-                    set_state(made.result, EntityState(stored=made.row))
-            made.call.end(made.result)
+                elif made.state is not None:
+                    set_state(made.result, made.state)
+            made.end()
         for call, error in self._refused:
-            call.end(error=error)
+            call.end(error)
 
 
 def _as_one(writes: Sequence[PlannedWrite]) -> Change:
@@ -512,9 +523,22 @@ def _as_one(writes: Sequence[PlannedWrite]) -> Change:
     return structs.replace(last, patch=patch, before=first.before, stored=first.stored)
 
 
-def _is_plain(schema: Schema) -> bool:
-    """Return whether the write of an entity is but the difference between two rows."""
-    return not (schema.tracked or schema.write_token or schema.filled or schema.has_validators)
+def _of_store(row: Row) -> Row:
+    """Return the members of a row that no entity has, but its keys: what the store and earlier writes have made."""
+    return {name: row[name] for name in _OF_STORE if name in row}
+
+
+def _is_kept(info: FieldInfo, value: object) -> bool:
+    """Return whether a value is what is read of it when it was written, if no value of the field can be changed."""
+    kind = type(value)
+    return value is None or (kind is info.type.base and (kind is not dt.datetime or cast(Any, value).tzinfo is dt.UTC))
+
+
+def _sets_maintained(change: Change) -> bool:
+    """Return whether a change is of fields that other entities keep, so that it is going to be refused."""
+    maintained = () if change.schema is None else change.schema.maintained
+    properties = {member.property for info in maintained for member in info.members}
+    return not properties.isdisjoint(change.patch.remove.union(change.patch.set or ()))
 
 
 def _concerns_all(error: TableOrmError) -> bool:

@@ -74,6 +74,8 @@ def key_from(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Key[Any
     schema = schema_of(given)
     if schema.abstract:
         raise ModelError(f"{schema.name} is abstract: name one of its concrete classes, or give a Key")
+    if not boundary.narrows:
+        return schema.key(fields)
     made = schema.key(boundary.fill_key(schema, fields))
     boundary.check(made)
     return made
@@ -88,7 +90,7 @@ def key_of_target(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Ke
         ModelError: As `key_from`; or it is an entity, which has its key, and there are fields.
         TemplateError: A key field is missing, unknown, or does not fit.
     """
-    if not isinstance(target, (Entity, PropertyBag)):
+    if isinstance(target, type) or not isinstance(target, (Entity, PropertyBag)):  # a model is told sooner
         return key_from(boundary, target, fields)
     if fields:
         raise ModelError(f"{target!r} has its key already; give it without fields")

@@ -275,6 +275,7 @@ def test_long_values_are_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("plain", [False, True])
 def test_colours(url: str, plain: bool) -> None:
     """A terminal gets a bold header, unless NO_COLOR is set, and no line that is wider than it."""

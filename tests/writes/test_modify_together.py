@@ -3,6 +3,7 @@ Calls of `modify` for one row that come together: few requests, and the same res
 """
 
 import asyncio
+import datetime as dt
 import time
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
@@ -10,15 +11,17 @@ from typing import Any
 
 import pytest
 from attrs import validators
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tableorm import (
     AccessDenied,
     Database,
     Entity,
+    EntityNotFound,
     Index,
     Int32,
+    Key,
     LimitExceeded,
     Mapped,
     OutcomeUnknown,
@@ -37,12 +40,25 @@ from tests.database.conftest import also_in_file
 from tests.torture import examples
 
 
-class Tally(Entity, table="Tallies", partition_key="{team}", row_key="tally_{name}"):
+class Noted(Entity, table="Tallies", partition_key="{team}", abstract=True):
     team: Mapped[str]
     name: Mapped[str]
     count: Mapped[int] = field(default=0, validator=validators.lt(5_000))
     note: Mapped[str | None] = field(default=None)
     small: Mapped[Int32] = field(default=0)
+    rate: Mapped[float] = field(default=0.0)
+    at: Mapped[dt.datetime | None] = field(default=None)
+
+
+class Bare(Noted, row_key="bare_{name}"):
+    """Of its fields none is changed in place, or filled in."""
+
+
+class Kept(Noted, row_key="kept_{name}"):
+    total: Mapped[int] = field(default=0, maintained=True)
+
+
+class Tally(Noted, row_key="tally_{name}"):
     tags: Mapped[list[str]] = field(factory=list)
     writes: Mapped[int | None] = field(default=None, on_write=lambda: 1)
 
@@ -53,7 +69,7 @@ class Tally(Entity, table="Tallies", partition_key="{team}", row_key="tally_{nam
 KEY = Tally.key(team="a", name="t")
 
 
-def one_more(tally: Tally) -> None:
+def one_more(tally: Noted) -> None:
     tally.count += 1
 
 
@@ -96,6 +112,60 @@ async def test_each_result_is_an_entity_of_its_own(tallies: Database) -> None:
     assert [each.note for each in results] == [None, None, "mine", None, None]
 
 
+async def test_what_a_function_keeps_is_not_what_the_next_one_gets(tallies: Database) -> None:
+    """Whoever changes an entity when its function is done changes neither the row, nor the entities of others."""
+    await tallies.insert(Bare(team="a", name="t"))
+    entities: list[Bare] = []
+
+    def keep(bare: Bare) -> None:
+        for each in entities:
+            each.note = "late"
+        entities.append(bare)
+        bare.count += 1
+
+    results = await asyncio.gather(*(tallies.modify(Bare, keep, team="a", name="t") for _ in range(4)))
+    assert [each.count for each in results] == [1, 2, 3, 4]
+    assert (results[-1].note, await tallies.get(Bare, team="a", name="t")) == (None, results[-1])
+
+
+async def test_entities_that_expire_are_not_there_for_the_next_call(tallies: Database) -> None:
+    """Whether their calls come together or not."""
+
+    class Ticket(Entity, table="Tallies", partition_key="{team}", row_key="ticket_{name}"):
+        team: Mapped[str]
+        name: Mapped[str]
+        until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+    await tallies.insert(Ticket(team="a", name="t"))
+
+    def expire(ticket: Ticket) -> None:
+        ticket.until = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+
+    calls = (tallies.modify(Ticket, expire, team="a", name="t") for _ in range(4))
+    first, second, *rest = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(first, Ticket)
+    assert {type(each) for each in (second, *rest)} == {EntityNotFound}
+
+
+async def test_by_the_key_of_a_base(tallies: Database) -> None:
+    """Each call gets the entity of the class that it is of."""
+
+    class Form(Entity, table="Tallies", partition_key="{team}", abstract=True):
+        team: Mapped[str]
+        copies: Mapped[int] = field(default=0)
+
+    class Order(Form, row_key="order"):
+        pass
+
+    def print_one(form: Form) -> None:
+        form.copies += 1
+
+    await tallies.insert(Order(team="a"))
+    key = Key(Form, "Tallies", "a", "order")
+    results = await asyncio.gather(*(tallies.modify(key, print_one) for _ in range(4)))
+    assert results == [Order(team="a", copies=number) for number in range(1, 5)]
+
+
 async def test_only_the_newest_result_can_be_saved(tallies: Database) -> None:
     """Whoever has an older one has not seen what came after; also where the functions change nothing in the end."""
 
@@ -117,43 +187,75 @@ async def test_only_the_newest_result_can_be_saved(tallies: Database) -> None:
 
 _OF_WRITES = ("odata.etag", "Timestamp", "_w")
 
-Deed = tuple[str, int]
-DEEDS = st.lists(
-    st.tuples(
-        st.sampled_from(["add", "note", "forget", "nothing", "raise", "wrong", "late", "huge", "copy", "back", "tag"]),
-        st.integers(0, 3),
+KINDS = [
+    *(
+        "add",
+        "note",
+        "forget",
+        "nothing",
+        "raise",
+        "wrong",
+        "late",
+        "huge",
+        "copy",
+        "back",
+        "tag",
+        "look",
+        "rate",
+        "at",
     ),
-    max_size=14,
-)
+    *("extra", "key", "total", "anew", "again"),
+]
+ZONES = [dt.UTC, dt.timezone(dt.timedelta(hours=2))]
+
+Deed = tuple[str, int]
+DEEDS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 3)), max_size=14)
 
 
 def function_of(deed: Deed) -> Callable[[Any], Any]:
     kind, number = deed
 
-    def change(tally: Tally) -> Tally | None:
+    def change(noted: Any) -> Any:
         match kind:
             case "add":
-                tally.count += number
+                noted.count += number
             case "note":
-                tally.note = f"n{number}"
+                noted.note = f"n{number}"
             case "forget":
-                tally.note = None
+                noted.note = None
             case "raise":
-                tally.count = 77
+                noted.count = 77
                 raise ZeroDivisionError(number)
             case "wrong":
-                tally.small = 2**40
+                noted.small = 2**40
             case "late":
-                tally.count = 5_000
+                noted.count = 5_000
             case "huge":
-                tally.note = "x" * 40_000
+                noted.note = "x" * 40_000
             case "copy":
-                return tally.evolve(small=number)
+                return noted.evolve(small=number)
             case "back":
-                tally.count = tally.small = 0
-                tally.note, tally.tags = None, []
-            case "tag":
-                tally.tags.append(str(number))
+                noted.count = noted.small = 0
+                noted.note = noted.at = None
+                noted.rate = 0.0
+            case "tag" if isinstance(noted, Tally):
+                noted.tags.append(str(number))
+            case "look":  # what is read, to the type
+                raise LookupError(repr((noted, dict(noted.extra), noted.key)))
+            case "rate":
+                noted.rate = [1, 1.0, 0.0, -0.0][number]
+            case "at":
+                noted.at = dt.datetime(2026, 1, 1, 12, number // 2, tzinfo=ZONES[number % 2])
+            case "extra":
+                noted.extra["more"] = number
+            case "key":
+                noted.name = "other"
+            case "total" if isinstance(noted, Kept):
+                noted.total = number
+            case "anew":
+                return type(noted)(team="a", name="t", count=number)
+            case "again" if noted.note:
+                noted.note = noted.note[:1] + noted.note[1:]
             case _:
                 pass
         return None
@@ -161,22 +263,28 @@ def function_of(deed: Deed) -> Callable[[Any], Any]:
     return change
 
 
-async def outcomes(db: Database, deeds: list[Deed], *, create: bool, together: bool) -> list[object]:
+async def outcomes(
+    db: Database, model: type[Noted], deeds: list[Deed], *, create: bool, together: bool
+) -> list[object]:
     async def act(deed: Deed) -> object:
+        new = model(team="a", name="t") if create else None
         try:
-            result = await db.modify(KEY, function_of(deed), create=Tally(team="a", name="t") if create else None)
+            result = await db.modify(model, function_of(deed), team="a", name="t", create=new)
         except (ZeroDivisionError, ValueError, LimitExceeded, LookupError, UniqueViolation) as error:
             return type(error), str(error)
-        return result.evolve()
+        return result.evolve(), dict(result.extra)
 
     if together:
         return list(await asyncio.gather(*map(act, deeds)))
     return [await act(deed) for deed in deeds]
 
 
-@examples(8, 1500)
-@given(deeds=DEEDS, there=st.booleans(), create=st.booleans())
-def test_results_and_errors_are_as_one_after_the_other(deeds: list[Deed], there: bool, create: bool) -> None:
+@examples(16, 1500)
+@example(model=Kept, deeds=[("add", 1), ("total", 1), ("total", 0)], there=False, create=True)
+@given(model=st.sampled_from([Bare, Kept, Tally]), deeds=DEEDS, there=st.booleans(), create=st.booleans())
+def test_results_and_errors_are_as_one_after_the_other(
+    model: type[Noted], deeds: list[Deed], there: bool, create: bool
+) -> None:
     """Whatever the functions do: what raises, or cannot be stored, is left out; the rest has its effect."""
 
     async def compare() -> None:
@@ -186,8 +294,8 @@ def test_results_and_errors_are_as_one_after_the_other(deeds: list[Deed], there:
                 await db.create_tables(Tally)
                 await db.insert(Tally(team="a", name="other", note="n1"))
                 if there:
-                    await db.insert(Tally(team="a", name="t"))
-                found = await outcomes(db, deeds, create=create, together=together)
+                    await db.insert(model(team="a", name="t"))
+                found = await outcomes(db, model, deeds, create=create, together=together)
                 rows = (await db.store.query("Tallies", RowQuery())).rows
                 seen.append((found, [{n: v for n, v in row.items() if n not in _OF_WRITES} for row in rows]))
         assert seen[0] == seen[1]
