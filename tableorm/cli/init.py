@@ -4,6 +4,7 @@ The command `tableorm init`, which makes a small project that passes its own tes
 
 import argparse
 import re
+from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 
@@ -157,6 +158,9 @@ class Init:
         package = re.sub(r"\W", "_", folder.resolve().name).lower()
         if not package.isidentifier() or iskeyword(package):
             raise ModelError(f"{package!r} is not a valid package name; give the folder another name")
+        found = find_spec(package)
+        if found is not None and found.origin is not None:  # a mere folder has none
+            raise ModelError(f"{package!r} is a module that the package would hide; give the folder another name")
         texts = {folder / name.replace("PACKAGE", package): text for name, text in _FILES.items()}
         if taken := [path for path in texts if path.exists()]:
             raise ModelError(f"{taken[0]} already exists; choose another folder")

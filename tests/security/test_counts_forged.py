@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from tableorm import Count, Embedded, Entity, Index, Mapped, connect, field
+from tableorm import Count, Damage, Embedded, Entity, Index, Mapped, connect, field
 from tableorm.models.manifest import SubtotalEntry, share_address
 from tableorm.stores import Operation, Row, RowAddress, Verb
 
@@ -84,6 +84,33 @@ async def test_an_audit_inserts_no_row_for_a_forged_one(table: str, row_key: str
         assert report.undecided == 0
         for each in "Payments", "CountedLamps":
             assert await db.select_raw(each).allow_scan().all() == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"_of": '["CountedDesks","evil","desk_b"]'}, {"Field": '["height"]'}, {"_of": "no JSON"}]
+)
+async def test_a_subtotal_is_of_what_its_key_says(change: Row) -> None:
+    """One that says otherwise is reported; it adds nothing to other totals, and an audit takes nothing from its own."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Desk, Lamp)
+        for name in "a", "b":
+            await db.insert(Desk(company="evil", name=name))
+        for room in "good", "evil":
+            await db.insert(Lamp(room=room, id=1, desk="a"))
+        await db.store.write(
+            "CountedLamps", Operation(Verb.MERGE, {"PartitionKey": "evil", "RowKey": DUE, **change}, "*")
+        )
+
+        for _ in range(2):
+            report = await db.audit(Desk, Lamp, repair=True)
+            assert ([each.damage for each in report.findings], report.undecided) == ([Damage.FOREIGN], 0)
+        assert [each.lamps for each in await db.select(Desk).where(Desk.company == "evil").all()] == [2, 0]
+
+        # Without the row an audit makes it anew.
+        await db.store.write("CountedLamps", Operation(Verb.DELETE, {"PartitionKey": "evil", "RowKey": DUE}, "*"))
+        await db.audit(Desk, Lamp, repair=True)
+        await db.insert(Lamp(room="evil", id=2, desk="a"))
+        assert [each.lamps for each in await db.select(Desk).where(Desk.company == "evil").all()] == [3, 0]
 
 
 @pytest.mark.parametrize("table", ["Payments", "NoSuchTable"])

@@ -17,10 +17,11 @@ from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...audit.table_audit import rebuild_write
 from ...connection.connection import Connection
+from ...connection.logger import make_logger
 from ...connection.races import ATTEMPTS, Attempts, is_race
 from ...connection.rows import read_row, write_as_read
 from ...connection.tasks import Batcher, map_together
-from ...errors import LostRace, ModelError, NotSupported, ReferenceNotFound, TableOrmError, shown
+from ...errors import DecodeError, LostRace, ModelError, NotSupported, ReferenceNotFound, TableOrmError, shown
 from ...models.kinds import KindSet, describe_kind
 from ...models.manifest import ManifestEntry, SubtotalEntry, share_address
 from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND, refuse_like_subtotals
@@ -41,6 +42,8 @@ from .rows import CountRow, SubtotalPatch, count_row_of
 from .schema import AggregateSchema, is_of_older_version
 
 __all__ = ["EventualAggregateMaintainer"]
+
+_LOG = make_logger("tableorm.outbox")
 
 
 class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
@@ -137,10 +140,15 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
         found = await map_together(read, subtotals)
         amounts, operations, token = defaultdict[str, int](int), list[Operation](), new_token()
         for at, share, before, row in zip(subtotals, shares, noted, found, strict=True):
-            now = None if row is None else count_row_of(row)
+            try:
+                now = None if row is None else count_row_of(row)
+                has = None if before is None else count_row_of(before)
+            except DecodeError as error:  # the others are copied all the same
+                _LOG.warning("the subtotal %s is left to audits: %s", at, error)
+                continue
             if now is None or now.kind != SUBTOTAL_KIND or not now.of.is_same(holder):
                 continue
-            old = CountRow(SHARE_KIND, at, (*now.field, holder.row_key)) if before is None else count_row_of(before)
+            old = has or CountRow(SHARE_KIND, at, (*now.field, holder.row_key))
             name = self.property_of(now.field[0])
             if name is not None and now.number > old.number:
                 amounts[name] += now.value - old.value

@@ -68,15 +68,17 @@ class CountRow:
 
 
 def count_row_of(row: Row) -> CountRow:
-    """Return what a row of a count says. Raises DecodeError if it is none, or is damaged."""
+    """Return what a row of a count says. Raises DecodeError if it is none or damaged, or another's subtotal."""
     try:
         kind, of, field = row[ENTITY_TYPE], RowAddress.from_json(row[COPY_OF]), _decode_field(row[_FIELD])
         found = CountRow(kind, of, field, int(row[_VALUE]), int(row[_NUMBER]), row)
-        if kind in (SUBTOTAL_KIND, SHARE_KIND) and len(field) == 1 + (kind == SHARE_KIND):
+        is_one = kind in (SUBTOTAL_KIND, SHARE_KIND) and len(field) == 1 + (kind == SHARE_KIND)
+        if is_one and (kind == SHARE_KIND or SubtotalEntry.of(of, field[0], 0).row_key == row["RowKey"]):
             return found
     except (KeyError, TypeError, ValueError, msgspec.DecodeError):
         pass
-    problem = f"is a row of kind {shown(row.get(ENTITY_TYPE))}, and should be one of a count across partitions"
+    kind = shown(row.get(ENTITY_TYPE))
+    problem = f"is a row of kind {kind}, and should be the row of a count across partitions that has its key"
     raise DecodeError(problem, SUBTOTAL_KIND, (row["PartitionKey"], row["RowKey"]))
 
 
