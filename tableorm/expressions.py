@@ -333,7 +333,10 @@ class Field(_Operators[T]):
         fault = check_text(prefix)
         if fault:
             raise EncodeError(f"{fault}, so no stored text starts with it", self.model.__name__, self.name, prefix)
-        return Comparison(self, None, prefix)
+        found = Comparison(self, None, prefix)
+        if is_list(self):
+            self._require_constant(prefix, found)
+        return found
 
     def contains(self: "Field[list[V]] | Field[list[V] | None]", value: V) -> Expression:
         """
@@ -378,7 +381,7 @@ class Field(_Operators[T]):
         kind = self.model.__schema__.by_path[self.name].type
         if kind.json_text:
             remedy = "use contains() for one element, or filter in Python" if is_list(self) else "filter in Python"
-            raise self._misfit(term, other, f"a field stored as JSON text has no comparison; {remedy}")
+            raise self._misfit(term, other, f"a field stored as JSON cannot be compared; {remedy}")
         try:
             kind.encode(other)
         except ValueError as error:

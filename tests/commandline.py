@@ -3,12 +3,26 @@ The command `tableorm` within the process of the tests, which is much faster tha
 """
 
 import contextlib
+import functools
 import io
 import subprocess
+import sys
+from importlib.metadata import EntryPoints, entry_points
+from unittest import mock
 
 from tableorm.cli import main
 
 __all__ = ["run_command"]
+
+
+@functools.cache
+def _installed(path: tuple[str, ...], group: str) -> EntryPoints:
+    return entry_points(group=group)
+
+
+def _find_once(group: str) -> EntryPoints:
+    """Look through the installed distributions once, which takes as long as many a command."""
+    return _installed(tuple(sys.path), group)
 
 
 def run_command(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -16,7 +30,12 @@ def run_command(*arguments: str) -> "subprocess.CompletedProcess[str]":
     output, errors = io.BytesIO(), io.StringIO()
     status: int | str | None
     with io.TextIOWrapper(output, encoding="utf-8") as text:
-        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(errors):
+        with (
+            contextlib.redirect_stdout(text),
+            contextlib.redirect_stderr(errors),
+            mock.patch("tableorm.cli.command_line.entry_points", _find_once),
+            mock.patch("tableorm.cli.parser.entry_points", _find_once),
+        ):
             try:
                 status = main(arguments)
             except SystemExit as end:

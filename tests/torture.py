@@ -37,7 +37,7 @@ Rounds = Callable[[int, int], int]
 
 _TORTURE = os.environ.get("TORTURE") == "true"
 
-_ONE_OF_AZURITE = 10
+_ONE_OF_AZURITE = 20
 """Of so many tests that a fixture runs on the emulator too, one is in `make test`."""
 
 
@@ -117,6 +117,6 @@ def _runs_on_azurite(item: pytest.Function) -> bool:
 def load_profile() -> None:
     """Tell hypothesis how long to explore; on a loaded machine any example may be slow, so there is no deadline."""
     settings = hypothesis.settings
-    settings.register_profile("slice", deadline=None, derandomize=True, max_examples=15, stateful_step_count=20)
+    settings.register_profile("slice", deadline=None, derandomize=True, max_examples=10, stateful_step_count=20)
     settings.register_profile("torture", deadline=None, print_blob=True, max_examples=1500, stateful_step_count=50)
     settings.load_profile("torture" if _TORTURE else "slice")

@@ -112,12 +112,12 @@ class TableStatistics:
     ) -> list[str]:
         if not rows:
             return []
-        sizes = [f"  {_show_size(each.size):>10}" for each in kinds.values()] if kinds else [""] * len(rows)
-        names = [escape_unprintable(name) for name in rows]
-        width = max(24, *map(len, names))
+        sizes = [f"  {_show_size(each.size):>9}" for each in kinds.values()] if kinds else [""] * len(rows)
+        names, numbers = [escape_unprintable(name) for name in rows], [f"{number:,}" for number in rows.values()]
+        width, digits = max(map(len, names)), max(map(len, numbers))
         return [f"  {title}"] + [
-            f"    {name:<{width}}  {number:>13,}  {number / max(1, self.rows):>4.0%}{size}"
-            for name, number, size in zip(names, rows.values(), sizes, strict=True)
+            f"    {name:<{width}}  {text:>{digits}}  {number / max(1, self.rows):>4.0%}{size}"
+            for name, text, number, size in zip(names, numbers, rows.values(), sizes, strict=True)
         ]
 
 

@@ -103,8 +103,8 @@ class DecisionCheck(Check):
         failed = "" if decision.error is None else f"; workers have given up ({decision.error})"
         hours = age.total_seconds() / 3600
         text = (
-            f"a change of {', '.join(decision.kinds)} was committed {hours:.0f} hours ago, and nobody has done what "
-            f"it has left to do since{failed}"
+            f"a change of {', '.join(decision.kinds)} was committed {hours:.0f} hours ago, and its pending work has "
+            f"not been done since{failed}"
         )
         self._record(address, text, refused)
 

@@ -182,7 +182,7 @@ class EntryCheck(Check):
         else:
             equal = self.contents(row) == self.contents(content)
         if not equal:
-            text = f"the {self.noun} at {shown(address)} is not as the entity is"
+            text = f"the {self.noun} at {shown(address)} differs from its entity"
             return Problem(Damage.STALE, name, address, text)
         if address not in _row_keys_of(noted):
             named = "does not name it" if noted is None else f"names {shown(noted.to_json())}"
@@ -219,8 +219,8 @@ class EntryCheck(Check):
                     return
                 owner = row[COPY_OF]
                 text = (
-                    f"the {self.noun} at {shown(row_key)} belongs to no entity: {shown(owner)} is gone, or has "
-                    "no need of it: neither its manifest nor its fields name it"
+                    f"the {self.noun} at {shown(row_key)} belongs to no entity: {shown(owner)} is gone, or does not "
+                    f"need it: neither its manifest nor its fields refer to it"
                 )
                 problem = Problem(Damage.ORPHAN, name, row_key, text)
                 # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.

@@ -57,7 +57,7 @@ class Damage(StrEnum):
 
 _REMEDIES = {
     Damage.MISSING: "repair writes it",
-    Damage.STALE: "repair replaces it by what the entity says",
+    Damage.STALE: "repair replaces it with the values of the entity",
     Damage.ORPHAN: "repair deletes it",
     Damage.MANIFEST: "repair corrects the manifest",
     Damage.UNDECLARED: "repair deletes the row and its entry in the manifest",
@@ -65,9 +65,9 @@ _REMEDIES = {
     Damage.BLOCKED: "repair leaves that to you: change the index's row_key, or remove that row, then repair",
     Damage.FOREIGN: "repair leaves that to you: find out who wrote the row, then delete it",
     Damage.UNREADABLE: "repair leaves that to you: correct the row, or the model, then repair",
-    Damage.UNFINISHED: "repair does what is left to do, as a worker does",
+    Damage.UNFINISHED: "repair finishes the pending work, like a worker",
     Damage.GAP: "repair trims the feed up to the last change that is missing; readers before it are told",
-    Damage.DANGLING: "repair leaves that to you: insert what is referred to, or refer to another, then repair",
+    Damage.DANGLING: "repair leaves that to you: insert the missing entity, or refer to another one, then repair",
 }
 
 

@@ -60,7 +60,7 @@ def add_database(parser: argparse.ArgumentParser) -> None:
         "url",
         metavar="URL",
         type=_parse_url,
-        help=f"what to open, as for tableorm.connect: local:./hr.tables; may be left out where {URL} is set",
+        help=f"what to open, as for tableorm.connect: local:./hr.tables; default: ${URL}",
     )
     parser.add_argument("--queues", metavar="URL", type=_parse_url, help="where the queues are, if they are elsewhere")
     parser.add_argument("--blobs", metavar="URL", type=_parse_url, help="where the blobs are, if they are elsewhere")
@@ -70,7 +70,7 @@ def add_database(parser: argparse.ArgumentParser) -> None:
         type=_load_encryption,
         help="the Encryption with the keys of encrypted fields, or a function that returns it: hr.keys:encryption",
     )
-    parser.add_argument("--prefix", default="", help="what the names of all tables begin with, as for tableorm.connect")
+    parser.add_argument("--prefix", default="", help="prefix of all table names, as for tableorm.connect")
 
 
 def add_models(
@@ -119,8 +119,8 @@ def add_source_and_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="FROM", type=_parse_url, help="what to read, as for tableorm.connect")
     parser.add_argument("target", metavar="TO", type=_parse_url, help="what to write to; a missing file is created")
     parser.set_defaults(queues=None)
-    parser.add_argument("--prefix", default="", help="what the names of all tables begin with in FROM")
-    parser.add_argument("--to-prefix", metavar="PREFIX", default="", help="what they begin with in TO")
+    parser.add_argument("--prefix", default="", help="prefix of all table names in FROM")
+    parser.add_argument("--to-prefix", metavar="PREFIX", default="", help="prefix of all table names in TO")
     parser.add_argument("--blobs", metavar="URL", type=_parse_url, help="where the blobs of FROM are, if elsewhere")
     parser.add_argument("--to-blobs", metavar="URL", type=_parse_url, help="where those of TO are, if elsewhere")
 
@@ -240,34 +240,34 @@ def parse_count(text: str) -> int:
 
 def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
     """Declare the arguments of jobs that processes share, with how many ranges they work on if not told."""
-    parser.set_defaults(resume="the same command goes on where it stopped")
+    parser.set_defaults(resume="the same command resumes where it stopped")
     parser.add_argument(
         "--parallel",
         metavar="N",
         type=parse_count,
         default=parallel,
-        help=f"how many ranges of keys to work on at the same time; {parallel} if not given",
+        help=f"number of key ranges to process in parallel; default: {parallel}",
     )
-    parser.add_argument("--rate", metavar="N", type=parse_count, help="work on N rows in a second at most")
+    parser.add_argument("--rate", metavar="N", type=parse_count, help="process at most N rows per second")
     parser.add_argument(
         "--lease",
         metavar="SECONDS",
         type=parse_count,
         default=30,
-        help="after how many seconds others take over if this process dies; 30 if not given",
+        help="if this process dies, others take over after this many seconds; default: 30",
     )
 
 
 def add_name(parser: argparse.ArgumentParser) -> None:
     """Declare the name of a run."""
-    parser.add_argument("--name", metavar="NAME", help="name of the run, which all processes give that share it")
+    parser.add_argument("--name", metavar="NAME", help="name of the run, the same for all processes that share it")
 
 
 def add_state(parser: argparse.ArgumentParser, what: str) -> None:
     """Declare the file that keeps how far something got."""
-    parser.set_defaults(resume="the same command goes on where it stopped if it has --name or --state")
+    parser.set_defaults(resume="with --name or --state, the same command resumes where it stopped")
     parser.add_argument(
-        "--state", metavar="FILE", type=Path, help=f"keeps how far the {what} got; another run goes on there"
+        "--state", metavar="FILE", type=Path, help=f"file that saves progress, so that a later {what} can resume"
     )
 
 

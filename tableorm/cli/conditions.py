@@ -105,6 +105,10 @@ class _Reader:
                 return ~self.read(term)
             case ast.Call(func=ast.Attribute(value=left, attr="startswith"), args=[prefix], keywords=[]):
                 return self._field(left)[0].startswith(self._value(prefix, str))
+            case ast.Call(func=ast.Attribute(value=left, attr="contains"), args=[element], keywords=[]):
+                field, kind = self._field(left)
+                (given,) = read_value(kind, [self._value(element, Any)])
+                return field.contains(given)
             case ast.Compare(left=first, ops=signs, comparators=others):
                 pairs = zip(pairwise([first, *others]), signs, strict=True)
                 found = [self._compare(left, sign, right) for (left, right), sign in pairs]
@@ -132,9 +136,10 @@ class _Reader:
         if path not in self._members:
             known = f"{self._model.__name__} has no field {path!r}; {near(path, [*self._members, *_KEYS], 'field')}"
             raise ModelError(f"--where {self._text!r} is refused: {known}")
-        field: Any = self._model
-        for name in path.split("."):
-            field = getattr(field, name)
+        name, dot, _ = path.partition(".")
+        field: Any = getattr(self._model, name)
+        if dot:
+            field = next(part for part in field.parts if part.name == path)
         return field, self._members[path].type.annotation
 
     def _value(self, node: ast.expr, kind: Any) -> Any:

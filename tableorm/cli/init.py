@@ -145,7 +145,7 @@ class Init:
         tableorm init .
     """
 
-    help: str = "make a small project: a model, a service, and tests"
+    help: str = "create a small project with a model, a service and tests"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -156,10 +156,10 @@ class Init:
         folder: Path = args.folder
         package = re.sub(r"\W", "_", folder.resolve().name).lower()
         if not package.isidentifier() or iskeyword(package):
-            raise ModelError(f"{package!r} is no name of a package; give the folder another name")
+            raise ModelError(f"{package!r} is not a valid package name; give the folder another name")
         texts = {folder / name.replace("PACKAGE", package): text for name, text in _FILES.items()}
         if taken := [path for path in texts if path.exists()]:
-            raise ModelError(f"{taken[0]} is there already; give another folder")
+            raise ModelError(f"{taken[0]} already exists; choose another folder")
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.replace("PACKAGE", package), encoding="utf-8")

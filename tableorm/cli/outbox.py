@@ -16,10 +16,10 @@ from .output import report, to_json
 __all__ = ["OUTBOX", "Outbox"]
 
 _ACTIONS: dict[str, tuple[str, Callable[[Connection, Pending], Awaitable[object]] | None]] = {
-    "list": ("show what is left to do, as lines of JSON", None),
-    "show": ("show all of one change: which entities, and which rows have to be made right", None),
-    "retry": ("tell workers again of what is left to do, also where they have given up", ring_again),
-    "drop": ("delete a decision row, so that what is left to do is never done", drop_pending),
+    "list": ("list pending writes, as lines of JSON", None),
+    "show": ("show one change in full: its entities, and the rows that still have to be corrected", None),
+    "retry": ("queue pending writes for workers again, even those they have given up", ring_again),
+    "drop": ("discard a pending write by deleting its decision row, so that it is never finished", drop_pending),
 }
 
 
@@ -32,7 +32,7 @@ class Outbox:
     The exit status is 1 if `show` or `drop` has found nothing, or `retry` a decision row that cannot be read.
     """
 
-    help: str = "show what writes have left to do, ring for workers again, or drop it"
+    help: str = "inspect, retry or discard pending writes"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -42,7 +42,7 @@ class Outbox:
             choice.epilog = f"examples:\n    tableorm outbox {action} local:./hr.tables Directory --token 8e6e5f2a"
             add_database(choice)
             add_tables(choice)
-            choice.add_argument("--partition", metavar="PK", help="only what is in this partition")
+            choice.add_argument("--partition", metavar="PK", help="only changes in this partition")
             choice.add_argument(
                 "--token", metavar="TOKEN", required=action in ("show", "drop"), help="only the change with this token"
             )

@@ -26,9 +26,9 @@ _WIDTH = 24
 
 
 def draw_bar(share: float) -> str:
-    """Return a bar that shows a share from 0 to 1."""
-    done = int(share * _WIDTH)
-    return f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:>4.0%}"
+    """Return a bar that shows a share from 0 to 1; 0 also means that nobody knows it, as within one partition."""
+    done, percent = int(share * _WIDTH), f"{share:.0%}" if share else "?"
+    return f"[{'#' * done}{'-' * (_WIDTH - done)}] {percent:>4}"
 
 
 class TableProgress:

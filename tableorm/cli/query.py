@@ -66,8 +66,9 @@ class QueryCommand:
                 refusal = re.sub(r"\.allow_scan\(.*?\)", "--all", str(error))
                 query = query.allow_scan()
                 plan = query.explain()
-            # The first rows of a table are no scan.
-            allowed = args.all or not refusal or (args.top is not None and args.where is None)
+            # The first rows of a table are no scan; those of a model may be behind many of others.
+            first = args.top is not None and args.where is None and isinstance(args.target, str)
+            allowed = args.all or not refusal or first
             if args.explain:
                 more = [] if allowed else ["  refused without --all"]
                 emit(args, {**plan.to_dict(), "refused": not allowed}, *str(plan).splitlines(), *more)

@@ -37,14 +37,14 @@ class StatsCommand:
             "--sample",
             metavar="N",
             type=parse_count,
-            help="read no more than the first page of N evenly spaced ranges of each table",
+            help="read only the first page of N evenly spaced ranges of each table",
         )
         parser.add_argument(
             "--parallel",
             metavar="N",
             type=parse_count,
             default=8,
-            help="how many ranges of keys to read at the same time",
+            help="number of key ranges to read in parallel",
         )
         parser.add_argument(
             "--gib-price", metavar="PRICE", type=_parse_price, help="of storing a GiB for a month, to print costs"

@@ -4,6 +4,7 @@ Rows as a table that fits the terminal, as lines of JSON, or as CSV.
 
 import argparse
 import csv
+import itertools
 import sys
 import unicodedata
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -64,7 +65,7 @@ def _print_batch(args: argparse.Namespace, rows: Sequence[Values], before: list[
     # A file gets what there is, and a terminal nothing that it would obey.
     show = escape_unprintable if sys.stdout.isatty() else str
     lines = csv.writer(sys.stdout, lineterminator="\n")
-    lines.writerows([] if before else [names])
+    lines.writerows([] if before else [map(show, names)])
     lines.writerows([show(as_text(row.get(name))) for name in names] for row in rows)
     return names
 
@@ -72,6 +73,8 @@ def _print_batch(args: argparse.Namespace, rows: Sequence[Values], before: list[
 def format_table(rows: Sequence[Values], names: Sequence[str], *, header: bool = True) -> Iterable[str]:
     """Yield the lines of a table that fits the terminal; a line for each value where the columns do not fit."""
     cells = [[escape_unprintable(as_text(row.get(name))) for name in names] for row in rows]
+    right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
+    names = [*map(escape_unprintable, names)]
     widest = [max(map(_width, column)) for column in zip(names, *cells, strict=True)]
     # What is no terminal has room for all.
     room = get_terminal_size((sum(widest) + len(widest) * len(_GAP), 0)).columns
@@ -86,7 +89,6 @@ def format_table(rows: Sequence[Values], names: Sequence[str], *, header: bool =
     if header:
         titles = _GAP.join(map(_pad, names, widths)).rstrip()
         yield paint(titles, "bold", sys.stdout)
-    right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
     for line in cells:
         yield _GAP.join(map(_pad, line, widths, right)).rstrip()
 
@@ -116,8 +118,7 @@ def _width(text: str) -> int:
 def _pad(text: str, width: int, right: bool = False) -> str:  # noqa: FBT001, FBT002 - for map()
     """Return a text of a width: cut, or with spaces."""
     if _width(text) > width:
-        while _width(text) > width - 1:
-            text = text[:-1]
-        text += "…"
+        ends = itertools.accumulate(map(_width, text))
+        text = text[: next(at for at, end in enumerate(ends) if end > width - 1)] + "…"
     space = " " * (width - _width(text))
     return space + text if right else text + space

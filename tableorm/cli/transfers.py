@@ -61,7 +61,7 @@ class Copy:
         add_name(parser)
         add_run(parser)
         add_state(parser, "copy")
-        parser.set_defaults(resume="the same command goes on: what is there already is not written again")
+        parser.set_defaults(resume="the same command resumes: existing rows are not written again")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Copy, and print the report."""
@@ -102,7 +102,7 @@ class Export:
         _add_where(parser)
         parser.add_argument("--system", action="store_true", help="write Timestamps and ETags too")
         parser.add_argument("--overwrite", action="store_true", help="replace a file of that name")
-        parser.add_argument("--rate", metavar="N", type=parse_count, help="read N rows in a second at most")
+        parser.add_argument("--rate", metavar="N", type=parse_count, help="read at most N rows per second")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Export, and print the report: on stderr if the rows are on stdout."""
@@ -139,9 +139,9 @@ class Import:
         _add_file(parser, "read; - for stdin")
         _add_if_exists(parser)
         parser.add_argument(
-            "--parallel", metavar="N", type=parse_count, default=8, help="transactions at the same time; 8 if not given"
+            "--parallel", metavar="N", type=parse_count, default=8, help="transactions in parallel; default: 8"
         )
-        parser.add_argument("--rate", metavar="N", type=parse_count, help="write N rows in a second at most")
+        parser.add_argument("--rate", metavar="N", type=parse_count, help="write at most N rows per second")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Import, and print the report."""
@@ -162,7 +162,9 @@ def _add_file(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
     parser.add_argument("file", metavar="FILE", help=f"what to {what}")
     parser.add_argument(
-        "--format", choices=get_args(Format), help="how the file has rows, if its name does not tell; jsonl for -"
+        "--format",
+        choices=get_args(Format),
+        help="format of the file, if its name does not determine it; default for -: jsonl",
     )
 
 
@@ -192,8 +194,8 @@ def _add_if_exists(parser: argparse.ArgumentParser) -> None:
         "--if-exists",
         choices=get_args(IfExists),
         default="fail",
-        help="what becomes of a row that is there with other content: it is reported and stays, which is the default; "
-        "it stays; or it is replaced",
+        help="what to do with an existing row with other content: report it as a failure (the default), skip it, or "
+        "replace it",
     )
 
 

@@ -31,21 +31,21 @@ class WorkerCommand:
         tableorm worker local:./hr.tables hr.models:Employee --drain
     """
 
-    help: str = "carry out what writes have left to do in other partitions"
+    help: str = "finish interrupted cross-partition writes in the background"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser, Workflow, instances=(BlobArchive, DatabaseArchive), plain_tables=True)
         parser.add_argument("--drain", action="store_true", help="end when the queue is empty")
-        parser.add_argument("--verbose", action="store_true", help="log the traceback of each try that failed")
+        parser.add_argument("--verbose", action="store_true", help="log the traceback of each failed try")
         for name, default, what in (
-            ("concurrency", 32, "how many messages to work on at the same time"),
-            ("visibility", 60, "for how many seconds others wait if this worker dies"),
-            ("tries", 10, "after how many tries that failed a message is dropped, if its workflow does not say that"),
+            ("concurrency", 32, "number of messages to process in parallel"),
+            ("visibility", 60, "if this worker dies, others take over its messages after this many seconds"),
+            ("tries", 10, "number of failed tries after which a message is dropped, unless its workflow sets it"),
         ):
             parser.add_argument(f"--{name}", metavar="N", type=parse_count, default=default, help=what)
-        parser.set_defaults(resume="what was begun is done by the next worker")
+        parser.set_defaults(resume="the next worker finishes what was begun")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Work."""
@@ -72,7 +72,7 @@ def _on_signals(stop: asyncio.Event) -> None:
 
     def note() -> None:
         stop.set()
-        report("ending when what was begun is done; another signal ends it at once", "dim")
+        report("stopping once the work in progress is done; another signal stops immediately", "dim")
         for number in numbers:
             loop.remove_signal_handler(number)
 

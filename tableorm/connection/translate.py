@@ -85,7 +85,7 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         return TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)
     if code == Code.NO_ACCOUNT:
         return AccountNotFound(
-            f"{what}: the server knows no such account; check the account in the URL that connect() was given",
+            f"{what}: the server does not know the account; check the URL passed to connect()",
             Code.RESOURCE_NOT_FOUND,
         )
     if code in _MISSING:

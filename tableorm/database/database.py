@@ -14,8 +14,11 @@ from ..models.entity import Entity, schema_of
 from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
+from ..models.schema import Schema
 from ..queries.home import QueriedHome
 from ..relations.cache import CachedEntities, caches_by_model
+from ..relations.cascade import delete_elsewhere, explain_elsewhere
+from ..relations.declarations import cascades_elsewhere
 from ..relations.delete import delete_with_children
 from ..relations.load import LoadExplanation, explain_load, load_relations
 from ..relations.relation import Relation
@@ -201,7 +204,8 @@ class Database(Upkeep):
             )
 
         Children by a relation with `on_delete="cascade"` are deleted first; after a crash, some children may be gone
-        while the entity still exists.
+        while the entity still exists. If some may be in other partitions, the call returns as soon as the delete is
+        sure to happen; a worker deletes the children and then the entity (see `worker`).
 
         Args:
             target: An entity or bag that was read, a `Key`, or a model with its key fields.
@@ -220,11 +224,9 @@ class Database(Upkeep):
             Conflict: Other entities are counted in it.
             LostRace: Others kept inserting children.
         """
-        model: Any = target if isinstance(target, type) else getattr(target, "model", type(target))
-        schema = getattr(model, "__schema__", None)
-        delete = delete_target
-        if schema is not None and schema.relations and schema.cascades:
-            delete = partial(delete_with_children, self)
+        schema, delete = _find_cascading(target), delete_target
+        if schema is not None:
+            delete = partial(delete_elsewhere if cascades_elsewhere(schema) else delete_with_children, self)
         return await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
@@ -505,6 +507,9 @@ class Database(Upkeep):
         boundary = self._connection.boundary
         if verb == "move" and isinstance(target, Entity) and leaves_partition(target, arguments):
             return with_prefix(explain_relocation(boundary, target, arguments), self.prefix)
+        schema = _find_cascading(target) if verb == "delete" else None
+        if schema is not None and cascades_elsewhere(schema):
+            return with_prefix(explain_elsewhere(boundary, target), self.prefix)
         changes = changes_of_verb(boundary, verb, target, arguments)
         home = None if changes[0].schema is None else changes[0].schema.home
         if isinstance(home, QueriedHome):
@@ -662,3 +667,11 @@ class Scope(Database):
     async def close(self) -> None:
         """Raise NotSupported: a scope is open as long as its database is."""
         raise NotSupported("a scope is a view of an open database; close the database itself")
+
+
+def _find_cascading(target: Any) -> Schema | None:
+    """Return the model of what is to be deleted, if others are deleted before it."""
+    key: Any = target
+    model = key.model if isinstance(target, Key) else target
+    schema: Schema | None = getattr(model, "__schema__", None)
+    return schema if schema is not None and schema.relations and schema.cascades else None

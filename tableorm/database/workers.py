@@ -18,6 +18,9 @@ from ..outbox.uploads import UPLOAD, handle_uploads
 from ..outbox.worker import Patience, Worker
 from ..outbox.workflow import Workflow, run_workflows, schema_of_workflow
 from ..protocol.limits import MAX_VISIBILITY_SECONDS
+from ..relations.binding import Reads
+from ..relations.cascade import carry_out_cascades, cascade_kind
+from ..relations.declarations import cascades_elsewhere
 from ..writes.archive import carry_out_archives
 from ..writes.archive_copy import Archive, BlobArchive, DatabaseArchive, kind_of
 from ..writes.deferred import carry_out, schemas_by_kind
@@ -30,7 +33,7 @@ _LOG = logging.getLogger("tableorm.worker")
 
 def make_worker(
     db: Connection,
-    database: object,
+    database: Reads,
     targets: Sequence[type[Entity | Workflow[Any]] | Archive[Any]],
     *,
     concurrency: int,
@@ -64,7 +67,8 @@ def make_worker(
             models.append(cast("type[Entity]", each))
     schemas = _kinds_of(models)
     require_plain_tables("worker", [*schemas.values(), *(schema_of(each.model) for each in archives.values())])
-    _log_work(schemas.values(), [*classes, *archives])
+    cascades = {cascade_kind(schema): schema for schema in schemas.values() if cascades_elsewhere(schema)}
+    _log_work(schemas.values(), [*classes, *archives, *cascades])
 
     async def carry_out_all(table: str, decision: Decision) -> Decision | None:
         found = await carry_out(db, table, schemas, decision, workflows=True)
@@ -72,11 +76,13 @@ def make_worker(
             return None
         await carry_out_moves(db, schemas, found)
         left = await run_workflows(db, database, table, classes, found)
-        return None if left is None else await carry_out_archives(db, table, archives, left)
+        left = None if left is None else await carry_out_archives(db, table, archives, left)
+        return None if left is None else await carry_out_cascades(db, database, table, cascades, left)
 
     tables = {kind: frozenset({schema.table_name()}) for kind, schema in schemas.items()}
     tables |= {kind: cls.__workflow__.tables for kind, cls in classes.items()}
     tables |= {kind: frozenset({schema_of(each.model).table_name()}) for kind, each in archives.items()}
+    tables |= {kind: frozenset({schema.table_name()}) for kind, schema in cascades.items()}
     tables[MOVE_WORK] = frozenset(schema.table_name() for schema in schemas.values())
     usual = Patience(tries)
     patience = {kind: cls.__workflow__.patience_of(usual) for kind, cls in classes.items()}

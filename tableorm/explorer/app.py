@@ -213,7 +213,7 @@ class Explorer(App[None]):
     def action_copy(self, what: str) -> None:
         """Copy the cell or the row under the cursor, or the query, as Python."""
         row, column = self._table.cursor_coordinate
-        if self._shown is None or (what != "query" and row >= len(self._rows)):
+        if self._shown is None or (what != "query" and not 0 <= row < len(self._rows)):
             return
         if what == "query":
             text = self._shown.code

@@ -130,7 +130,7 @@ class SplitKey(str):
     parts: list[tuple[str, str | None]]
 
     def __new__(cls, key: str, template: Template | None = None) -> Self:
-        """Split a key along a template; one that is not of the template, or has none, is one part."""
+        """Split a key along a template; one that does not match the template, or has none, is one part."""
         self = super().__new__(cls, key)
         found = template.match(key) if template else None
         texts = iter(found.groups() if found else ())

@@ -4,6 +4,7 @@ Fields of a model: names for the places of its keys and for its properties, as a
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from keyword import iskeyword
 
 import attrs
 
@@ -11,7 +12,7 @@ from ..models.class_body import pascal_case
 from .groups import Group
 from .guesses import Guess, holds_all
 from .module_text import quote
-from .properties import Property, field_name, find_words
+from .properties import Property, as_name, field_name, find_words
 from .templates import Place
 
 __all__ = ["Field", "class_name", "name_fields"]
@@ -97,8 +98,8 @@ def name_fields(
 
 def class_name(words: Iterable[str], used: Collection[str]) -> str:
     """Return the name of a model from some words, which no other model has."""
-    name = "".join(word[:1].upper() + word[1:] for text in words for word in find_words(text))
-    if not name.isidentifier() or name in _TAKEN:
+    name = as_name("".join(word[:1].upper() + word[1:] for text in words for word in find_words(text)))
+    if not name.isidentifier() or iskeyword(name) or name in _TAKEN:
         name = f"Row{name}"
     own, number = name, 2
     while own in used:

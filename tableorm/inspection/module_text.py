@@ -37,7 +37,8 @@ class ModelText:
 
 def quote(text: str) -> str:
     """Return a text as a module writes it."""
-    return json.dumps(text, ensure_ascii=not text.isprintable())
+    found = json.dumps(text, ensure_ascii=False)
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in found)
 
 
 def write_module(

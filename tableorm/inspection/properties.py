@@ -4,6 +4,7 @@ Fields of the rows of one kind: the types of their properties, and which are opt
 
 import keyword
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from ..stores import Row
 from .groups import property_names
 from .guesses import TYPE_NAMES
 
-__all__ = ["Property", "field_name", "find_properties", "find_words", "read_values"]
+__all__ = ["Property", "as_name", "field_name", "find_properties", "find_words", "read_values"]
 
 _MOST = 248  # of the 252 that a row holds: some are for what a model may store later
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+|[0-9]+")
@@ -94,7 +95,7 @@ def read_values(rows: Sequence[Row], properties: Sequence[Property]) -> dict[str
 
 def field_name(text: str, used: Collection[str]) -> str:
     """Return the name of a field for a property or a word, which no other field has."""
-    name = "_".join(find_words(text)).lower()
+    name = as_name("_".join(find_words(text)).lower())
     if not name or not name.isidentifier():
         name = f"field_{name}"
     if keyword.iskeyword(name) or name in _TAKEN:
@@ -103,6 +104,11 @@ def field_name(text: str, used: Collection[str]) -> str:
     while own in used:
         own, number = f"{name.rstrip('_')}_{number}", number + 1
     return own
+
+
+def as_name(text: str) -> str:
+    """Return a text as Python reads it in a name, without what no name has."""
+    return "".join(each for each in unicodedata.normalize("NFKC", text) if f"a{each}".isidentifier())
 
 
 def find_words(text: str) -> list[str]:

@@ -153,23 +153,23 @@ def read_cursor(
     raw, check = raw[:-4], raw[-4:]
     if raw[:1] != bytes([_VERSION]) or crc32(raw).to_bytes(4) != check:
         raise CursorError(
-            f"{what}: {shown(cursor, 40)} is not a cursor, or is damaged; pass report.cursor unchanged, or begin anew"
+            f"{what}: {shown(cursor, 40)} is not a cursor, or is damaged; pass report.cursor unchanged, or start again"
         )
     if raw[1 : 1 + _HASH_BYTES] != purpose:
         raise CursorError(
             f"{what}: {shown(cursor, 40)} belongs to a call for other models, indexes or tables, or for other "
-            "declarations of them; begin anew without a cursor"
+            "declarations of them; start again without a cursor"
         )
     try:
         body = decompressobj().decompress(raw[1 + _HASH_BYTES :], _MAX_BYTES)  # what is cut off there is no JSON
         ranges, stored = msgspec.json.decode(body, type=tuple[list[JobRange], Any])
         counts = msgspec.convert(stored, kind)
     except (error, msgspec.DecodeError, RecursionError):
-        raise CursorError(f"{what}: {shown(cursor, 40)} is damaged; begin anew without a cursor") from None
+        raise CursorError(f"{what}: {shown(cursor, 40)} is damaged; start again without a cursor") from None
     other = next((each.table for each in ranges if each.table not in tables), None)
     if other is not None:
         raise CursorError(
             f"{what}: {shown(cursor, 40)} is of table {shown(other)}, which is none of {', '.join(sorted(tables))}; "
-            "begin anew without a cursor"
+            "start again without a cursor"
         )
     return ranges, counts

@@ -100,6 +100,6 @@ def type_error(value: object, wanted: str, remedy: str = "") -> ValueError:
 def unreachable(text: str, value: object, written: str, remedy: str = "") -> ValueError:
     """Return the error for a stored text of a value that keys hold as another text, with a further remedy."""
     return ValueError(
-        f"keys hold {value!r} as {written!r}, not as {text!r}, so that no get() and no condition finds the row; write "
+        f"keys hold {value!r} as {written!r}, not as {text!r}, so get() and conditions cannot find the row; write "
         f"the row under that key, {remedy}or read it as a PropertyBag"
     )

@@ -50,8 +50,8 @@ def _ticks_of(value: Any) -> int:
 
 def _moment_of(ticks: int, text: str, form: str) -> dt.datetime:
     if ticks % TICKS_PER_MICROSECOND or not MIN_TICKS <= ticks <= MAX_TICKS:
-        between = f"{text!r} is a moment between two microseconds, which no datetime is"
-        outside = f"{text!r} is no moment from 1601-01-01 to 9999-12-31, the range of Edm.DateTime"
+        between = f"{text!r} is a fraction of a microsecond, which no datetime can hold"
+        outside = f"{text!r} is outside 1601-01-01 to 9999-12-31, the range of Edm.DateTime"
         other = f"an int in the format {form}" if form in ("ticks", "ticks_desc") else "a str"
         raise ValueError(
             f"{between if MIN_TICKS <= ticks <= MAX_TICKS else outside}, so that no get() finds the row; declare the "

@@ -92,9 +92,9 @@ def refuse_meeting(name: str, row: Template, other_name: str, other: Template) -
     """
     if may_meet(row, other):
         own, its = _begin_with(f"{name.rpartition('.')[2]}_", row), _begin_with("row_", other)
-        remedy = f"begin it with literal text of its own, as in {own.text!r}"
+        remedy = f"begin it with a distinct literal, as in {own.text!r}"
         if may_meet(own, other):
-            remedy = f"begin {other_name} with literal text of its own, as in {its.text!r}"
+            remedy = f"begin {other_name} with a distinct literal, as in {its.text!r}"
             remedy += f", and this one too, as in {own.text!r}" if may_meet(row, its) else ""
         raise ModelError(
             f"{name}: a RowKey can be of {row.text!r} and of {other_name} {other.text!r}, so that one row would "

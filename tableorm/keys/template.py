@@ -43,7 +43,7 @@ class Template:
     Attributes:
         field_parts: Those of its parts that are fields, in order.
         each: Name of the list of which each element makes a key; None if there is none.
-        match: Returns the match of a key, with a group for each of `field_parts`; None if it is not of the template.
+        match: Returns the match of a key, with a group for each of `field_parts`; None if it doesn't match.
     """
 
     text: str
@@ -178,7 +178,7 @@ class Template:
         """
         found = self.match(key)
         if found is None:
-            raise ValueError(f"{self.key} {key!r} is not of the template {self.text!r}")
+            raise ValueError(f"{self.key} {key!r} does not match the template {self.text!r}")
         if fault := check_text(key):
             raise ValueError(f"{self.key} {key!r} {fault}")
         values: dict[str, Any] = {}
@@ -199,11 +199,11 @@ class Template:
         Return a key with another element of the list of `each`.
 
         Raises:
-            ValueError: The key is not of the template, or the element does not fit.
+            ValueError: The key does not match the template, or the element does not fit.
         """
         found = self.match(key)
         if found is None:
-            raise ValueError(f"{self.key} {key!r} is not of the template {self.text!r}")
+            raise ValueError(f"{self.key} {key!r} does not match the template {self.text!r}")
         texts = iter(found.groups())
         held = [(part, part.literal if part.format is None else next(texts)) for part in self.parts]
         return "".join(writer(part)(element) if part.format and part.format.each else text for part, text in held)

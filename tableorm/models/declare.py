@@ -122,9 +122,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         except Fault as fault:
             raise ModelError(f"{name}: table={table!r} is refused: {fault.message}") from None
         if is_reserved_table(table) and model.__module__.partition(".")[0] not in ("tableorm", "tableorm_migrations"):
-            raise ModelError(
-                f"{name}: table={table!r} is refused: tableorm keeps records of its own there; use another"
-            )
+            raise ModelError(f"{name}: table={table!r} is refused: tableorm keeps its own records there; use another")
     setter = make_attrs_class(model, own)
     declared = all_fields(model, own)
     annotations = {field: each.key_type for field, each in declared.items()}

@@ -138,9 +138,7 @@ def check_placement(
         except Fault as fault:
             raise ModelError(f"{what}(table={table!r}) is refused: {fault.message}") from None
         if is_reserved_table(table):
-            raise ModelError(
-                f"{what}(table={table!r}) is refused: tableorm keeps records of its own there; use another"
-            )
+            raise ModelError(f"{what}(table={table!r}) is refused: tableorm keeps its own records there; use another")
     if consistency not in (None, "eventual"):
         raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
     given = "blob=True" if blob else "table=..." if partition_key is None else "partition_key=..."

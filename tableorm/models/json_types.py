@@ -48,7 +48,7 @@ def _find_unstorable(node: Any, place: str, seen: set[int]) -> Iterator[str]:
         yield f"{place} is of type {name}, which is a model; declare fields for its key instead"
     elif isinstance(node, msgspec.inspect.DictType):
         if isinstance(node.key_type, msgspec.inspect.CustomType) and is_pydantic_model(node.key_type.cls):
-            yield f"a key in it is of type {node.key_type.cls.__name__}; keys in JSON are texts"
+            yield f"a key in it is of type {node.key_type.cls.__name__}; keys in JSON are strings"
         yield from _find_unstorable(node.key_type, place, seen)
         yield from _find_unstorable(node.value_type, place, seen)
     else:

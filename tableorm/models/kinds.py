@@ -271,7 +271,7 @@ def _refuse_overlaps(schemas: Sequence[Schema]) -> None:
             if mine is not None and theirs is not None and may_meet(mine, theirs):
                 raise ModelError(
                     f"{one.name} and {two.name} cannot be told apart by {which}_key: a key can be of {mine.text!r} and "
-                    f"of {theirs.text!r}; query them one by one, or give them other heads"
+                    f"of {theirs.text!r}; query them separately, or begin their keys with different literals"
                 )
 
 

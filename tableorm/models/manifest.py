@@ -22,6 +22,7 @@ It is an object. The names in it are those of declarations, its values are the e
     {"copy": ["acme", "department", table, token]} CopyEntry: the entity of another partition that it copies
     {"held": [table, [properties]]}         HeldEntry: entities of other partitions copy properties of this one
     {"to": ["department", {mine: theirs}]}  HolderEntry: an entity that copies fields of this one, and which
+    {"del": [token]}                        DeletedEntry: the entity is being deleted, after its children
 
 The name of a HolderEntry is made of the declaration that it belongs to, and of the holder's RowKey:
 `Department.manager:department`. A program can meet entries whose names it does not declare; each class says enough to
@@ -47,6 +48,7 @@ __all__ = [
     "AggregateEntry",
     "BlobListEntry",
     "CopyEntry",
+    "DeletedEntry",
     "EachEntry",
     "HeldEntry",
     "HolderEntry",
@@ -486,6 +488,23 @@ class HolderEntry(ManifestEntry, frozen=True, gc=False):
 
     row_key: str
     properties: Mapping[str, str]
+
+
+@manifest_form("del")
+class DeletedEntry(ManifestEntry, frozen=True, gc=False):
+    """
+    The entity is being deleted by workers, after its children in other partitions.
+
+    Args:
+        token: What tells this delete from others; the decision row has it too.
+    """
+
+    token: str
+
+    @property
+    def local_key(self) -> None:
+        """None: it is about no other row."""
+        return None
 
 
 class UnknownEntry(ManifestEntry, frozen=True, gc=False):

@@ -73,7 +73,7 @@ class PeriodTables:
         return self.head + self.format.to_text(value)
 
     def start_of(self, table: str) -> Any:
-        """Return the first value of a table's period; None if the name is not of the template."""
+        """Return the first value of a table's period; None if the name does not match the template."""
         digits = table[len(self.head) :]
         if table[: len(self.head)].lower() != self.head.lower() or not re.fullmatch(self.format.pattern, digits):
             return None

@@ -216,7 +216,7 @@ def check_placement_of(schema: Schema, models: Sequence[Schema]) -> None:
                     raise ModelError(
                         f"{own.label}: its rows in table {its.table} could have the keys of {its.label}, "
                         f"{its.partition.text!r} and {its.row.text!r}, so that one would overwrite the other; begin "
-                        "its row_key with literal text of its own, put {kind} into it, or give it another table"
+                        "its row_key with a distinct literal, put {kind} into it, or give it another table"
                     )
 
 

@@ -34,7 +34,7 @@ async def check_reach(db: Connection, what: str) -> None:
 
     Args:
         db: Where the change is made.
-        what: What is refused, and why workers have to be told of it.
+        what: What is refused, and why workers must be notified of it.
 
     Raises:
         AccessDenied: It has such a token.

@@ -286,7 +286,7 @@ class TableQueueStore:
     async def _stale(self, partition: str, message: Message) -> Fault:
         """Return the fault of a receipt that is not valid. Raises _OutOfUseError if the whole partition is not."""
         await self._check_head(partition)
-        return Fault(Code.MESSAGE_NOT_FOUND, f"Message {message.id!r} is gone, or somebody else has taken it.")
+        return Fault(Code.MESSAGE_NOT_FOUND, f"Message {message.id!r} is gone, or another client has taken it.")
 
     # Rows
 

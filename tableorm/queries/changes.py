@@ -169,13 +169,13 @@ class ChangeStream(NotAPlainStream):
         cursor = f"{self._what}: the cursor {_cursor(feed, number)!r}"
         if counter is None or counter.feed != feed or number > counter.last:
             raise CursorError(
-                f"{cursor} is of another change feed, or of one that was there before the table was dropped; read the "
-                "entities, and go on from the cursor that end() gave before"
+                f"{cursor} is of another change feed, or of one from before the table was dropped; read the "
+                f"entities, and continue from the cursor that end() returned before"
             )
         if number < counter.trimmed:
             raise CursorError(
-                f"{cursor} is too old: the changes up to {counter.trimmed} were trimmed; read the entities, and go on "
-                "from the cursor that end() gave before"
+                f"{cursor} is too old: the changes up to {counter.trimmed} were trimmed; read the entities, and "
+                f"continue from the cursor that end() returned before"
             )
         return counter
 

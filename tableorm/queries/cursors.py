@@ -71,8 +71,9 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Position:
         raise CursorError(f"{_shorten(cursor)} is not a cursor, or is damaged; pass Page.cursor unchanged")
     if body[1 : 1 + _HASH_BYTES] != _digest_of(plan, limit):
         raise CursorError(
-            f"{_shorten(cursor)} belongs to another query: a cursor goes on with the very conditions, fields and limit "
-            "it was made with, while the model has the same keys and indexes; begin anew without a cursor"
+            f"{_shorten(cursor)} belongs to another query: a cursor works only with the conditions, fields and limit "
+            f"it was created for, and as long as the keys and indexes of the model stay the same; start again "
+            f"without a cursor"
         )
     try:
         keys, skip, continuation, wanted = msgspec.msgpack.decode(
@@ -84,7 +85,7 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Position:
     inside = after is None or _holds(plan, after)
     fits = (wanted is None) is (limit is None) and (wanted is None or limit is None or 0 <= wanted <= limit)
     if not inside or not fits or not 0 <= skip <= len(plan.requests) + 2:
-        raise CursorError(f"{_shorten(cursor)} names a place outside of the query; begin anew without a cursor")
+        raise CursorError(f"{_shorten(cursor)} points outside the query; start again without a cursor")
     return Position(after, skip, continuation, wanted)
 
 

@@ -117,7 +117,7 @@ class Explanation:
             select = "" if self.primary_select is None else f"with $select={','.join(self.primary_select)}, "
             lines.append(
                 f"  for the rows found: GET the rows that they are copies of, {select}by ranges of keys where they lie "
-                "close together, otherwise one by one, several at the same time"
+                "close together, otherwise one by one, several in parallel"
             )
             lines += [f"    then here: {condition}" for condition in self.primary_conditions]
         if self.not_loaded:
@@ -129,7 +129,7 @@ class Explanation:
             order = "in key order" if self.ordered else "as they come"
             if self.merged_partitions:
                 order = f"merged by RowKey from {self.merged_partitions} partitions"
-            lines.append(f"  {min(self.concurrency, len(self.requests))} at the same time, results {order}")
+            lines.append(f"  {min(self.concurrency, len(self.requests))} in parallel, results {order}")
         return "\n".join([*lines, f"  cost: {self._cost()}"])
 
     def _cost(self) -> str:

@@ -177,7 +177,7 @@ class EntityStream(AsyncOnly, Generic[E_co]):
 
     async def __aenter__(self) -> Self:
         if self._results is not None or self._closed:
-            raise ModelError("the stream was used already; make another with query.stream()")
+            raise ModelError("the stream was used already; create another with query.stream()")
         self._results = self._open_results(self._start, self._progress)
         return self
 

@@ -93,7 +93,7 @@ class PeriodSelect(Select[E_co]):
             return computed
         db = self._db
         if db is None:
-            raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
+            raise NotSupported(f"{self} has no database, because it was pickled; use .bind(db)")
         try:
             listed = None if db.guarded is not None else await list_periods(db, self._periods)
         except AccessDenied:
@@ -183,8 +183,8 @@ class PeriodSelect(Select[E_co]):
         start = self._periods.start_of(table)
         if not point or not self._touches(table) or table != self._periods.name_of(start):
             raise CursorError(
-                f"{str(cursor)[:40]!r} belongs to another query, or is no cursor; pass Page.cursor unchanged, or begin "
-                "anew without a cursor"
+                f"{str(cursor)[:40]!r} belongs to another query, or is no cursor; pass Page.cursor unchanged, or "
+                f"start again without a cursor"
             )
         tables = self._in_order([*await self._find_tables(), table])  # it may be gone by now, and is empty then
         return [self._of_table(each) for each in tables[tables.index(table) :]], inner

@@ -224,7 +224,7 @@ class Query(QueryDescription[E_co]):
         while True:
             page = await self.page(size, cursor)
             if page.cursor is not None and page.cursor == cursor:
-                raise Unavailable(f"{self}: the store gave rows from before the place where this goes on")
+                raise Unavailable(f"{self}: the store returned rows from before the continuation")
             yield page
             if page.cursor is None:
                 return
@@ -354,7 +354,7 @@ class Query(QueryDescription[E_co]):
         """Plan the query."""
         db, target, primaries = self._db, self._planner.target, self._primaries
         if db is None:
-            raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
+            raise NotSupported(f"{self} has no database, because it was pickled; use .bind(db)")
         if db.encryption is not None:
             for each in self._conditions:
                 refuse_encrypted(planner_of(self._kinds).target, each, db)

@@ -114,8 +114,8 @@ async def fetch_request(
             return RowPage([], None)
         if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == run.position.continuation:
             raise CursorError(
-                f"query of {run.name}: the cursor names a place that the store does not know; begin anew without "
-                "a cursor",
+                f"query of {run.name}: the store does not know the position in the cursor; start again without a "
+                f"cursor",
                 fault.code,
             ) from fault
         raise translate(fault, f"query of {run.name}", target.table) from fault
@@ -148,8 +148,8 @@ async def _fetch_sorted(run: QueryExecution, request: Range) -> RowPage:
         rows += page.rows
         if len(rows) > _MOST_SORTED:
             raise NotSupported(
-                f"query of {run.name}: this store gives rows in no order, and would have to sort more than "
-                f"{_MOST_SORTED} of them here; narrow the query, or take them as they come with .unordered()"
+                f"query of {run.name}: this store returns rows in no order, and tableorm would have to sort more than "
+                f"{_MOST_SORTED} of them here; narrow the query, or accept any order with .unordered()"
             )
         continuation = page.continuation
         if continuation is None:

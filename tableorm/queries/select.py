@@ -63,7 +63,7 @@ class Select(Query[E_co]):
                 example = f"{named[0].name}.{each}" if named else "Employee.age"
                 raise ModelError(f"only({each!r}) is refused: give fields of the class, as in only({example})")
         if self._kinds.bags:
-            raise ModelError("only() is refused where the query brings bags: a bag is all that a row has")
+            raise ModelError("only() is refused for bags: a bag always holds its whole row")
         Projection.of(self._kinds, fields)
         return attrs.evolve(self, only=(self._only or ()) + fields)
 

@@ -96,7 +96,7 @@ class RekeyedSelect(Select[E_co]):
         return ScanRefused(
             f"{self}: in phase {phase.value!r} of the {self._rekeying}, entities may have their keys by {old.name}, "
             f"and to find those the query would visit too many partitions of table {old.table}; add "
-            f"{f'.where({wanted}), or ' if told else ''}.allow_scan() if a scan is meant"
+            f"{f'.where({wanted}), or ' if told else ''}.allow_scan() to scan anyway"
         )
 
     # Running

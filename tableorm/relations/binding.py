@@ -3,14 +3,18 @@ A relation, checked against the models that it connects: found out once, when it
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 import attrs
 
+from ..derived.index.eventual_schema import EventualIndexSchema
 from ..errors import DecodeError, ModelError, ScanRefused, WrongKind, near
+from ..models.derivation import RowsOf
 from ..models.key import Key
 from ..models.property_types import FieldInfo
-from ..models.schema import Schema
+from ..models.schema import DerivedSchema, Schema, concrete
 from ..protocol.edm import Edm
 from ..queries.query import plan_query
 from ..queries.select import Select
@@ -26,8 +30,8 @@ _Misfits = Literal["raise", "skip"] | Callable[[DecodeError | WrongKind], object
 class Reads(Protocol):
     """What a database offers for reading, as far as relations need it."""
 
-    def select(self, model: type[Any], /) -> Select[Any]:
-        """Make a query for entities of a model."""
+    def select(self, model: Any, /) -> Select[Any]:
+        """Make a query for entities of a model, or by an index."""
         ...
 
     async def get_many(self, keys: Sequence[Key[Any]], *, misfits: _Misfits = "raise") -> list[Any]:
@@ -45,11 +49,13 @@ class BoundRelation:
         target: The model.
         key_of: Makes the key of the one entity that belongs to an entity with these values of its fields; None if it
             takes a query to find it.
+        index: The index of the model by which entities are found; None for their own keys, and indexes beside them.
     """
 
     relation: Relation[Any, Any]
     target: type[Any]
     key_of: Callable[[tuple[Any, ...]], Key[Any]] | None
+    index: RowsOf[Any] | None = None
 
     @property
     def to_one(self) -> bool:
@@ -62,7 +68,7 @@ class BoundRelation:
 
     def queries(self, reads: Reads, sources: Iterable[tuple[Any, ...]]) -> list[Select[Any]]:
         """Return the queries for what belongs to entities with these values of their fields."""
-        relation, query = self.relation, reads.select(self.target)
+        relation, query = self.relation, reads.select(self.index or self.target)
         if isinstance(relation, ManyOf):
             query = query.where(*relation.conditions)
             query = query if relation.count is None else query.limit(relation.count)
@@ -74,6 +80,26 @@ class BoundRelation:
         fields = [(getattr(self.target, theirs), at[mine]) for theirs, mine in declared.fields.items()]
         texts = [getattr(self.target, theirs) == text for theirs, text in declared.texts.items()]
         return [query.where(*[field == source[number] for field, number in fields], *texts) for source in sources]
+
+    def by_eventual_index(self, reads: Reads, source: tuple[Any, ...]) -> "BoundRelation":
+        """
+        Return the relation itself; or by an index in other partitions that has all of its entities, if nothing else
+        bounds it. Raises what `check` raises.
+        """
+        try:
+            self.check(reads, source)
+        except ModelError:
+            given = {*self.relation.declared.fields, *self.relation.declared.texts}
+            schema: Schema = self.target.__schema__
+            for name in schema.derived:
+                if not all(_has_all(each.derived[name], given) for each in concrete(schema)):
+                    continue
+                by_index = attrs.evolve(self, index=getattr(self.target, name))
+                with suppress(ModelError):
+                    by_index.check(reads, source)
+                    return by_index
+            raise
+        return self
 
     def check(self, reads: Reads, source: tuple[Any, ...]) -> None:
         """
@@ -93,6 +119,12 @@ class BoundRelation:
                 f"index, so that each load would read many partitions; give the fields that its PartitionKey is made "
                 f"of, or declare an index that begins with {names[0]} in {self.target.__name__}"
             ) from error
+
+
+def _has_all(derived: DerivedSchema, given: AbstractSet[str]) -> bool:
+    """Return whether it is an index in other partitions that has all entities with values in these fields."""
+    rows = derived.row_schema
+    return isinstance(rows, EventualIndexSchema) and rows.where is None and given >= {*rows.needed}
 
 
 def bind(relation: Relation[Any, Any]) -> BoundRelation:

@@ -2,22 +2,26 @@
 How relations are declared: `many` and `one` in the body of a class.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
 from ..derived.aggregate.schema import AggregateSchema
 from ..errors import ModelError
 from ..models.entity import Entity
+from ..models.marker_rows import note_follower
 from ..models.schema import Schema, concrete
 from .binding import bind
 from .relation import ManyOf, OneOf, RelationDeclaration
 
-__all__ = ["Many", "OnDelete", "One", "many", "one"]
+__all__ = ["Many", "OnDelete", "One", "cascades_elsewhere", "many", "one"]
 
 P = TypeVar("P", bound=Entity)
 C = TypeVar("C", bound=Entity)
 
 OnDelete = Literal["refuse", "cascade", "keep"]
+
+_PLACE = re.compile(r"\{([^{}:]+)([^{}]*)\}")
 
 
 class Many(RelationDeclaration, Generic[C]):
@@ -40,7 +44,8 @@ class Many(RelationDeclaration, Generic[C]):
         Refuse what becomes of children when an entity of a model is deleted, if that cannot be.
 
         Raises:
-            ModelError: There is no count of them, which `on_delete="refuse"` needs; or the entities expire.
+            ModelError: There is no count of them, which `on_delete="refuse"` needs; the entities expire; or workers
+                could not delete them with children in other partitions.
         """
         if self.on_delete == "keep":
             return
@@ -51,6 +56,8 @@ class Many(RelationDeclaration, Generic[C]):
                 f"{relation}: on_delete='cascade' is refused for entities that expire, as a sweep deletes them alone; "
                 "let the children expire too, with on_delete='keep'"
             )
+        if self.cascades and cascades_elsewhere(schema):
+            self._check_followed(schema, f"{relation}: deleting {schema.name} with children in other partitions")
         if not self.cascades and not all(self._is_counted(schema, child) for child in concrete(target.__schema__)):
             fields = ", ".join(f'{mine}="{{{theirs}}}"' for theirs, mine in self.fields.items())
             raise ModelError(
@@ -58,6 +65,49 @@ class Many(RelationDeclaration, Generic[C]):
                 f"tells a delete whether there are any; declare count: Mapped[int] = field(default=0, maintained=True) "
                 f"in {schema.name}, and counted = Count(lambda: {schema.name}.count, {fields}) in {target.__name__}"
             )
+
+    def _check_followed(self, schema: Schema, what: str) -> None:
+        """Refuse a model whose entities workers cannot delete with their children. Raises ModelError."""
+        if not schema.tracked:
+            raise ModelError(f"{what} needs tracked=True in it, so that every write keeps the note that an entity goes")
+        if schema.stages or schema.home is not None or schema.periods is not None:
+            raise ModelError(
+                f"{what} is refused with encrypted fields, several rows for an entity, moved_from= and a table for "
+                "each period; declare on_delete='keep', and delete the children by a query"
+            )
+        lost = next((name for name in self.sources if name not in schema.key_holders), None)
+        if lost is not None:
+            raise ModelError(
+                f"{what} finds these by its key, which does not hold {lost} in full; declare on_delete='keep', and "
+                "delete the children by a query"
+            )
+        note_follower(schema, f"the delete of {schema.name} with its children")
+
+    def leaves_orphans(self, schema: Schema) -> bool:
+        """Return whether an entity may be gone and have children."""
+        return self.on_delete == "keep" or (self.cascades and self.leaves_partition(schema))
+
+    def leaves_partition(self, schema: Schema, above: frozenset[Schema] = frozenset()) -> bool:
+        """
+        Return whether a cascade of an entity may reach other partitions: by the children, or by children of these.
+
+        Args:
+            schema: The model of the entity.
+            above: The models that a cascade has come from.
+        """
+        children = concrete(bind(self.of(schema.model)).target.__schema__)
+        return any(self._is_elsewhere(schema, each) or cascades_elsewhere(each, above | {schema}) for each in children)
+
+    def _is_elsewhere(self, schema: Schema, child: Schema) -> bool:
+        """Return whether children need not be in the partition of the entity that they belong to."""
+
+        def spelled(place: re.Match[str]) -> str:
+            name, spec = place.groups()
+            return self.texts[name] if name in self.texts and not spec else f"{{{self.fields.get(name)}{spec}}}"
+
+        mine, theirs = schema.templates()[0].text, child.templates()[0].text
+        pairs = (schema.table_text(), child.table_text()), (mine, theirs)
+        return any(one != _PLACE.sub(spelled, two) for one, two in pairs)
 
     def _is_counted(self, schema: Schema, child: Schema) -> bool:
         """Return whether each child is counted in the entity that it belongs to."""
@@ -76,8 +126,9 @@ class Many(RelationDeclaration, Generic[C]):
         """Say what to do instead of setting it."""
         theirs = next(iter(self.fields))
         return (
-            "it is what was loaded. Insert or delete entities by db.insert(...) and db.delete(...); give one to "
-            f"another parent by db.move(entity, {theirs}=...), or by db.save(entity) if {theirs} is not in its key; "
+            f"it shows what was loaded. Insert or delete entities with db.insert(...) and db.delete(...); move one "
+            f"to another parent with db.move(entity, {theirs}=...), or with db.save(entity) if {theirs} is not in "
+            f"its key; "
             "then load it"
         )
 
@@ -91,6 +142,13 @@ class Many(RelationDeclaration, Generic[C]):
 
     else:
         __get__ = RelationDeclaration.get
+
+
+def cascades_elsewhere(schema: Schema, above: frozenset[Schema] = frozenset()) -> bool:
+    """Return whether workers delete the entities of a model, as they have children in other partitions."""
+    return schema not in above and any(
+        isinstance(each, Many) and each.cascades and each.leaves_partition(schema, above) for each in schema.relations
+    )
 
 
 class One(RelationDeclaration, Generic[C]):
@@ -115,7 +173,7 @@ class One(RelationDeclaration, Generic[C]):
     def instead(self) -> str:
         """Say what to do instead of setting it."""
         names = ", ".join(f"entity.{name}" for name in self.sources)
-        return f"it is what was loaded. Set {names} and call db.save(entity), or write the other entity; then load it"
+        return f"it shows what was loaded. Set {names} and save the entity, or write the other one; then load it"
 
     if TYPE_CHECKING:
 
@@ -140,8 +198,8 @@ def many(model: Callable[[], type[C]], *, on_delete: OnDelete, **fields: str) ->
     Args:
         model: A function that returns the model of these entities, which may be declared later.
         on_delete: What becomes of them when the entity is deleted. "refuse" refuses that while a `Count` in the entity
-            says that there are any; "cascade" deletes them first, which `Database.delete` alone does; "keep" leaves
-            them as they are.
+            says that there are any; "cascade" deletes them first, which `Database.delete` alone does, and a worker if
+            some are in other partitions; "keep" leaves them as they are.
         fields: Their fields: "{field}" of this model, or text.
 
     Returns:

@@ -12,14 +12,11 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race
-from ..errors import Conflict, EntityNotFound, LostRace, NotSupported, PreconditionFailed
+from ..errors import Conflict, EntityNotFound, LostRace, PreconditionFailed
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.schema import Schema, concrete
 from ..protocol.codes import Code
-from ..queries.planning.plan import Point
-from ..queries.query import plan_query
-from ..queries.select import Select
 from ..stores import RowAddress
 from ..writes.commit import write_change
 from ..writes.stages.change import delete_change
@@ -152,7 +149,6 @@ async def _delete_children(reads: Reads, db: Connection, entity: Any) -> bool:
         if None in source:
             continue
         query = bound.query(reads, source)
-        _refuse_elsewhere(query, entity, str(bound.relation))
         if any(child.cascades for child in concrete(bound.target.__schema__)):
             for child in await query.all():
                 await delete_with_children(reads, db, child, {}, if_match=None, missing_ok=True)
@@ -164,22 +160,3 @@ async def _delete_children(reads: Reads, db: Connection, entity: Any) -> bool:
             if not is_race(failure.error):
                 raise failure.error
     return found
-
-
-def _refuse_elsewhere(query: Select[Any], entity: Any, relation: str) -> None:
-    """Refuse children in other partitions, which no transaction can delete with regard to their parent."""
-    plan, key = plan_query(query, assumed=True), entity.key
-    if plan is not None and plan.target.table == key.table:
-        requests = plan.requests
-        partitions = [
-            each.partition_key if isinstance(each, Point) else each.query.partition.lower
-            for each in requests
-            if isinstance(each, Point) or each.query.partition.point
-        ]
-        if len(partitions) == len(requests) and {*partitions} <= {key.partition_key}:
-            return
-    raise NotSupported(
-        f"{relation}: on_delete='cascade' is refused for children in other partitions than {key}: others could insert "
-        "some between their deletes and its own, and nothing would tell; declare it with on_delete='keep', and delete "
-        "them by a query"
-    )

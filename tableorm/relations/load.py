@@ -62,7 +62,7 @@ class LoadExplanation:
             lines.append(f"  ... and {len(self.requests) - _SHOWN} more requests")
         count, most = len(self.requests), self.max_requests
         cost = counted(count, "request") if most in (None, count) else f"{count} to {most} requests"
-        lines.append(f"  cost: {cost}{' at least' if most is None else ''}, {self.concurrency} at the same time")
+        lines.append(f"  cost: {cost}{' at least' if most is None else ''}, {self.concurrency} in parallel")
         return "\n".join([*lines, *(f"  then {each}, for what was found" for each in self.then)])
 
 

@@ -28,7 +28,7 @@ async def count_orphans(reads: Reads, models: Iterable[type[Entity]]) -> int:
     total = 0
     for schema in (each for model in models for each in concrete(schema_of(model))):
         for declared in schema.relations:
-            if isinstance(declared, Many) and declared.on_delete == "keep":
+            if isinstance(declared, Many) and declared.leaves_orphans(schema):
                 with suppress(TableNotFound, AccessDenied):
                     total += await _count(reads, bind(declared.of(schema.model)))
     return total

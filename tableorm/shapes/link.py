@@ -18,7 +18,7 @@ from ..models.property_types import Shape, ValueType, split_optional
 from ..models.schema import Schema
 from ..protocol.codes import Fault
 from ..protocol.filters import Op
-from ..protocol.limits import check_key
+from ..protocol.limits import check_key, key_fault
 
 __all__ = ["LinkShape", "LinksShape"]
 
@@ -120,6 +120,9 @@ class LinkShape(Shape[Key[Any]]):
         partition_key, row_key = values
         if partition_key is None or row_key is None:
             raise ValueError("is a key of which one half is missing")
+        for name, key in (("PartitionKey", partition_key), ("RowKey", row_key)):
+            if fault := key_fault(key):
+                raise ValueError(f"is no key that an entity can have: its {name} {fault}")
         return self._made(partition_key, row_key)
 
     def from_json(self, value: Any) -> Any:

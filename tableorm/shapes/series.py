@@ -100,7 +100,8 @@ class _SeriesShape(Shape[Slots[Any]]):
         if not self.length:
             raise ValueError("is a series without its length; write series(24)")
         if kind is not Series:
-            raise ValueError(f"= series(...) is annotated {kind.__name__}[...]; write {name}: Series[{declared}]")
+            right = declared if declared.startswith("Series[") else f"Series[{declared}]"
+            raise ValueError(f"= series(...) is annotated {kind.__name__}[...]; write {name}: {right}")
         if getattr(self, "model", model) is not model or getattr(self, "name", name) != name:
             raise ValueError(f"is the same series(...) as {self.model.__name__}.{self.name}; write another")
         if isinstance(found, str) or found.json_text:

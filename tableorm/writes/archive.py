@@ -49,7 +49,7 @@ from .stages.encode import encode_surely
 from .stages.prepare import missing_etag
 from .subject import key_of
 
-__all__ = ["archive", "carry_out_archives"]
+__all__ = ["archive", "carry_out_archives", "delete_and_note"]
 
 
 async def archive(
@@ -152,7 +152,7 @@ async def _archive(db: Connection, to: Archive[Any], decision: Decision, number:
                 try:
                     with _as_failure(what):
                         await copy.write(row, etag)
-                    return await _delete(db, table, deletion, found, number)
+                    return await delete_and_note(db, table, deletion, found, _ended(found, number))
                 except (EntityExists, EntityNotFound, PreconditionFailed, OutcomeUnknown) as error:
                     if not (is_race(error) or isinstance(error, OutcomeUnknown)):
                         raise
@@ -177,16 +177,23 @@ def _plan_deletion(to: Archive[Any], row: Row) -> PlannedWrite:
     return write
 
 
-async def _delete(db: Connection, table: str, deletion: PlannedWrite, decision: Decision, number: int) -> Decision:
+async def delete_and_note(
+    db: Connection,
+    table: str,
+    deletion: PlannedWrite,
+    decision: Decision,
+    progress: Mapping[int, tuple[str | None, Any]],
+) -> Decision:
     """
-    Delete an entity with all that is derived from it, and note in the same transaction that it is archived.
+    Delete an entity with all that is derived from it, and note in the same transaction how far the works of the
+    decision are. Returns what the decision row says then.
 
     Raises:
         PreconditionFailed: The entity, or the decision row, has changed since.
         EntityNotFound: One of them is gone.
         OutcomeUnknown: A reply was lost.
     """
-    done = attrs.evolve(decision, progress=_ended(decision, number))
+    done = attrs.evolve(decision, progress=progress)
     bag = bag_of_row(table, {**done.progress_row(), "odata.etag": decision.etag}, partial=True)
     note = encode_surely(merge_change(bag, list(bag)))
     await commit(db, (deletion, note))

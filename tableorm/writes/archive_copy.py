@@ -389,7 +389,7 @@ class _RowCopy:
     async def _read_again(self, etag: str) -> Row:
         row = await self._read()
         if row is None or row["odata.etag"] != etag:
-            raise PreconditionFailed(f"archive of {self.key}: somebody else has written the copy")
+            raise PreconditionFailed(f"archive of {self.key}: another client has written the copy")
         return row
 
     async def _send(self, change: Change) -> None:

@@ -141,8 +141,8 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
                 raise doubt from error
             return
     raise doubt or LostRace(
-        f"{change}: others wrote it first, {ATTEMPTS} times in a row; try it again, or let fewer tasks write it at the "
-        "same time",
+        f"{change}: others wrote it first, {ATTEMPTS} times in a row; try it again, or let fewer tasks write it in "
+        f"parallel",
         entity=change.subject,
     )
 
@@ -359,9 +359,9 @@ async def _send(
             derived = derive(writes, transaction=options.transaction)
     change = writes[0].origin
     raise LostRace(
-        f"{change}: others wrote its row, or those that count, list or note it, first, {ATTEMPTS} times in a row; "
-        "nothing was written; try it again, or let fewer tasks write at the same time what one row counts, lists or "
-        "notes",
+        f"{change}: others changed its row, or a count, list or feed that it belongs to, {ATTEMPTS} times in a row; "
+        "nothing was written; try it again, or let fewer tasks write in parallel to the same count, list or change "
+        "feed",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )

@@ -106,7 +106,8 @@ def refuse_other_version(key: Key[Any], subject: Subject, if_match: str | None) 
     """
     if if_match not in (None, "*", subject.etag):
         raise PreconditionFailed(
-            f"modify of {key}: its ETag is {subject.etag}, not {if_match}: it was written meanwhile; read it again",
+            f"modify of {key}: its ETag is {subject.etag}, not {if_match}: it was written in the meantime; read it "
+            f"again",
             Code.CONDITION_NOT_SATISFIED,
             subject,
         )

@@ -272,8 +272,8 @@ class _ModifyLine:
         key = self.key
         row = await read_row(self.db, RowAddress.of(key), name=key.model.__name__)
         return LostRace(
-            f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or "
-            "let fewer tasks write it at the same time",
+            f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, "
+            f"or let fewer tasks write it in parallel",
             Code.CONDITION_NOT_SATISFIED,
             None if row is None else self.load(key.model, key.table, row),
         )

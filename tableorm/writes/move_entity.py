@@ -108,7 +108,7 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
                 f"move of {key_of(entity)}: {info.name} is a blob, which a move takes along as it is; set it, save the "
                 "entity, then move it"
             )
-    await check_reach(db, f"move of {key_of(entity)}: workers have to be told of it")
+    await check_reach(db, f"move of {key_of(entity)}: workers must be notified of it")
     if db.boundary.narrows:
         await _check_steps(db, load, entity, target, fields)
     await write_change(db, save_change(entity, verb="move"))

@@ -130,7 +130,7 @@ class _Sending:
         content_of(self.blob).check_unsent(self.label)
         if self.info.encrypted and self.db.encryption is None:
             raise EncryptionError(NO_KEYS, self.write.change.address)
-        await check_reach(self.db, f"{self.write.origin}: workers have to be told of the upload of {self.label}")
+        await check_reach(self.db, f"{self.write.origin}: workers must be notified of the upload of {self.label}")
         await require_blobs(self.db, f"{self.label} is a blob")
         self.message = await ring(self.db, _message(self.write, self.address), delay_seconds=shared_bell.HIDDEN_SECONDS)
         self.keeping = asyncio.create_task(self._keep())

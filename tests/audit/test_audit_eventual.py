@@ -146,7 +146,7 @@ async def test_what_is_under_way_is_not_damage(db: Database, monkeypatch: pytest
     CLOCK.advance(HOUR)
     report = await db.audit(Person)
     assert [each.damage for each in report.findings] == [Damage.UNFINISHED]
-    said = "a change of Person was committed 2 hours ago, and nobody has done what it has left to do since"
+    said = "a change of Person was committed 2 hours ago, and its pending work has not been done since"
     assert report.findings[0].problem == said
     assert (report.findings[0].repaired, report.clean) == (False, False)
     assert len(await committed_decisions(db.store)) == 1

@@ -184,20 +184,20 @@ async def copy_of_another_kind(db: Database) -> None:
     await write(db, Verb.INSERT, "Sales", "email_lost", EntityType="Employee#by_email", _of="clerk_000001")
 
 
-GONE = "is gone, or has no need of it: neither its manifest nor its fields name it"
+GONE = "is gone, or does not need it: neither its manifest nor its fields refer to it"
 OTHER = "is right, but the manifest of the entity does not name it"
 SAID = {
     "copy_deleted": ["there is no index entry at 'email_e1@x'"],
-    "copy_changed": ["the index entry at 'email_e1@x' is not as the entity is"],
-    "property_added_to_copy": ["the index entry at 'name_n1_000001' is not as the entity is"],
-    "number_changed_to_text": ["the index entry at 'age_030_000001' is not as the entity is"],
+    "copy_changed": ["the index entry at 'email_e1@x' differs from its entity"],
+    "property_added_to_copy": ["the index entry at 'name_n1_000001' differs from its entity"],
+    "number_changed_to_text": ["the index entry at 'age_030_000001' differs from its entity"],
     "entity_changed": [
         "the index entry at 'email_e1@x' was left behind: the entity belongs elsewhere, or nowhere",
         "there is no index entry at 'email_other@x'",
     ],
     "entity_no_longer_in_index": [
         "the index entry at 'age_030_000001' was left behind: the entity belongs elsewhere, or nowhere",
-        "the index entry at 'email_e1@x' is not as the entity is",
+        "the index entry at 'email_e1@x' differs from its entity",
     ],
     "entity_deleted": [
         f"the index entry at {address!r} belongs to no entity: 'empid_000001' {GONE}"

@@ -152,5 +152,5 @@ async def test_entries_of_an_older_version_are_right(
     entry = {"PartitionKey": "p", "RowKey": "name_lamp_001", "EntityType": "Thing#by_name:1"}
     await db.store.write("Versioned", Operation(Verb.MERGE, entry, "*"))
     assert [each.problem for each in (await db.audit(Third)).findings] == [
-        "the index entry at 'name_lamp_001' is not as the entity is"
+        "the index entry at 'name_lamp_001' differs from its entity"
     ]

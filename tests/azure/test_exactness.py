@@ -3,7 +3,6 @@ What is written comes back, to the last bit, from Azurite as from the embedded e
 """
 
 import json
-import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -60,21 +59,6 @@ async def test_odd_keys_in_every_place(store: TableStore, table: str, keys: tupl
     assert user_part(await store.get(table, *keys)) == row(*keys, A=2, B=3)
     await store.write(table, Operation(Verb.DELETE, row(*keys), third))
     assert await everything(store, table) == []
-
-
-async def test_the_largest_things(store: TableStore, table: str) -> None:
-    """Keys of 1 KiB, an entity of almost 1 MiB, a transaction of almost 4 MiB."""
-    chance = random.Random(0)
-    longest = "".join(chance.choices("aé日", k=512))
-    texts = {f"S{number}": "".join(chance.choices("aé日😀", k=15_000)) for number in range(20)}
-    large = [row(longest, f"{number}{longest[1:]}", **texts) for number in range(2)]
-    plain = [row(longest, str(number), **{f"S{i}": "x" * 32_000 for i in range(16)}) for number in range(7)]
-
-    await store.write(table, Operation(Verb.INSERT, large[0]))
-    await store.transact(table, [Operation(Verb.INSERT, each) for each in [large[1], *plain[:4]]])
-    await store.transact(table, [Operation(Verb.INSERT, each) for each in plain[4:]])
-    found = {each["RowKey"]: user_part(each) for each in await everything(store, table, limit=2)}
-    assert found == {each["RowKey"]: each for each in [*large, *plain]}
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -87,17 +87,6 @@ def test_the_url_may_be_left_out(url: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert tableorm("show", "local::memory:", "Directory").returncode == 1
 
 
-def test_without_any_url() -> None:
-    """Whoever names no database is told both ways to name one."""
-    for arguments_ in (["tables"], ["show", "Directory"], ["audit", "tests.cli.models:Employee"]):
-        done = tableorm(*arguments_)
-
-        assert done.returncode == 2
-        assert (
-            "argument URL: it is missing; give it first, such as local:./hr.tables, or set TABLEORM_URL" in done.stderr
-        )
-
-
 def test_a_url_in_place_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection string where the table belongs is not shown, since there is a key in it."""
     monkeypatch.setenv("TABLEORM_URL", "local::memory:")

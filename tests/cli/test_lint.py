@@ -63,12 +63,3 @@ def test_nothing_is_found() -> None:
     assert lint("lint_models:Item") == (0, "nothing was found\n", "")
     assert lint("--ignore", "unpadded-number", "lint_models") == (0, "nothing was found\n", "")
     assert lint("--ignore=one-partition", "--ignore=unpadded-number:Order.row_key", "lint_models")[0] == 0
-
-
-def test_an_unknown_rule() -> None:
-    """It is named, with the nearest one."""
-    status, said, problems = lint("--ignore", "unpadded", "lint_models")
-
-    assert (status, said) == (1, "")
-    assert problems.startswith("tableorm: lint(ignore='unpadded') is refused")
-    assert "'unpadded-number'" in problems

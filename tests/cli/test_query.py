@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Entity, Expression, Index, Mapped, ModelError, Timestamp, connect
+from tableorm import EncodeError, Entity, Expression, Index, Key, Mapped, ModelError, Timestamp, connect
 from tableorm.cli.conditions import parse_where
 from tableorm.cli.tabular import format_table
 from tests.commandline import run_command as tableorm
@@ -113,7 +113,8 @@ def test_a_table_is_not_read_by_accident(url: str, target: str) -> None:
         assert "--all" in done.stderr and "allow_scan" not in done.stderr and done.stderr.count("\n") == 1
         assert "refused without --all" in tableorm("query", url, target, *refused, "--explain").stdout
 
-    assert tableorm("query", url, target, "--top", "3").stdout.count("\n") == 4
+    # Entities of a model may be behind many rows of others.
+    assert tableorm("query", url, target, "--top", "3").stdout.count("\n") == (4 if target == "Crew" else 0)
     assert tableorm("query", url, target, "--where", where, "--all").returncode == 0
     plan = json.loads(tableorm("query", url, target, "--where", where, "--all", "--explain", "--json").stdout)
     assert (plan["access"], plan["refused"]) == ("table scan", False)
@@ -219,6 +220,26 @@ def test_what_is_no_condition(text: str, problem: str) -> None:
     assert problem in str(refused.value)
 
 
+class Task(Entity, table="Tasks", partition_key="{ship}", row_key="task_{number}"):
+    ship: Mapped[str]
+    number: Mapped[int]
+    by: Mapped[Key[Sailor] | None]
+    tags: Mapped[list[str]]
+    days: Mapped[list[dt.date]]
+
+
+def test_lists_and_links_in_conditions() -> None:
+    """Lists are asked for an element, which is of the type of their elements, and links by their halves."""
+    day = dt.date(2026, 1, 1)
+    assert str(parse_where("tags.contains('wet')", Task)) == str(Task.tags.contains("wet"))
+    assert str(parse_where("not days.contains('2026-01-01')", Task)) == str(~Task.days.contains(day))
+    where = parse_where("by.partition_key == 'Argo' and ship == 'Argo'", Task)
+    assert str(where) == "(Task.by.partition_key == 'Argo') & (Task.ship == 'Argo')"
+    for text in ("tags.contains(5)", "tags.startswith('wet')", "ship.contains('A')", "'wet' in tags"):
+        with pytest.raises((ModelError, EncodeError), match="is refused"):
+            parse_where(text, Task)
+
+
 def test_system_properties_in_conditions() -> None:
     """Keys and Timestamp are compared as they are stored."""
     moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -235,7 +256,7 @@ def test_tables_fit(rows: list[list[object]], width: int) -> None:
     """No line is wider than the terminal, in which a wide character takes two columns; what fits is shown in full."""
     os.environ["COLUMNS"] = str(width)
     try:
-        names = ["one", "two", "three"]
+        names = ["one", "two", "th\u202eree"]
         lines = [*format_table([dict(zip(names, row, strict=True)) for row in rows], names)]
     finally:
         del os.environ["COLUMNS"]
@@ -246,7 +267,15 @@ def test_tables_fit(rows: list[list[object]], width: int) -> None:
         assert sum(1 + (unicodedata.east_asian_width(char) in "WF") for char in line if not combining(char)) <= width
 
 
+def test_long_values_are_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value as long as a property may be is cut in one go."""
+    monkeypatch.setenv("COLUMNS", "40")
+    (_, line) = format_table([{"name": "é" * 32_000}], ["name"])
+    assert line == "é" * 39 + "…"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("plain", [False, True])
 def test_colours(url: str, plain: bool) -> None:
     """A terminal gets a bold header, unless NO_COLOR is set, and no line that is wider than it."""
@@ -255,7 +284,7 @@ def test_colours(url: str, plain: bool) -> None:
     main, side = pty.openpty()
     environment = {name: text for name, text in os.environ.items() if name not in ("NO_COLOR", "TERM", "COLUMNS")}
     environment |= {"TERM": "xterm", "COLUMNS": "40"} | ({"NO_COLOR": "1"} if plain else {})
-    command = [COMMAND, "query", url, MODEL, "--top", "2", "--only", "ship,name,age,born,pay"]
+    command = [COMMAND, "query", url, MODEL, "--all", "--top", "2", "--only", "ship,name,age,born,pay"]
     subprocess.run(command, stdout=side, stderr=subprocess.DEVNULL, env=environment, check=True)
     os.close(side)
     header, *rows = os.read(main, 10_000).decode().splitlines()

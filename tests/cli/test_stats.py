@@ -83,11 +83,3 @@ def test_no_price(url: str, price: str) -> None:
 
     assert done.returncode == 2
     assert f"{price!r} is not a price" in done.stderr
-
-
-def test_a_table_that_is_not_there(url: str) -> None:
-    """It is an error that names it."""
-    done = run_command("stats", url, "Nothing")
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "Nothing" in done.stderr

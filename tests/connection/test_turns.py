@@ -23,7 +23,7 @@ async def pause(times: int) -> None:
         await asyncio.sleep(0)
 
 
-@seeds(6, 1000)
+@seeds(3, 1000)
 async def test_a_row_has_one_writer_whatever_others_take_and_whoever_is_cancelled(seed: int) -> None:
     """Writers take some rows, and sometimes more; all who are not cancelled end, and no line is left."""
     draw, turns = random.Random(seed), Turns()

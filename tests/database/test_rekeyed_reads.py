@@ -288,7 +288,7 @@ async def test_what_is_refused_until_the_end(db: Database) -> None:
     assert await db.scope(id=1).get_or_none(NewHop, day="mon") is None
 
 
-@seeds(4, 1500)
+@seeds(2, 1500)
 async def test_readers_beside_movers(seed: int) -> None:
     """However the requests of readers, of movers and of those who go back follow each other, entities are found."""
     random = Random(seed)

@@ -4,6 +4,7 @@ The documentation does what it says: every page runs as a program.
 
 import asyncio
 import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -19,6 +20,7 @@ from tableorm.models.entity import schema_of
 from tableorm.models.schema import concrete
 from tableorm.stores import CLOCK
 from tests.azurite import Azurite
+from tests.docs.programs import run_program
 
 MOST_LINES = 480
 MOST_COLUMNS = 80
@@ -51,6 +53,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page is a program of its own: it meets no models of other tests, whose tables may have the same names."""
     monkeypatch.setattr(placement, "_declared", WeakValueDictionary[object, object]())
     monkeypatch.setattr(placement, "_staged", {})
+    monkeypatch.setattr(subprocess, "run", run_program)
 
 
 @pytest.mark.parametrize("page", docs_pages.pages(), ids=lambda page: page.relative_to(ROOT).as_posix())

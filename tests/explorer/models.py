@@ -8,7 +8,7 @@ from tableorm import Database, Entity, Index, Mapped, PropertyBag
 
 __all__ = ["SALES", "SITES", "Employee", "Visit", "fill"]
 
-SALES, SITES = 450, 20
+SALES, SITES = 210, 20
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):

@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from tableorm import connect
-from tests.explorer.chromium import open_page, wait_until
+from tests.explorer.chromium import Page, open_page, wait_until
 from tests.explorer.models import fill
 from tests.torture import choose_rounds
 
@@ -107,36 +107,35 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="capability: the brow
 
 @LINUX
 @pytest.mark.limit(180)
+@pytest.mark.torture
+@pytest.mark.skipif(not choose_rounds(0, 1), reason="capability: keys come too early on a busy machine")
 async def test_a_browser_shows_tables(tmp_path: Path) -> None:
-    """Chromium gets in, shows tables, and asks no other machine for anything."""
+    """
+    Chromium gets in, and asks no other machine for anything. Entities are shown by keys alone, and a filter with its
+    plan. Once the browser is gone, so are the programs of its pages.
+    """
     async with serving(tmp_path) as server:
         async with open_page(tmp_path / "profile", server.url) as page:
-            await wait_until(lambda: "Directory" in page.drawn())
-            assert await page.evaluate("document.cookie") == ""
-            assert "token" not in await page.evaluate("location.href")
-            hosts = {urlsplit(url).netloc for url in page.requested() if not url.startswith("data:")}
-            assert hosts == {urlsplit(server.url).netloc}
-            programs = server.programs()
-            assert programs and not any("secret" in argument for line in programs for argument in line)
-        # The browser is gone, and so are the programs of its pages.
+            await use(page, server)
         await wait_until(lambda: server.programs() == [])
 
 
-@LINUX
-@pytest.mark.torture
-@pytest.mark.skipif(not choose_rounds(0, 1), reason="capability: keys come too early on a busy machine")
-async def test_keys_in_a_browser(tmp_path: Path) -> None:
-    """Entities are shown by keys alone, and a filter with its plan."""
-    async with serving(tmp_path) as server, open_page(tmp_path / "profile", server.url) as page:
-        await wait_until(lambda: "Directory" in page.drawn())
-        await page.press("Enter")
-        await wait_until(lambda: "Employee" in page.drawn())
-        for key in ("ArrowDown", "ArrowDown", "Enter"):
-            await page.press(key)
-        await wait_until(lambda: "page 1, 100 rows" in page.drawn())
-        assert "empid_" in page.drawn()
-        await page.press("/")
-        await page.call("Input.insertText", text="department == 'Site07'")
-        await wait_until(lambda: "partition scan" in page.drawn())
-        await page.press("Enter")
-        await wait_until(lambda: "page 1, 1 rows" in page.drawn())
+async def use(page: Page, server: Server) -> None:
+    await wait_until(lambda: "Directory" in page.drawn())
+    assert await page.evaluate("document.cookie") == ""
+    assert "token" not in await page.evaluate("location.href")
+    hosts = {urlsplit(url).netloc for url in page.requested() if not url.startswith("data:")}
+    assert hosts == {urlsplit(server.url).netloc}
+    programs = server.programs()
+    assert programs and not any("secret" in argument for line in programs for argument in line)
+    await page.press("Enter")
+    await wait_until(lambda: "Employee" in page.drawn())
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        await page.press(key)
+    await wait_until(lambda: "page 1, 100 rows" in page.drawn())
+    assert "empid_" in page.drawn()
+    await page.press("/")
+    await page.call("Input.insertText", text="department == 'Site07'")
+    await wait_until(lambda: "partition scan" in page.drawn())
+    await page.press("Enter")
+    await wait_until(lambda: "page 1, 1 rows" in page.drawn())

@@ -1,5 +1,5 @@
 """
-Tables as programs without a mapper have written them for years: 200 rows in each of eight layouts of keys.
+Tables as programs without a mapper have written them for years: 100 rows in each of eight layouts of keys.
 """
 
 import datetime as dt
@@ -12,7 +12,7 @@ import attrs
 from tableorm.protocol.edm import ANNOTATION, MAX_TICKS, Edm, Value, encode, ticks_from_datetime
 from tableorm.stores import Row
 
-ROWS = 200
+ROWS = 100
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
 __all__ = ["LAYOUTS", "NOW", "ROWS", "Layout", "Long", "make_row"]

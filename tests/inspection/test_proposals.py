@@ -74,6 +74,19 @@ def test_broken_values_and_names() -> None:
     assert [(model.rows, model.exact) for model in proposal.models] == [(3, 3)]
 
 
+@pytest.mark.parametrize("kind", ["None", "true", "1²", "\uff21bc", "\uff25ntity", "\U00010107", "\u01f0\u0390"])
+def test_names_are_names_of_python(kind: str) -> None:
+    """Python reads letters of other widths as plain ones, and has words and digits that no name may be."""
+    odd = {"\uff53tr": "x", "\ufb01": "y", "fi": "z", "after": "text"}
+    rows = [make_row("p", f"\U0001f600\u200b_{n}", EntityType=kind, **odd) for n in range(7)]
+
+    proposal = propose("ForeignThings", rows)
+
+    assert [(model.rows, model.exact) for model in proposal.models] == [(7, 7)]
+    for field in ("str_", "fi", "fi_2", "after"):
+        assert f"    {field}: Mapped[str]" in proposal.text
+
+
 async def test_rows_of_tableorm() -> None:
     """Index entries are no rows of a kind, and the kind is that of the model which wrote the rows."""
     async with connect("local::memory:") as db:

@@ -333,7 +333,7 @@ def test_known_escapes(text: str, also: str, stored: str) -> None:
 )
 def test_a_caret_of_another_program(stored: str) -> None:
     """A caret that starts no escape, or an escape that this program would not write, is no text of any value."""
-    with pytest.raises(ValueError, match="no condition finds the row"):
+    with pytest.raises(ValueError, match="conditions cannot find the row"):
         unescape(stored, "")
 
 

@@ -37,7 +37,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.mark.one_of(3, group="killed")
+@pytest.mark.one_of(6, group="killed")
 async def test_killed(tmp_path: Path, rounds: Rounds) -> None:
     """Two processes write one durable log, and are killed again and again."""
     chance = random.Random(7)

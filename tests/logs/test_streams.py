@@ -214,7 +214,7 @@ def test_segments(records: list[tuple[dt.datetime, int]]) -> None:
 # What goes wrong
 
 
-@seeds(10, 2000)
+@seeds(4, 2000)
 async def test_a_failing_network(seed: int) -> None:
     """Each record is stored once, whatever is lost, late or doubled, and whether `write` has raised or not."""
     chance = random.Random(seed)

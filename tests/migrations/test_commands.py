@@ -169,11 +169,11 @@ def test_a_change_from_its_check_to_its_end(project: Project) -> None:
 @pytest.mark.one_of(3, group="killed")
 def test_a_process_that_is_killed(project: Project) -> None:
     """The same command goes on where it was, and each row is rewritten."""
-    run(project.fill(300))
+    run(project.fill(120))
     project.declare(SECOND)
     project.run("revision", "items", "--message", "titles")
     upgrade = ("upgrade", URL, "items", "--no-older-writers", "--lease", "1")
-    killed = project.start(*upgrade, DIE_AT="150")
+    killed = project.start(*upgrade, DIE_AT="60")
     killed.communicate()
     assert killed.returncode == -9
     status, said, _ = project.run("status", URL, "--json")
@@ -187,13 +187,13 @@ def test_a_process_that_is_killed(project: Project) -> None:
     assert (status, said.splitlines()[-1]) == (0, "applied: 0002_titles")
     rows = [row for row in run(project.rows()) if "#" not in row["EntityType"]]
     assert {row["EntityType"] for row in rows} == {"Item:2"}
-    assert len(rows) == 300
+    assert len(rows) == 120
 
 
 @pytest.mark.one_of(2, group="processes")
 def test_two_processes_at_once(project: Project) -> None:
     """Both end well, and each row was written once."""
-    run(project.fill(300))
+    run(project.fill(120))
     project.declare(SECOND)
     project.run("revision", "items", "--message", "titles")
     both = [project.start("upgrade", URL, "items", "--no-older-writers", "--lease", "5") for _ in range(2)]
@@ -201,7 +201,7 @@ def test_two_processes_at_once(project: Project) -> None:
 
     assert [process.returncode for process in both] == [0, 0], said
     runs = json.loads(project.run("status", URL, "--json")[1])["runs"]
-    assert {each["name"]: each["written"] for each in runs}["0002_titles rewrite Item"] == 300
+    assert {each["name"]: each["written"] for each in runs}["0002_titles rewrite Item"] == 120
 
 
 def test_a_row_that_cannot_be_upgraded(project: Project) -> None:

@@ -178,7 +178,7 @@ def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bars == [
         "      all [######------------------]  25% 12 entities/s, about 5 min 0 s left",
         "range   3 [############------------]  50% 1,200 entities",
-        "range  14 [------------------------]   0% 0 entities",
+        "range  14 [------------------------]    ? 0 entities",
     ]
     assert terminal.getvalue() == (
         "\rfirst\n\rone\n\rtwo" + "\x1b[2A\rsecond\n\r1  \n\r   \x1b[1A" + "\x1b[1A\r      \n\r \x1b[1A\r"

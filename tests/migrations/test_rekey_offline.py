@@ -115,18 +115,6 @@ async def test_entities_are_copied_verified_and_deleted(db: Database) -> None:
     assert len(await db.select(TailTrip.by_origin).where(TailTrip.tail == "N1", TailTrip.origin == "JFK").all()) == 16
 
 
-async def test_a_copy_is_repeated(db: Database) -> None:
-    """What is at its newer key with the same content counts as copied, so a copy can be made again at any time."""
-    await fill(db, trips(40))
-    await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
-    await db.insert(Trip(origin="EWR", day=DAY, number=999, tail="N9"))
-
-    again = await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
-
-    assert (again.state, again.entities, again.written) == ("done", 41, 1)
-    assert (await verify_rekey(db, Trip, TailTrip, to_new=to_tail)).complete
-
-
 async def test_writers_have_to_be_stopped(db: Database) -> None:
     """Without the word of the operator that nobody writes nothing is copied."""
     with pytest.raises(NotSupported, match="writers_stopped=True"):
@@ -192,10 +180,6 @@ async def test_equal_entities_of_one_key_are_told(db: Database) -> None:
     assert any("too; give merge=" in each for each in verified.failures)
 
 
-def largest(stored: Seat, other: Seat) -> Seat:
-    return stored if stored.seats >= other.seats else other
-
-
 class Guest(Entity, table="RekeyGuests", partition_key="{hotel}", row_key="{name}"):
     hotel: Mapped[str]
     name: Mapped[str]
@@ -228,40 +212,6 @@ async def test_what_a_merge_returns_is_stored(db: Database) -> None:
         ("bob", "b", {}),
     ]
     assert (await verify_rekey(db, Guest, Person, merge=last_hotel)).complete
-
-
-async def test_several_entities_become_one(db: Database) -> None:
-    """A function joins entities of one key, each of which the newer entity is verified to hold."""
-    await fill(db, trips(30))
-
-    copied = await run_rekey(db, Trip, Seat, to_new=to_seat, merge=largest, writers_stopped=True)
-    verified = await verify_rekey(db, Trip, Seat, to_new=to_seat, merge=largest)
-    seat = await db.get(Seat, tail="all", number=3)
-    seat.seats = 2
-    await db.save(seat)
-    damaged = await verify_rekey(db, Trip, Seat, to_new=to_seat, merge=largest)
-
-    assert (copied.state, verified.complete, damaged.failed) == ("done", True, 2)
-    assert [(each.number, each.seats) async for each in db.select(Seat).allow_scan()][:2] == [(0, 1), (1, 3)]
-
-
-async def test_one_entity_becomes_several_or_none(db: Database) -> None:
-    """A function returns several entities for one, or None to drop it; what is dropped is deleted at the end."""
-
-    def split(trip: Trip) -> list[Seat] | None:
-        halves = [Seat(tail=each, number=trip.number, seats=trip.seats) for each in ("left", "right")]
-        return None if trip.number % 3 == 0 else halves
-
-    await fill(db, trips(30))
-
-    copied = await run_rekey(db, Trip, Seat, to_new=split, writers_stopped=True)
-    verified = await verify_rekey(db, Trip, Seat, to_new=split)
-    deleted = await finalize_rekey(db, Trip, Seat, to_new=split)
-
-    assert (copied.entities, copied.written, copied.others["dropped"]) == (30, 40, 10)
-    assert (verified.complete, deleted.written) == (True, 30)
-    assert len(await rows_of(db, "RekeySeats", "Seat")) == 40
-    assert await rows_of(db, "RekeyTrips", "Trip") == {}
 
 
 async def test_entities_go_to_another_database(db: Database, tmp_path: Path) -> None:

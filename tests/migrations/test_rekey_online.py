@@ -244,30 +244,6 @@ async def test_a_newer_key_that_is_taken(db: Database) -> None:
     assert not (await verify_move(db, TailLeg)).complete
 
 
-async def test_the_way_back(db: Database) -> None:
-    """Everything gets its older key again, with what was written meanwhile; then a move can begin again."""
-    given = legs(40)
-    await fill(db, given)
-    before = await rows_of(db, "OnlineLegs")
-    await run_move(db, TailLeg, no_blind_writers=True)
-    leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
-    leg.seats = 7
-    await db.save(leg)
-    await db.delete(await db.get(TailLeg, tail="N2", day=DAY, number=2))
-    await db.insert(TailLeg(tail="N7", day=DAY, number=77, origin="EWR"))
-
-    report = await roll_back_move(db, TailLeg)
-
-    assert (report.complete, await rekey_phase(db, TailLeg)) == (True, "expand")
-    before["JFK", "2024-01-01_000001"]["seats"] = 7
-    del before["LGA", "2024-01-01_000002"]
-    before["EWR", "2024-01-01_000077"] = {"tail": "N7", "seats": 100}
-    assert await rows_of(db, "OnlineLegs", "Leg") == before
-    assert await rows_of(db, "OnlineLegs") == before
-    assert await rows_of(db, "OnlineTails") == {}
-    assert (await run_move(db, TailLeg, no_blind_writers=True)).complete
-
-
 @pytest.mark.parametrize("db", ["memory"], indirect=True)
 async def test_what_was_verified_before_going_back(db: Database) -> None:
     """A verification counts for the move that it was made in, not for a later one."""

@@ -15,7 +15,6 @@ from tableorm import (
     Mapped,
     ModelError,
     PropertyBag,
-    RunReport,
     TableNotFound,
     field,
     upgrade,
@@ -24,7 +23,7 @@ from tableorm import (
 from tableorm.protocol.edm import text_from_datetime
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
 from tableorm_migrations import rewrite
-from tests.database.between import Between, Shuffled
+from tests.database.between import Between
 
 TABLE = "Members"
 
@@ -129,27 +128,6 @@ async def test_a_row_that_cannot_be_upgraded_is_reported(db: Database) -> None:
     assert "member_0077" in str(report.failures[0])
     assert "begins with a first name" in str(report.failures[0])
     assert (await stored(db))["t0", "member_0077"] == bad
-
-
-class StopError(Exception):
-    """What a process that ends in the middle stands for."""
-
-
-async def test_a_store_without_order_counts_once() -> None:
-    """A range that was begun is read again from its beginning, so what was counted in it before counts no more."""
-
-    def stop(report: RunReport) -> None:
-        if report.entities > 9:
-            raise StopError
-
-    async with Database(Shuffled()) as db:
-        await fill(db, 4, 10)
-        with pytest.raises(StopError):
-            await rewrite(db, Member, parallel=4, on_progress=stop)
-
-        report = await rewrite(db, Member, parallel=4)
-
-        assert (report.entities, report.complete) == (44, True)
 
 
 class Racing(Between):

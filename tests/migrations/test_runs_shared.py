@@ -11,9 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
-from tableorm import Database, Entity, Mapped, PropertyBag, RunReport, TransactionFailed, Unavailable, upgrade
+from tableorm import Database, Entity, Mapped, PropertyBag, RunReport, upgrade
 from tableorm.jobs.lease import Lease
-from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery
 from tableorm_local import LocalBackend
 from tableorm_migrations import rewrite
@@ -48,21 +47,17 @@ class Process(Between):
     The store as one process sees it: small pages, and faults that the test decides.
 
     Attributes:
-        dies_after: How many requests are answered before the process is cut off; None for all.
         cancels_after: How many requests are begun before `task` is cancelled; None for all.
-        lost: The number of the write that is lost.
-        applied: Whether the write that is lost is done, and only its reply is lost.
         gate: Writes of rows of runs wait until it is open.
         stored: How many writes of rows of ranges were done.
         looks: How often the rows of runs were read.
         reading: Pages of rows that are rewritten wait until it is open.
     """
 
-    def __init__(self, inner: LocalBackend, dies_after: int | None = None) -> None:
+    def __init__(self, inner: LocalBackend) -> None:
         super().__init__()
         self.inner = inner
-        self.dies_after, self.lost, self.applied = dies_after, 0, False
-        self.requests = self.writes = self.stored = self.looks = 0
+        self.requests = self.stored = self.looks = 0
         self.cancels_after: int | None = None
         self.task: asyncio.Task[RunReport] | None = None
         self.gate = asyncio.Event()
@@ -83,8 +78,6 @@ class Process(Between):
         self.requests += 1
         if self.requests == self.cancels_after and self.task is not None:
             self.task.cancel()
-        if self.dies_after is not None and self.requests > self.dies_after:
-            raise Fault(Code.SERVER_BUSY, "The process is cut off.")
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         self._count()
@@ -101,32 +94,20 @@ class Process(Between):
         return page
 
     async def write(self, table: str, operation: Operation) -> str | None:
-        number = await self._send(table)
+        await self._send(table)
         etag = await super().write(table, operation)
         self.stored += table == UPKEEP
-        self._lose(number, applied=True)
         return etag
 
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        number = await self._send(table)
-        etags = await super().transact(table, operations)
-        self._lose(number, applied=True)
-        return etags
+        await self._send(table)
+        return await super().transact(table, operations)
 
-    async def _send(self, table: str) -> int:
+    async def _send(self, table: str) -> None:
         self._count()
-        self.writes += 1
-        number = self.writes
         if table == UPKEEP and not self.gate.is_set():
             self.waiting.set()
             await self.gate.wait()
-        self._lose(number, applied=False)
-        return number
-
-    def _lose(self, number: int, *, applied: bool) -> None:
-        if number == self.lost and self.applied is applied:
-            self.lost = 0
-            raise Fault(Code.NO_ANSWER, "There is no answer.", doubt=True)
 
 
 @pytest.fixture
@@ -151,18 +132,6 @@ async def check(engine: LocalBackend, report: RunReport) -> None:
     assert (report.state, report.entities, report.failed) == ("done", 40, 0)
     assert report.written <= 40
     assert [row.row_key for row in runs] == ["run"]
-
-
-@seeds(4, 150)
-async def test_another_process_goes_on_where_one_died(engine: LocalBackend, seed: int) -> None:
-    """Wherever that is: what it had is taken over after the time of its lease, and counted once."""
-    async with Database(Process(engine, dies_after=3 + seed * (11 if seed < 12 else 1))) as first:
-        with suppress(Unavailable, TransactionFailed):
-            await rewrite(first, Boat, lease=0.1, parallel=3)
-    async with Database(Process(engine)) as second:
-        report = await rewrite(second, Boat, lease=1)
-
-    await check(engine, report)
 
 
 @seeds(4, 200)
@@ -267,20 +236,6 @@ async def test_what_a_failed_process_had_is_free_at_once(engine: LocalBackend, m
         report = await rewrite(second, Boat, lease=3600)
 
     assert left.owners == ()
-    await check(engine, report)
-
-
-@pytest.mark.one_of(3)
-@pytest.mark.parametrize("applied", [False, True], ids=["request", "reply"])
-@seeds(3, 60)
-async def test_a_write_that_is_lost(engine: LocalBackend, seed: int, applied: bool) -> None:
-    """Whichever it is: whether it was done is found out, and nothing is counted twice."""
-    process = Process(engine)
-    process.lost, process.applied = 1 + seed, applied
-    async with Database(process) as db:
-        report = await rewrite(db, Boat, lease=0.1, parallel=2)
-
-    assert process.lost == 0
     await check(engine, report)
 
 

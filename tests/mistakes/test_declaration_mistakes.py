@@ -54,7 +54,7 @@ def declare(body: dict[str, Any], **keywords: Any) -> type[Entity]:
 
 KEYWORDS: list[tuple[dict[str, Any], str]] = [
     ({"table": "my_table"}, r"Wrong: table='my_table' is refused: .* a table name is letters and digits"),
-    ({"table": "tableormUpkeep"}, r"Wrong: table='tableormUpkeep' is refused: tableorm keeps records of its own there"),
+    ({"table": "tableormUpkeep"}, r"Wrong: table='tableormUpkeep' is refused: tableorm keeps its own records there"),
     ({"table": ...}, r"Wrong needs table: class Wrong\(Entity, table=..."),
     ({"partition_key": "{shp}"}, r"Wrong.partition_key: template '{shp}' names 'shp', .* its fields: shop, number"),
     (
@@ -371,7 +371,7 @@ ELSEWHERE: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"partition_key": "n_{number}", "row_key": "order_{shop}", "consistency": "eventual"},
-        r"Wrong.by_number: a RowKey can be of 'order_{shop}' and of Wrong.row_key .* begin it with literal text",
+        r"Wrong.by_number: a RowKey can be of 'order_{shop}' and of Wrong.row_key .* begin it with a distinct literal",
     ),
     (
         {"partition_key": "n_{number}", "row_key": "at_{number}", "consistency": "eventual"},
@@ -421,6 +421,6 @@ def test_who_begins_templates_as_told_ends() -> None:
         ModelError, match=r"begin Wrong.row_key with .* as in 'row_{name}', and this one too, as in 'by_"
     ):
         declare({**body, "by": Index(row_key="{shop}_{name}")}, row_key="{name}", partition_key="p_{number}")
-    with pytest.raises(ModelError, match=r"begin Wrong.row_key with literal text of its own, as in 'row_{name}'$"):
+    with pytest.raises(ModelError, match=r"begin Wrong.row_key with a distinct literal, as in 'row_{name}'$"):
         declare({**body, "by": Index(row_key="by_{shop}_{name}")}, row_key="{name}", partition_key="p_{number}")
     declare({**body, "by": Index(row_key="by_{shop}_{name}")}, row_key="row_{name}", partition_key="p_{number}")

@@ -109,8 +109,8 @@ async def test_a_maintained_field_of_a_new_entity() -> None:
         shop.orders = 7
         changed = await failing(db.save(shop))
 
-    assert str(error).endswith("nothing else writes it; leave it out, so that it begins with its default")
-    assert str(changed).endswith("nothing else writes it; leave it as it was read")
+    assert str(error).endswith("nothing else may write it; leave it out, so that it begins with its default")
+    assert str(changed).endswith("nothing else may write it; leave it as it was read")
     assert all(isinstance(each, EncodeError) and each.misuse for each in (error, changed))
 
 

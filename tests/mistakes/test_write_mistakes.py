@@ -63,12 +63,12 @@ async def db() -> AsyncIterator[Database]:
 NOTE = Note(topic="a", number=1)
 NEVER_READ: list[tuple[Callable[[Any], Awaitable[object]], str]] = [
     (lambda db: db.save(NOTE), r"save of Note\(topic='a', number=1.*insert\(\) it, or read it first$"),
-    (lambda db: db.merge(NOTE), r"merge of Note.*or give if_match='\*' to write over whatever is there"),
-    (lambda db: db.replace(NOTE), r"replace of Note.*or give if_match='\*'"),
-    (lambda db: db.delete(NOTE), r"delete of Note.*or give if_match='\*' to delete whatever is there"),
+    (lambda db: db.merge(NOTE), r"merge of Note.*or pass if_match='\*' to overwrite any version"),
+    (lambda db: db.replace(NOTE), r"replace of Note.*or pass if_match='\*'"),
+    (lambda db: db.delete(NOTE), r"delete of Note.*or pass if_match='\*' to delete any version"),
     (
         lambda db: db.delete(Note.key(topic="a", number=1)),
-        r"delete of Note \('a', '0001'\) in table Notes: a key has no ETag; give .* if_match='\*' to delete whatever",
+        r"delete of Note \('a', '0001'\) in table Notes: a key has no ETag; pass .* if_match='\*' to delete any",
     ),
     (lambda db: db.modify(NOTE, print), r"modify of Note.*insert\(\) it, or read it first$"),
     (lambda db: db.move(NOTE, number=2), r"move of Note.*insert\(\) it, or read it first$"),
@@ -288,7 +288,8 @@ async def test_a_lost_race_says_that_it_may_be_repeated() -> None:
             await db.delete(Person, country="SE", id=1, if_match="*")
         rival.row_key = "team_x"
         others = (
-            "others wrote its row, or those that count, list or note it, first, 50 times in a row; nothing was written"
+            "others changed its row, or a count, list or feed that it belongs to, 50 times in a row; nothing was "
+            "written"
         )
         with pytest.raises(LostRace, match=f"insert of Person.*: {others}"):
             await db.insert(Person(country="SE", id=2, team="x"))

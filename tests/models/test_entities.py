@@ -4,7 +4,6 @@ Entities as values: equality, copies, pickling, and what an entity keeps of the 
 
 import copy
 import datetime as dt
-import multiprocessing
 import pickle
 from typing import Any
 from uuid import UUID
@@ -184,10 +183,6 @@ def test_a_model_without_kind_leaves_foreign_kinds_alone() -> None:
     assert dict(entity.extra) == {"EntityType": "x", "EntityVersion": 7}
 
 
-def _age_of(entity: Employee) -> tuple[int | None, str | None, dict[str, Any], str]:
-    return entity.age, entity.etag, dict(entity.extra), entity.key.row_key
-
-
 def test_pickling() -> None:
     """An entity comes back with its fields, ETag, keys, and unknown properties, changed or not."""
     for entity in (ken(), ken().evolve(age=5), Employee(department="x", id=1)):
@@ -197,14 +192,6 @@ def test_pickling() -> None:
             assert (back.etag, back.timestamp, back.key) == (entity.etag, entity.timestamp, entity.key)
             assert back.extra == entity.extra
             entity.extra["New"] = 1.5
-
-
-def test_pickling_to_another_process() -> None:
-    """A process that never saw the entity reads it."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found = pool.apply(_age_of, (ken(),))
-
-    assert found == (23, ROW["odata.etag"], {"Phone": "555", "Badge": UUID(int=1), "Floor": 3}, "empid_000010")
 
 
 def test_copying() -> None:

@@ -96,7 +96,7 @@ def test_copies_and_pickles_remember_the_row(members: Row) -> None:
 def test_what_an_entity_takes() -> None:
     """With its values and all that it remembers of its row, less than the row alone as a dictionary."""
     text = msgspec.json.encode(worker_row())
-    decode, count = Worker.__schema__.decode, 2_000
+    decode, count = Worker.__schema__.decode, 500
 
     def measure(make: Any) -> float:
         tracemalloc.start()

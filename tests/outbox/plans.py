@@ -14,7 +14,7 @@ from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tests.outbox.members import Member
 from tests.outbox.portraits import Portrait
-from tests.outbox.sailors import Passenger, Sailor, Ship
+from tests.outbox.sailors import Harbour, Passenger, Sailor, Ship
 from tests.outbox.staff import GUEST, MODELS, STORAGE, Content, Former, Person, Welcome
 
 __all__ = ["PLANS", "Plan", "Step", "prepare"]
@@ -268,6 +268,17 @@ async def move_passenger(db: Database) -> None:
     await db.move(await db.get(Passenger, port="Genoa", id=1), port="Malta")
 
 
+async def open_harbour(db: Database) -> None:
+    await db.insert(Harbour(name="Genoa"))
+    await embark(db)
+    await enlist(db)
+
+
+async def close_harbour(db: Database) -> None:
+    """Delete a harbour, and let workers delete all who are there before it."""
+    await db.delete(Harbour.key(name="Genoa"), if_match="*")
+
+
 @attrs.frozen
 class Plan:
     """
@@ -345,6 +356,7 @@ PLANS = [
     Plan(scrap, embark),
     Plan(disembark, embark),
     Plan(move_passenger, embark),
+    Plan(close_harbour, open_harbour),
 ]
 
 

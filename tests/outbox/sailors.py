@@ -5,11 +5,11 @@ of them.
 
 from collections import Counter
 
-from tableorm import Count, Embedded, Entity, Index, Mapped, Sum, field
+from tableorm import Count, Embedded, Entity, Index, Mapped, Sum, field, many
 from tableorm.stores import TableStore
 from tableorm.testing.contract.base import everything
 
-__all__ = ["COUNT_ROWS", "Passenger", "Sailor", "Ship", "wrong_copies", "wrong_totals"]
+__all__ = ["COUNT_ROWS", "Harbour", "Passenger", "Sailor", "Ship", "wrong_copies", "wrong_totals"]
 
 COUNT_ROWS = ("#_subtotal", "#_share")
 """The kinds of the rows of counts, which stay."""
@@ -44,6 +44,15 @@ class Passenger(Entity, table="Sailors", partition_key="{port}", row_key="passen
     sails = Embedded(lambda: Ship, {"flag": "flag"}, name="{ship}", consistency="eventual", via=by_ship)
 
 
+class Harbour(Entity, table="Fleet", partition_key="harbours", row_key="harbour_{name}", tracked=True):
+    """Deleted after those who are there."""
+
+    name: Mapped[str]
+
+    sailors = many(lambda: Sailor, port="{name}", on_delete="cascade")
+    passengers = many(lambda: Passenger, port="{name}", on_delete="cascade")
+
+
 async def wrong_copies(store: TableStore) -> list[str]:
     """Return which passengers have another flag than their ship."""
     flags = {row["RowKey"].removeprefix("ship_"): row.get("flag") for row in await everything(store, "Fleet")}
@@ -64,7 +73,7 @@ async def wrong_totals(store: TableStore) -> list[str]:
             wages[row["ship"]] += int(row["wage"])
     stored = {row["RowKey"].removeprefix("ship_"): row for row in await everything(store, "Fleet")}
     problems = list[str]()
-    for name in {*crews, *(each for each in stored if not each.startswith("~"))}:
+    for name in {*crews, *(each for each in stored if not each.startswith(("~", "harbour_")))}:
         row = stored.get(name, {})
         found, wanted = (int(row.get("crew", 0)), int(row.get("wages", 0))), (crews[name], wages[name])
         if found != wanted:

@@ -36,7 +36,7 @@ from tableorm.testing.contract.base import everything
 from tests.faults import RowBlobs
 from tests.outbox.members import Member, extra_reservations, wrong_reservations
 from tests.outbox.portraits import Portrait, extra_pictures, wrong_pictures
-from tests.outbox.sailors import COUNT_ROWS, Passenger, Sailor, Ship, wrong_copies, wrong_totals
+from tests.outbox.sailors import COUNT_ROWS, Harbour, Passenger, Sailor, Ship, wrong_copies, wrong_totals
 
 __all__ = [
     "CITIES",
@@ -124,8 +124,8 @@ class Welcome(Workflow[Person]):
 
 STORAGE = BlobArchive("storage", Person)
 
-MODELS = (Person, Former, Badge, Member, Portrait, Ship, Sailor, Passenger)
-TARGETS = (Person, Former, Member, Portrait, Ship, Sailor, Passenger, Welcome, STORAGE)
+MODELS = (Person, Former, Badge, Member, Portrait, Ship, Sailor, Passenger, Harbour)
+TARGETS = (Person, Former, Member, Portrait, Ship, Sailor, Passenger, Harbour, Welcome, STORAGE)
 """What workers know."""
 
 
@@ -146,6 +146,9 @@ Content = list[list[str]]
 
 Blobs = BlobStore | RowBlobs
 
+KINDS = ("Person", "Former", "Member", "Portrait", "Sailor", "Passenger", "Ship", "Harbour")
+"""What counts as content."""
+
 
 async def content_of(store: TableStore, blobs: Blobs | None = None) -> Content:
     """Return what is stored; the blobs are those that are rows of the same store, if no others are given."""
@@ -158,7 +161,7 @@ async def content_of(store: TableStore, blobs: Blobs | None = None) -> Content:
             row.get("city", row.get("wage", "")),
         ]
         for row in await _all_rows(store)
-        if row.get("EntityType") in ("Person", "Former", "Member", "Portrait", "Sailor", "Passenger", "Ship")
+        if row.get("EntityType") in KINDS
     ]
     archived = [json.loads(text)["row"] for text in (await _texts_of(blobs or RowBlobs(store), STORAGE.name)).values()]
     found += [["archived", row["PartitionKey"], row["RowKey"], row["name"], row.get("city", "")] for row in archived]

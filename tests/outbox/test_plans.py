@@ -52,7 +52,7 @@ async def arrive_and_recover(network: FaultyStore, fault: AnyFault, *, last: boo
     return problems + await recovered(network.store, extra=fault in COMES_LATE)
 
 
-@pytest.mark.one_of(5)
+@pytest.mark.one_of(9)
 @pytest.mark.parametrize(("plan", "fault"), CASES)
 async def test_a_writer_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: Rounds) -> None:
     """What it has committed is carried out, what it has not is not there, and what it has said is so."""
@@ -79,7 +79,7 @@ async def test_a_writer_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: 
         assert problems == [], f"write {at} of {run.writes}, {last=}: {error!r}"
 
 
-@pytest.mark.one_of(5)
+@pytest.mark.one_of(9)
 @pytest.mark.parametrize(("plan", "fault"), CASES)
 async def test_a_worker_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: Rounds) -> None:
     """The next one finishes what it has begun, although the writer has died after its commit."""

@@ -28,7 +28,7 @@ def killed(url: str, count: int, names: Sequence[str]) -> list[tuple[str, list[s
 SOME = pytest.param(NAMES[::3], id="some")
 
 
-@pytest.mark.one_of(3, group="killed")
+@pytest.mark.one_of(6, group="killed")
 @pytest.mark.parametrize("names", [SOME] if choose_rounds(1, 0) else [[name] for name in NAMES], ids="-".join)
 def test_writers_and_workers_that_are_killed(tmp_path: Path, names: list[str], rounds: Rounds) -> None:
     """

@@ -407,7 +407,7 @@ class Network:
         assert {row["State"] for row in rows if "State" in row} <= {"void"}
 
 
-@seeds(4, 500)
+@seeds(2, 500)
 async def test_a_network_that_fails(seed: int, stopped_clock: None) -> None:
     """Requests are lost, late or doubled, and workers crash: what has committed is shipped once, and nothing else."""
     chance, network = random.Random(seed), Network()

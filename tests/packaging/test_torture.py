@@ -24,14 +24,12 @@ def test_on_stores(db): ...
 """
 
 
-@pytest.mark.parametrize(("at_length", "left"), [(False, ["cases[1]", "cases[2]", "cases[4]", "second"]), (True, [])])
-def test_cases_that_are_left_out(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, at_length: bool, left: list[str]
-) -> None:
+def test_cases_that_are_left_out(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of so many cases, or of the tests of a group, is run; at length all of them are, and each has the mark."""
-    monkeypatch.setattr(torture, "_TORTURE", at_length)
     pytester.makeini("[pytest]\nmarkers =\n    one_of\n    torture\nasyncio_default_fixture_loop_scope = function\n")
     items = pytester.getitems(TESTS)
 
-    assert [item.name.removeprefix("test_") for item in torture.choose_cases(items)] == left
+    for at_length, left in (True, []), (False, ["cases[1]", "cases[2]", "cases[4]", "second"]):
+        monkeypatch.setattr(torture, "_TORTURE", at_length)
+        assert [item.name.removeprefix("test_") for item in torture.choose_cases(items)] == left
     assert [item.name for item in items if not item.get_closest_marker("torture")] == ["test_on_stores[memory]"]

@@ -79,14 +79,6 @@ def test_either_key_verifies(scheme: Scheme) -> None:
     assert not verify(header, ACL, [])
 
 
-@pytest.mark.parametrize("name", [field.name for field in attrs.fields(SignedParts)])
-def test_every_part_is_signed(name: str) -> None:
-    """A request that differs from the signed one in any part is refused."""
-    header = parse_authorization(authorization(ACL, KEY))
-
-    assert not verify(header, attrs.evolve(ACL, **{name: getattr(ACL, name) + "x"}), [KEY])
-
-
 def test_a_signature_is_bound_to_its_scheme_and_account() -> None:
     """The signature of one scheme is none of the other, and the account in the header is the one asked for."""
     header = parse_authorization(authorization(ACL, KEY))

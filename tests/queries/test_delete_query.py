@@ -147,7 +147,7 @@ async def test_rows_without_a_kind_stay_if_their_keys_are_not_those_of_the_model
     report = await query.delete()
 
     assert (report.written, report.failures) == (1, 1)
-    assert "row_key '0001b' is not of the template '{n:04d}'" in str(report.failed[0].error)
+    assert "row_key '0001b' does not match the template '{n:04d}'" in str(report.failed[0].error)
     assert (await db.get(PropertyBag.key("Readings", "s", "0001b")))["note"] == "of another program"
 
 
@@ -157,7 +157,7 @@ class Parcel(Entity, table="ContradictingParcels", partition_key="{country}_{ten
     id: Mapped[int]
 
 
-@pytest.mark.parametrize(("row_key", "words"), [("acme_007", "and row_key 'acme_007' tenant='acme'"), ("x", "'x' is")])
+@pytest.mark.parametrize(("row_key", "words"), [("acme_007", "and row_key 'acme_007' tenant='acme'"), ("x", "'x' does not match")])
 @pytest.mark.parametrize("if_match", [None, "*"])
 async def test_rows_stay_whose_keys_are_not_those_of_the_model(
     db: Database, row_key: str, words: str, if_match: str | None

@@ -84,31 +84,6 @@ def queries(db: Database) -> dict[str, Select[Any]]:
     }
 
 
-NAMES = ["scan", "range", "partition", "partitions", "points", "point", "nothing", "buckets", "moments"]
-
-
-@pytest.mark.one_of(7)
-@pytest.mark.parametrize("parts", [1, 2, 3, 8, 50])
-@pytest.mark.parametrize("name", NAMES)
-async def test_parts_are_disjoint_and_complete(name: str, parts: int) -> None:
-    """One after the other they give what the whole gives, each also after a journey."""
-    async with connect("local::memory:") as db:
-        await fill(db)
-        query = queries(db)[name]
-        whole = [entity.key for entity in await query.all()]
-        shares = query.split(parts)
-        travelled = [pickle.loads(pickle.dumps(share)).bind(db) for share in shares]
-        found = [entity.key for share in travelled for entity in await share.all()]
-        again = [entity.key for share in shares for part in share.split(3) for entity in await part.all()]
-        if query.explain().merged_partitions:  # each part is merged by itself
-            for each in (whole, found, again):
-                each.sort(key=lambda key: (key.partition_key, key.row_key))
-
-        assert found == whole
-        assert len(shares) <= parts
-        assert again == whole
-
-
 @pytest.mark.parametrize(
     ("name", "most"),
     [("scan", 80), ("range", 8), ("partition", 14), ("partitions", 18), ("points", 6), ("buckets", 22)],
@@ -276,7 +251,7 @@ async def test_an_explanation_is_text_and_values(db: Database) -> None:
     }
     text = str(explained)
     assert text.startswith(str(query)) and "then here: Item.price > Decimal('1')" in text
-    assert "2 at the same time, results in key order" in text
+    assert "2 in parallel, results in key order" in text
 
 
 async def test_many_requests_are_not_all_shown(db: Database) -> None:

@@ -51,11 +51,6 @@ class Latest(Entity, table="QueriedLatest{at:%Y%m}", partition_key="{host}", row
     at: Mapped[dt.datetime]
 
 
-class Reading(Entity, table="QueriedReadings{year:04d}", partition_key="{year:04d}", row_key="{number:03d}"):
-    year: Mapped[int]
-    number: Mapped[int]
-
-
 class Step(Entity, abstract=True, table="QueriedSteps{day:%Y%m}", partition_key="{host}"):
     host: Mapped[str]
     day: Mapped[dt.date]
@@ -183,21 +178,6 @@ async def test_the_latest_first(db: Database) -> None:
     assert [each.at for each in (await query.page(2)).items] == moments[:-3:-1]
 
 
-async def test_limits(db: Database) -> None:
-    """A limit holds for all tables together, in whatever way the results are taken."""
-    pings = await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY, Ping.at < NOON + 9 * DAY)
-
-    for limit in range(len(pings) + 2):
-        limited = query.limit(limit)
-        assert await limited.all() == pings[:limit]
-        assert await limited.count() == min(limit, len(pings))
-        assert len(await limited.unordered().all()) == min(limit, len(pings))
-    assert await query.first() == pings[0]
-    assert await query.exists()
-    assert not await query.where(Ping.ms > 100).exists()
-
-
 async def test_a_page_ends_after_ten_tables(db: Database) -> None:
     """A page that finds little ends as it is after ten tables, with a cursor that goes on."""
     await db.insert(Ping(host="a", at=NOON + 30 * DAY))
@@ -210,23 +190,6 @@ async def test_a_page_ends_after_ten_tables(db: Database) -> None:
     assert first.items == []
     pages = [page async for page in query.pages(cursor=first.cursor)]
     assert [len(page.items) for page in pages] == [0, 0, 1]
-
-
-async def test_streams_go_on(db: Database) -> None:
-    """A stream that is left resumes behind the last entity, in its table, with what is left of the limit."""
-    pings = await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY).limit(6)
-    for taken in range(1, 7):
-        found: list[Ping] = []
-        async with query.stream() as stream:
-            async for ping in stream:
-                found.append(ping)
-                if len(found) == taken:
-                    break
-        async with query.stream(stream.cursor) as rest:
-            found += [ping async for ping in rest]
-
-        assert found == pings[:6]
 
 
 async def test_a_cursor_outlives_its_table(db: Database) -> None:
@@ -347,18 +310,6 @@ async def test_deletes(db: Database) -> None:
     assert reports[-1] == 3
     assert await query.count() == 0
     assert await db.select(Ping.by_ms).where(Ping.host == "a", Ping.at >= NOON - DAY).count() == 1
-
-
-async def test_queries_in_a_scope(db: Database) -> None:
-    """A scope narrows the query of each table."""
-    await fill(db)
-    await db.insert(Ping(host="b", at=NOON))
-    mine = db.scope(host="b")
-
-    found = await mine.select(Ping).where(Ping.at >= NOON - DAY).all()
-
-    assert [ping.host for ping in found] == ["b"]
-    assert await mine.get(Ping, at=NOON) == found[0]
 
 
 async def test_pickled_queries_and_what_is_refused(db: Database) -> None:
@@ -511,7 +462,7 @@ class Monthly(Entity, table="SpanMonths{at:%Y%m}", partition_key="{host}", row_k
 @given(data=st.data(), stored=st.lists(moments(), min_size=1, max_size=12), size=st.integers(1, 5))
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 async def test_any_span_gives_what_a_scan_gives(data: st.DataObject, stored: list[dt.datetime], size: int) -> None:
-    """Whatever the conditions on the moment are, in whatever zones, they find what they hold for among all entities."""
+    """Whatever the conditions on the moment are, in whatever zones, they find what holds, up to a limit too."""
     model: Any = data.draw(st.sampled_from([Hourly, Daily, Monthly]))
     condition = data.draw(conditions(model))
     async with connect("local::memory:") as db:
@@ -527,6 +478,14 @@ async def test_any_span_gives_what_a_scan_gives(data: st.DataObject, stored: lis
         assert found == [each for each in everything if holds(condition, each)]
         assert pages == found
         assert await query.count() == len(found)
+        assert await query.exists() is bool(found)
+        limited = query.limit(size)
+        assert await limited.all() == found[:size]
+        assert await limited.count() == len(await limited.unordered().all()) == min(size, len(found))
+        async with limited.stream() as stream:
+            begun = [await anext(aiter(stream))] if found else []
+        async with limited.stream(stream.cursor) as rest:
+            assert begun + [each async for each in rest] == found[:size]
 
 
 def holds(term: Any, entity: Any) -> bool:

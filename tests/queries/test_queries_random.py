@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import pickle
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from tests.queries.foreign_worlds import FOREIGN_WORLDS
 from tests.queries.random_worlds import random_worlds
 from tests.queries.spread_worlds import SPREAD_WORLDS, merged
 from tests.queries.worlds import WORLDS, World, conditions, key_of, results
-from tests.torture import seeds
 
 
 class Case:
@@ -198,26 +196,3 @@ def test_a_projection_changes_no_result(case: Case, data: st.DataObject) -> None
                     assert not hasattr(part, name)
 
     run(case, connect("local::memory:"), check)
-
-
-@seeds(2, 40)
-async def test_cursors_are_good_in_another_database_on_the_same_file(tmp_path: Path, seed: int) -> None:
-    """Page after page, each by a database of its own."""
-    found: list[Any] = []
-    world = WORLDS[1]
-    model = world.models[0]
-    entities = [model(group=f"{n % 3}", label=f"{n * seed % 5}", number=n) for n in range(40)]
-    async with connect(f"local:{tmp_path}/rows") as db:
-        await db.create_tables(model)
-        for entity in entities:
-            await db.insert(entity)
-    cursor: str | None = None
-    while True:
-        async with connect(f"local:{tmp_path}/rows") as db:
-            page = await db.select(model).where(model.group.in_(["0", "2", "9"])).page(7, cursor)
-        found += page.items
-        cursor = page.cursor
-        if cursor is None:
-            break
-
-    assert keys(found) == keys(results([e for e in entities if e.group != "1"], []))

@@ -58,8 +58,8 @@ CONDITIONS = [
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        (Reading, "the value is a str, not an int; the field is int|startswith\\(\\) is for text"),
-        (Remark, "stored as JSON text has no comparison; filter in Python|startswith\\(\\) is for text"),
+        (Reading, "the value is a str, not an int; the field is int|startswith\\(\\) works only on strings"),
+        (Remark, "stored as JSON cannot be compared; filter in Python|startswith\\(\\) works only on strings"),
     ],
 )
 def test_a_value_of_the_type_that_the_base_declared(model: type[Measure], problem: str, condition: Expression) -> None:
@@ -72,7 +72,7 @@ def test_a_value_of_the_type_that_the_base_declared(model: type[Measure], proble
 def test_a_value_that_is_compared_with_a_key(condition: Expression) -> None:
     """It is refused where the key holds another type, whatever the operator."""
     with pytest.raises(
-        (EncodeError, TemplateError), match=r"needs an int, got 'x'|startswith\(\) is for text|field 'value'"
+        (EncodeError, TemplateError), match=r"needs an int, got 'x'|startswith\(\) works only on strings|field 'value'"
     ):
         planner_of(KindSet.of([Series])).plan([HERE, condition], allow_scan=True)
 

@@ -31,7 +31,6 @@ from tableorm.rekey.phases import RekeyPhase
 from tableorm.rekey.window import move_window
 from tableorm.stores import RowPage, RowQuery
 from tableorm.testing import MemoryStore
-from tests.azurite import Azurite
 from tests.faults import FaultyStore
 from tests.rekeys import Turns, move, opened, rekeying_of, roll_back, rows_of, set_phase
 from tests.torture import seeds
@@ -297,15 +296,6 @@ async def test_functions_say_what_is_found(db: Database, phase: RekeyPhase) -> N
     assert await query.limit(0).all() == []
 
 
-@pytest.mark.parametrize("phase", OPEN)
-async def test_a_query_of_one_key(db: Database, phase: RekeyPhase) -> None:
-    """It finds the entity, whichever key that has."""
-    set_phase(db, NewLap, phase)
-    for track in ("x", "y"):
-        query = db.select(NewLap).where(NewLap.track == track, NewLap.id == 1)
-        assert [lap.text for lap in await query.all()] == [f"t{track}"]
-
-
 async def test_what_is_refused_until_the_end(db: Database) -> None:
     """Each error names the query, what is refused, the phase, and when it can be done."""
     query = db.select(NewLap).allow_scan()
@@ -357,19 +347,3 @@ async def test_a_query_that_runs_while_entities_begin_to_go_back(db: Database) -
     with pytest.raises(GoingBack, match="began to go the other way while it ran; run it again"):
         async for _ in db.select(NewLap).allow_scan():
             set_phase(db, NewLap, RekeyPhase.BACK)
-
-
-async def test_on_azurite(azurite: Azurite) -> None:
-    """The same answers, by the protocol."""
-    async with connect(azurite.connection_string, prefix="rekeyedq") as db:
-        await db.create_tables(Lap, NewLap)
-        await fill(db, Random(1))
-        rows = await rows_of(connection_of(db), "RekeyedQueries", "Lap")
-        await move_window(connection_of(db), rekeying_of(NewLap), rows[::2])
-        set_phase(db, NewLap, RekeyPhase.MOVE)
-        found = await db.select(NewLap).allow_scan().all()
-        assert len(found) == len(rows)
-        assert found == sorted(found, key=lambda lap: (lap.id, lap.track))
-        assert await db.select(NewLap).where(NewLap.id >= 2, NewLap.track == "x").allow_scan().count() == sum(
-            lap.id >= 2 and lap.track == "x" for lap in found
-        )

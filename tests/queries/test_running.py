@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tableorm import (
-    Access,
     Database,
     Entity,
     Mapped,
@@ -228,14 +227,6 @@ async def rows_ahead(page: int, rows: int, *, ordered: bool) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-async def test_no_more_rows_wait_than_a_full_page_has(ordered: bool) -> None:
-    """While the caller works, memory does not grow: of each partition 1,000 rows, besides the page that is in use."""
-    ahead = await rows_ahead(400, 2_400, ordered=ordered)
-
-    assert max(ahead.values()) <= 1_000 + 400
-
-
-@pytest.mark.parametrize("ordered", [True, False])
 async def test_short_pages_are_read_ahead_until_a_full_one_waits(ordered: bool) -> None:
     """A partition that waits for its turn does not stop after a page of a few rows."""
     ahead = await rows_ahead(50, 1_200, ordered=ordered)
@@ -395,19 +386,6 @@ async def test_too_many_rows_without_order_are_refused_by_name(monkeypatch: pyte
         assert await query.count() == 110
         assert await query.limit(5).count() == 5 and await query.exists()
         assert len(await query.unordered().limit(5).all()) == 5
-
-
-async def test_allow_scan_in_parallel_reads_disjoint_ranges() -> None:
-    """Several requests at once, in key order, each row once."""
-    async with Database(backend := Recorded()) as db:
-        await fill(db, 100, *PARTS)
-        scan = db.select(Item).allow_scan(parallel=8)
-        explained = scan.explain()
-        found = await scan.all()
-
-    assert explained.access is Access.TABLE_SCAN and 2 <= len(explained.requests) <= 8
-    assert names(found) == [f"{group}{n}" for group in PARTS for n in range(100)]
-    assert len(backend.asked) == len(explained.requests)
 
 
 async def test_a_closed_database_refuses() -> None:

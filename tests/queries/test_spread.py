@@ -142,7 +142,7 @@ def test_an_explanation_names_every_bucket() -> None:
     assert explained.merged_partitions == explained.min_transactions == 16
     assert all(each.top == 10 for each in explained.requests)
     assert str(explained.requests[3].filter).startswith("PartitionKey eq 'north_03'")
-    assert "16 at the same time, results merged by RowKey from 16 partitions" in str(explained)
+    assert "16 in parallel, results merged by RowKey from 16 partitions" in str(explained)
     assert north(unbound).where(Sample.id == "s1").explain().merged_partitions == 0
     assert north(unbound).unordered().explain().merged_partitions == 0
 

@@ -83,10 +83,12 @@ async def test_a_link_is_a_field(db: Database) -> None:
     order.buyer = None
     await db.save(order)
     assert (await db.get(Order, shop="all", number=1)).buyer is None
-    merge = Operation(Verb.MERGE, {"PartitionKey": "all", "RowKey": "order_000001", "buyer_pk": "a"}, "*")
-    await db.store.write("Shop", merge)
-    with pytest.raises(DecodeError, match=r"Order.*buyer.*one half is missing"):
-        await db.get(Order, shop="all", number=1)
+    # One that no store would take must not keep those of other orders from being loaded.
+    for halves, problem in (({"buyer_pk": "a"}, "one half is missing"), ({"buyer_rk": "x/y"}, "no key that an entity")):
+        merge = Operation(Verb.MERGE, {"PartitionKey": "all", "RowKey": "order_000001", **halves}, "*")
+        await db.store.write("Shop", merge)
+        with pytest.raises(DecodeError, match=rf"Order.*buyer.*{problem}"):
+            await db.get(Order, shop="all", number=1)
 
 
 @pytest.mark.parametrize("wrong", [Order.key(shop="x", number=1), "a", Supplier.key(id="a"), 7])

@@ -162,7 +162,7 @@ ENTRY = {"at": ["town_x", "in_Evil_000001", "AuditedCities"]}
 
 OLD, LEFT = "Veteran ('Evil', 'empid_000001')", "was left, and should be gone"
 UNREADABLE = f"{OLD}: unreadable: it does not fit the model (KeyError: 'city')"
-SINCE = "committed 2 hours ago, and nobody has done what it has left to do since"
+SINCE = "committed 2 hours ago, and its pending work has not been done since"
 MOVE = "of a move to or from ('Evil', 'empid_00000{}') in table AuditedVeterans"
 CHAIR, SOURCE = "Chair.of ('Evil', 'chair_1')", "the manifest of the entity 'empid_000001' does not say"
 FOUND = {

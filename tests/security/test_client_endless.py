@@ -88,6 +88,6 @@ async def test_pages_that_begin_anew_end() -> None:
         )
         async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
             pages = db.select(Thing).where(Thing.p == "p").pages(5)
-            with pytest.raises(TableOrmError, match="gave rows from before the place"):
+            with pytest.raises(TableOrmError, match="returned rows from before the continuation"):
                 _ = [page async for page in pages]
     assert len(stub.requests) == 2

@@ -61,7 +61,7 @@ async def test_a_key_that_its_model_cannot_have_is_refused(db: Database, verb: s
             case _:
                 await getattr(mine, verb)(THEIRS)
 
-    with pytest.raises(AccessDenied, match=r"'note_00001' is not of the template 'visit_\{id:05d\}'"):
+    with pytest.raises(AccessDenied, match=r"'note_00001' does not match the template 'visit_\{id:05d\}'"):
         await act()
     assert (await db.get(Note, tenant="acme_rome", id=1)).text == "secret of other"
 
@@ -95,7 +95,7 @@ async def test_a_query_of_a_model_without_a_kind_deletes_nothing_of_others(if_ma
         await db.insert(Plain(tenant="acme_rome", id=1))
         report = await db.scope(tenant="acme").select(Bare).allow_scan().delete(if_match=if_match)
         assert (report.written, report.failures) == (0, 1)
-        assert "'note_00001' is not of the template" in str(report.failed[0].error)
+        assert "'note_00001' does not match the template" in str(report.failed[0].error)
         assert await db.exists(Plain, tenant="acme_rome", id=1)
 
 

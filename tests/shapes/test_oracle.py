@@ -12,10 +12,12 @@ from tableorm import Encryption, KeyRing, connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
 from tests.faults import QUICK
 from tests.shapes.oracle import World
+from tests.torture import examples
 
 KEYS = Encryption(KeyRing({"k": bytes(32)}, wrap_with="k"))
 
 
+@examples(5, 1500)
 @given(st.integers(0, 47), st.integers(0, 2**32))
 async def test_every_verb_leaves_the_row_that_it_ought_to(model: int, seed: int) -> None:
     """Random verbs by several entities of one row, of a random model, also where replies are lost."""

@@ -29,9 +29,11 @@ from tableorm.connection.connection import connection_of
 from tableorm.jobs import scan
 from tableorm.logs import LogStream
 from tableorm.outbox.bell import OUTBOX
+from tableorm.outbox.decision import read_decisions
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.queries.pages import Page
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
+from tableorm.relations.cascade import carry_out_cascades
 from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
 from tableorm.testing.contract.base import everything
 from tableorm_migrations import apply_revisions, rewrite, run_rekey, write_revision
@@ -43,6 +45,8 @@ from tests.stored.shop import (
     MODELS,
     NORTH,
     OLD_PARCELS,
+    Chest,
+    Coin,
     Customer,
     Day,
     DayOfPartsV1,
@@ -401,6 +405,21 @@ async def make_lists(db: Database) -> None:
     await db.save(reader)
 
 
+async def make_cascades(db: Database) -> None:
+    """Two entities that are being deleted after their children; one of them is gone, and has got a child since."""
+    await db.create_tables(Chest, Coin)
+    for name in ("a", "b"):
+        await db.insert(Chest(name=name))
+        await db.insert(Coin(chest=name, id=1))
+        await db.delete(Chest, name=name, if_match="*")
+    connection, table = connection_of(db), Chest.__schema__.table_name()
+    for decision in await read_decisions(connection, table, "chests"):
+        if decision.works[0].row_key == "chest_b":
+            await carry_out_cascades(connection, db, table, {"cascade Chest": Chest.__schema__}, decision)
+    await db.insert(Coin(chest="b", id=2))
+    CLOCK.advance(DAY)
+
+
 async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> None:
     """All that the first file has."""
     await db.create_tables(*MODELS)
@@ -418,7 +437,8 @@ async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> No
 
 async def make(folder: Path, number: str) -> None:
     """Make the files: 1 has what the first version stored, 2 fields of several properties, 3 wide entities, 4 blobs,
-    5 encrypted fields, 6 encrypted blobs, 7 counts, sums and copies across partitions, 8 indexes of lists.
+    5 encrypted fields, 6 encrypted blobs, 7 counts, sums and copies across partitions, 8 indexes of lists, 9 deletes
+    with children.
     """
     CLOCK.freeze(NOON)
     cursors: Facts = {}
@@ -440,6 +460,8 @@ async def make(folder: Path, number: str) -> None:
                 await make_across(db, url)
             elif number == "8":
                 await make_lists(db)
+            elif number == "9":
+                await make_cascades(db)
             else:
                 await make_blobs(db, url)
             facts = {"cursors": cursors, **await export(db)}

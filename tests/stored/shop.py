@@ -33,6 +33,7 @@ from tableorm import (
     connect,
     encrypted,
     field,
+    many,
     series,
     upgrade,
     workflow,
@@ -43,6 +44,8 @@ __all__ = [
     "MODELS",
     "OLD_PARCELS",
     "Carrier",
+    "Chest",
+    "Coin",
     "Customer",
     "Day",
     "DayOfParts",
@@ -337,6 +340,17 @@ class Hand(Entity, table="StoredHands", partition_key="{town}", row_key="hand_{i
     paid = Sum("wage", lambda: Firm.wages, name="{firm}", consistency="eventual")
     by_firm = Index(partition_key="{firm}", row_key="of_{town}_{id:03d}", include="keys", consistency="eventual")
     works = Embedded(lambda: Firm, {"title": "title"}, name="{firm}", consistency="eventual", via=by_firm)
+
+
+class Chest(Entity, table="StoredChests", partition_key="chests", row_key="chest_{name}", tracked=True):
+    name: Mapped[str]
+
+    coins = many(lambda: Coin, chest="{name}", on_delete="cascade")
+
+
+class Coin(Entity, table="StoredCoins", partition_key="{chest}", row_key="coin_{id}"):
+    chest: Mapped[str]
+    id: Mapped[int]
 
 
 class Secret(Entity, table="StoredSecrets", partition_key="{user}", row_key="secret_{id}"):

@@ -20,6 +20,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.logs import read_log
 from tableorm.models.manifest import (
     CopyEntry,
+    DeletedEntry,
     EachEntry,
     HeldEntry,
     IndexEntry,
@@ -50,6 +51,7 @@ from tests.stored.make import export
 from tests.stored.shop import (
     KEYS,
     OLD_PARCELS,
+    Chest,
     Customer,
     Day,
     DayOfParts,
@@ -140,7 +142,7 @@ def test_every_form_is_in_the_files(facts: dict[str, Any]) -> None:
     kinds = {str(row.get("EntityType", "")).partition(":")[0] for row in rows}
 
     ours = {each for each in known if each.__module__ == ManifestEntry.__module__ and each.form is not None}
-    elsewhere = {UploadEntry, SubtotalEntry, CopyEntry, HeldEntry, EachEntry}  # of which files 4, 7 and 8 have some
+    elsewhere = {UploadEntry, SubtotalEntry, CopyEntry, HeldEntry, EachEntry, DeletedEntry}  # in files 4, 7, 8 and 9
     assert forms == {*ours, IndexEntry} - {UnknownEntry, *elsewhere}
     assert states == {*MoveState} - {MoveState.OLD}
     assert {"#_decision", "#_change", "#_feed", "Note#_tentative", "Note#by_text#_tentative", "Trip#_forward"} <= kinds
@@ -440,3 +442,17 @@ async def test_counts_and_copies_across_partitions(tmp_path: Path) -> None:
         await db.delete(hands[0])
         assert (await db.get(Firm, name="a")).hands == 3
         assert (await db.audit(Firm, Hand)).findings == ()
+
+
+async def test_deletes_with_children(tmp_path: Path) -> None:
+    """A later version deletes the children and the entity, and children that came before the last look."""
+    stored = {name: value for name, value in json.loads((FILES / "9.json").read_text()).items() if name != "cursors"}
+    rows = [row for some in stored["tables"].values() for row in some]
+    assert [type(entry) for row in rows for entry in manifest_of(row).values()] == [DeletedEntry]
+    assert ["Progress" in row for row in rows if row.get("EntityType") == "#_decision"].count(True) == 1
+    async with connect(copy_of("9", tmp_path)) as db:
+        assert await export(db) == stored
+        async with db.worker(Chest) as worker:
+            await worker.drain()
+        assert [bag async for bag in db.select_raw("StoredChests").allow_scan()] == []
+        assert [bag async for bag in db.select_raw("StoredCoins").allow_scan()] == []

@@ -12,7 +12,7 @@ from tests.azurite import KEY
 from tests.stores.azure import AzureContract
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(8, group="tables on Azure")
 class TestAzureBackendOnServer(AzureContract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[AzureBackend]:

@@ -12,6 +12,7 @@ from tableorm_azure import AzureBackend
 from tests.azurite import Azurite
 
 
+@pytest.mark.one_of(2)
 class TestAzurite(BlobStoreContract):
     @pytest.fixture
     async def backend(self, azurite: Azurite) -> AsyncIterator[AzureBackend]:

@@ -12,6 +12,7 @@ from tableorm_azure import AzureBackend
 from tests.azurite import Azurite
 
 
+@pytest.mark.one_of(3)
 class TestAzurite(QueueStoreContract):
     @pytest.fixture
     async def backend(self, azurite: Azurite) -> AsyncIterator[AzureBackend]:

@@ -13,7 +13,7 @@ from tests.azure.stub import KEY, Stub
 from tests.stores.azure import AzureContract
 
 
-@pytest.mark.one_of(5)
+@pytest.mark.one_of(8, group="tables on Azure")
 class TestCosmosStub(AzureContract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[AzureBackend]:

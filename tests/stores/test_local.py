@@ -32,6 +32,7 @@ class TestFile(TableStoreContract):
         return reopen
 
 
+@pytest.mark.one_of(7, group="tables in memory")
 class TestMemory(TableStoreContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[TableStore]:

@@ -32,6 +32,7 @@ class TestFile(BlobStoreContract):
         return reopen
 
 
+@pytest.mark.one_of(3, group="blobs in memory")
 class TestMemory(BlobStoreContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[BlobStore]:

@@ -33,6 +33,7 @@ class TestFile(PassingTime, QueueStoreContract):
         return reopen
 
 
+@pytest.mark.one_of(3, group="queues in memory")
 class TestMemory(PassingTime, QueueStoreContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[QueueStore]:

@@ -73,12 +73,14 @@ class TestTables(TableLifecycleContract):
         assert (await refusal(store.create_table("a" * 62))).code == Code.KEY_OUT_OF_RANGE
 
 
+@pytest.mark.one_of(3, group="with a prefix")
 class TestQueues(PassingTime, QueueStoreContract):
     @pytest.fixture
     def store(self, backend: PrefixedBackend) -> QueueStore:
         assert backend.queues is not None
         return backend.queues
 
+    @pytest.mark.one_of(1)
     async def test_lengths_of_names(self, store: QueueStore) -> None:
         """The prefix takes two of the 63 characters that a name may have."""
         await store.create_queue("q" * 61)
@@ -87,12 +89,14 @@ class TestQueues(PassingTime, QueueStoreContract):
         assert (await refusal(store.create_queue("q" * 62))).code == Code.KEY_OUT_OF_RANGE
 
 
+@pytest.mark.one_of(3, group="with a prefix")
 class TestBlobs(BlobStoreContract):
     @pytest.fixture
     def store(self, backend: PrefixedBackend) -> BlobStore:
         assert backend.blobs is not None
         return backend.blobs
 
+    @pytest.mark.one_of(1)
     async def test_lengths_of_container_names(self, store: BlobStore) -> None:
         """The prefix takes two of the 63 characters that a name may have."""
         await store.create_container("c" * 61)

@@ -24,6 +24,7 @@ class TestMemory(PassingTime, QueueStoreContract):
         return TableQueueStore(MemoryStore())
 
 
+@pytest.mark.one_of(5, group="queues in tables")
 class TestFile(PassingTime, QueueStoreContract):
     @pytest.fixture
     async def backend(self, tmp_path: Path) -> AsyncIterator[LocalBackend]:
@@ -44,6 +45,7 @@ class TestFile(PassingTime, QueueStoreContract):
         return reopen
 
 
+@pytest.mark.one_of(5, group="queues in tables")
 class AzureQueuesContract(PassingTime, QueueStoreContract):
     """A subclass gives the fixture `backend`."""
 

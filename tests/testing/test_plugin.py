@@ -244,7 +244,7 @@ async def test_not_met(tableorm_db, tableorm_faults):
     run(pytester, tests, passed=2)
 
 
-def test_without_pytest_asyncio(pytester: pytest.Pytester) -> None:
+def test_without_pytest_asyncio(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where pytest-asyncio is missing, the plugin loads, and `tableorm_db` says what to install."""
     pytester.makepyfile(
         hidden="""
@@ -260,7 +260,8 @@ def test_database(tableorm_db):
 """,
     )
 
-    result = pytester.runpytest_subprocess("-p", "hidden", "-p", "no:asyncio")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    result = pytester.runpytest_subprocess("-p", "hidden", "-p", "tableorm.testing.plugin")
 
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*tableorm_db needs pytest-asyncio: pip install pytest-asyncio*"])

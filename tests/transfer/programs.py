@@ -11,7 +11,7 @@ from tableorm import TransferReport, connect
 from tableorm_local.engine import files
 from tests.transfer.rows import TABLE, fill, make_rows
 
-FIRST = 10_000
+FIRST = 5_000
 files.__dict__["_CACHE_KIB"] = 1024  # or the memory of SQLite grows until its cache is full
 
 

@@ -32,7 +32,7 @@ from tests.azurite import KEY, Azurite
 from tests.database.between import Between, Shuffled
 from tests.faults import Fate, FaultyStore
 from tests.outbox.network import FATES, Death, connected, failing_at
-from tests.torture import Rounds, every
+from tests.torture import Rounds, every, examples
 from tests.transfer.rows import TABLE, content_of, fill, make_rows, row_lists
 
 THEN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -61,7 +61,7 @@ async def served(tmp_path: Path) -> AsyncIterator[str]:
         yield f"AccountName=contoso;AccountKey={KEY};TableEndpoint={server.url}"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(6, 1500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row_lists)
 async def test_there_and_back(served: str, rows: list[Row]) -> None:
     """From a file to a server and from there to a file, every row is the same, byte for byte."""
@@ -74,7 +74,7 @@ async def test_there_and_back(served: str, rows: list[Row]) -> None:
         assert (await db.compare_rows(back)).equal == len(rows)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(4, 1500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row_lists)
 async def test_through_azurite(azurite: Azurite, rows: list[Row]) -> None:
     """The same through Azurite, which writes -0.0 as 0.0: that is found by a comparison."""
@@ -112,7 +112,7 @@ async def test_a_whole_database() -> None:
 
 async def test_what_is_there_stays() -> None:
     """Equal rows are not written again; rows that differ are failures, are skipped, or are replaced."""
-    async with two(make_rows(2_500)) as (db, target):
+    async with two(make_rows(1_100)) as (db, target):
         await db.copy_rows(target, TABLE)
         changed = await target.select_raw(TABLE).where("n lt 3").allow_scan().all()
         for bag in changed:
@@ -121,14 +121,14 @@ async def test_what_is_there_stays() -> None:
         before = await content_of(target)
 
         failing = await db.copy_rows(target, TABLE)
-        assert (failing.entities, failing.written, failing.equal, failing.failed) == (2_500, 1, 2_496, 3)
+        assert (failing.entities, failing.written, failing.equal, failing.failed) == (1_100, 1, 1_096, 3)
         assert "('p0', '000000'): is in table Transferred already, with other content: n" in failing.failures
         assert len(await content_of(target)) == len(before) + 1
         skipping = await db.copy_rows(target, TABLE, if_exists="skip")
         assert (skipping.skipped, skipping.complete) == (3, True)
         assert {*before} < {*await content_of(target)}
         replacing = await db.copy_rows(target, TABLE, if_exists="replace")
-        assert (replacing.written, replacing.replaced, replacing.equal) == (3, 3, 2_497)
+        assert (replacing.written, replacing.replaced, replacing.equal) == (3, 3, 1_097)
         assert await content_of(target) == await content_of(db)
 
 
@@ -139,7 +139,7 @@ def _with(bag: PropertyBag, **values: object) -> PropertyBag:
 
 async def test_a_comparison_sees_every_difference() -> None:
     """A changed row, a missing one, one more, and a value of another type are found, each by its keys."""
-    async with two(make_rows(1_500)) as (db, target):
+    async with two(make_rows(1_100)) as (db, target):
         await db.copy_rows(target)
         assert (await db.compare_rows(target)).complete
         key = PropertyBag.key(TABLE, "p1", "000001")
@@ -154,7 +154,7 @@ async def test_a_comparison_sees_every_difference() -> None:
 
         report = await db.compare_rows(target)
 
-        assert (report.entities, report.equal, report.failed) == (1_500, 1_497, 4)
+        assert (report.entities, report.equal, report.failed) == (1_100, 1_097, 4)
         assert sorted(report.failures) == [
             "('p1', '000001'): is missing in table Transferred of the target",
             "('p2', '000002'): differs in table Transferred of the target: n",
@@ -310,9 +310,9 @@ async def test_a_row_that_is_written_meanwhile() -> None:
 async def test_stores_without_order() -> None:
     """Rows that come in no order are copied and compared all the same."""
     async with Database(Shuffled()) as db, Database(Shuffled()) as target:
-        await fill(db.store, make_rows(200))
-        assert (await db.copy_rows(target)).written == 200
-        assert (await db.copy_rows(target)).equal == 200
-        assert (await db.compare_rows(target)).equal == 200
+        await fill(db.store, make_rows(60))
+        assert (await db.copy_rows(target)).written == 60
+        assert (await db.copy_rows(target)).equal == 60
+        assert (await db.compare_rows(target)).equal == 60
         await target.insert(PropertyBag(TABLE, "p9", "more"))
         assert (await db.compare_rows(target)).failed == 1

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commandline import run_command
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SOURCES = [ROOT, ROOT / "backends"]
@@ -19,12 +21,14 @@ SOURCES = [ROOT, ROOT / "backends"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The programs, and the misuse without the lines that hide it, in a folder of their own."""
+    """A new project, with the programs, and the misuse without the lines that hide it."""
+    folder = tmp_path / "my-staff"
+    assert run_command("init", str(folder)).returncode == 0
     for name in ("programs.py", "misuse.py"):
         lines = (HERE / name).read_text(encoding="utf-8").splitlines()
         shown = ["" if line.startswith(("# mypy:", "# type:")) else line for line in lines]
-        (tmp_path / name).write_text("\n".join(shown) + "\n", encoding="utf-8")
-    return tmp_path
+        (folder / name).write_text("\n".join(shown) + "\n", encoding="utf-8")
+    return folder
 
 
 def check_against_marks(folder: Path, found: dict[str, str]) -> None:
@@ -49,13 +53,13 @@ def run(*command: str, cwd: Path) -> str:
 
 
 def test_mypy(folder: Path) -> None:
-    """An error is found on every marked line, and on no other."""
+    """An error is found on every marked line, and on no other, nor in what `tableorm init` makes."""
     settings = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
     quiet = ["--no-error-summary", "--hide-error-context", "--no-pretty"]
 
-    output = run("mypy", *settings, *quiet, "programs.py", "misuse.py", cwd=folder)
+    output = run("mypy", *settings, *quiet, ".", cwd=folder)
 
-    check_against_marks(folder, dict(re.findall(r"^(\w+\.py:\d+): error: (.*)", output, re.MULTILINE)))
+    check_against_marks(folder, dict(re.findall(r"^([\w/]+\.py:\d+): error: (.*)", output, re.MULTILINE)))
 
 
 def test_pyright(folder: Path) -> None:

@@ -194,7 +194,7 @@ async def test_the_tail_is_three_long(foreign: int) -> None:
             return
         await db.save(known)
         assert (await other.get(Known, id="a")).count == 10 + foreign
-        with pytest.raises(PreconditionFailed, match=r"changed by somebody else; refresh\(\)"):
+        with pytest.raises(PreconditionFailed, match=r"another client may have changed its row since; refresh\(\)"):
             await db.save(known)
         await db.refresh(known)
         known.count += 1

@@ -257,13 +257,13 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
-async def test_moves_that_are_refused(world: World, call: Call, error: type[Exception], words: str) -> None:
+async def test_moves_that_are_refused(world: World) -> None:
     """Nothing is changed; the entity is as it was, and can be written."""
     rows = await world.rows()
-    with pytest.raises(error, match=words):
-        await call(world.db, world.person)
-    assert len(await world.rows()) == len(rows)
+    for call, error, words in REFUSED:
+        with pytest.raises(error, match=words):
+            await call(world.db, world.person)
+        assert len(await world.rows()) == len(rows), words
     world.person.text = "u"
     await world.db.save(world.person)
     await world.recover()
@@ -422,7 +422,7 @@ async def move(db: Database, dep: str, to: str) -> None:
     await db.move(await db.get(Person, dep=dep, id=1), dep=to)
 
 
-@seeds(6, 3000)
+@seeds(2, 3000)
 async def test_users_at_the_same_time(seed: int) -> None:
     """Updates, deletes and moves of one entity: it has one home, no acknowledged update is lost, nothing comes back."""
     case = Case(seed)

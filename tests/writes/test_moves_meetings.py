@@ -463,7 +463,7 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
         before = db.stats.requests
         person.text = "unsaved"
         with pytest.raises(
-            AccessDenied, match=r"move of Person .*: workers have to be told of it, and the token of this"
+            AccessDenied, match=r"move of Person .*: workers must be notified of it, and the token of this"
         ):
             await db.move(person, dep="b")
         assert db.stats.requests == before

@@ -240,7 +240,7 @@ async def test_all_fields_after_a_forced_merge_of_some_need_an_etag(things: Data
     async with things.transaction() as tx:
         thing.text = "u"
         tx.merge(thing, only=[Thing.text], if_match="*")
-        with pytest.raises(PreconditionFailed, match="may have been changed by somebody else; refresh"):
+        with pytest.raises(PreconditionFailed, match="another client may have changed its row since; refresh"):
             (tx.merge if verb == "merge" else tx.replace)(thing)
         tx.merge(thing, only=[Thing.text])
 

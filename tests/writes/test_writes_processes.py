@@ -76,7 +76,7 @@ async def test_no_update_is_lost_among_processes(path: Path, start: Start) -> No
     assert await count(path) == 96
 
 
-@pytest.mark.one_of(3, group="killed")
+@pytest.mark.one_of(6, group="killed")
 async def test_a_killed_process_loses_nothing_that_it_was_told(path: Path, start: Start) -> None:
     """Each addition that was acknowledged is there; at most one for each of its tasks was not acknowledged."""
     await prepare(path)

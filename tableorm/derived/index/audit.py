@@ -117,7 +117,7 @@ class EventualIndexCheck(PlacedCheck):
                 text = f"a row of kind {shown(kind_of(row))} is at {where}, where the index entry belongs"
                 problems.append(Problem(Damage.BLOCKED, self.name, due.row_key, text, rebuilt=False))
             elif wanted is not None and _eventual_contents(row) != _eventual_contents(wanted):
-                text = f"the index entry at {where} is not as the entity is"
+                text = f"the index entry at {where} differs from its entity"
                 problems.append(Problem(Damage.STALE, self.name, due.row_key, text))
             elif noted != due:
                 text = f"the index entry at {where} is right, but the manifest of the entity does not name it"

@@ -105,7 +105,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             return write
         raise self._exists(
             f"the key {shown(self.row_key)} of its index entry is that of {write.origin}; begin the row_key of the "
-            "index with literal text of its own"
+            "index with a distinct literal"
         )
 
     def after_conflict(self, code: str, stored: Row | None) -> Effect:

@@ -122,7 +122,7 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             return write
         raise self._exists(
             f"the key {shown(self.row_key)} of a list that it is in is that of {write.origin}; begin the row_key of "
-            "the list with literal text of its own"
+            "the list with a distinct literal"
         )
 
     def _exists(self, problem: str) -> EntityExists:

@@ -207,7 +207,7 @@ def _make_key_test(term: Comparison | Membership, template: Template, member: st
     op, value = term.op, term.value
     if op is None:
         if not form.free:
-            raise misfit_error(term, value, "startswith() is for text")
+            raise misfit_error(term, value, "startswith() works only on strings")
         start = template.prefix_text(field, value)
 
         def test_start(row: Row) -> bool | None:

@@ -54,10 +54,10 @@ def scan_error(target: QueryTarget, terms: Sequence[Expression], *, in_range: bo
         in_range: Whether it visits no other partitions than those of a range.
     """
     visits = f"{_names_of(target)}: the query visits every partition of table {target.table}"
-    allow = ".allow_scan() if a scan is meant"
+    allow = ".allow_scan() to scan anyway"
     if in_range:
         visits = f"{_names_of(target)}: the query visits a range of the partitions of table {target.table}"
-        allow = '.allow_scan(partitions="range") if that is meant'
+        allow = '.allow_scan(partitions="range") to read them anyway'
     given = {
         term.field.name
         for term in terms
@@ -77,8 +77,8 @@ def scan_error(target: QueryTarget, terms: Sequence[Expression], *, in_range: bo
             missing = [field for field in missing if field not in template.spread_fields]
             wanted = ", ".join(f"{(schema.primary or schema).name}.{field} == ..." for field in missing)
             return ScanRefused(
-                f"{visits}, because it has no equality on {' and '.join(missing)}, of which partition_key "
-                f"{template.text!r} is made; add .where({wanted}){_name_index_that_serves(schema, given)}, or {allow}"
+                f"{visits}, because it has no equality on {' and '.join(missing)}, from which partition_key "
+                f"{template.text!r} is built; add .where({wanted}){_name_index_that_serves(schema, given)}, or {allow}"
             )
     return ScanRefused(f"{visits}; add conditions that give one PartitionKey, or {allow}")
 

@@ -222,7 +222,7 @@ def property_filter(term: Comparison, member: Member) -> Callable[[Any], Filter 
 
 def _start_filter(member: Member, value: Any) -> Filter:
     if member.type.edm is not Edm.STRING or member.type.json_text:
-        raise ValueError("startswith() is for text")
+        raise ValueError("startswith() works only on strings")
     start = Compare(member.property, Op.GE, Constant(Edm.STRING, value))
     end = successor(value)
     return start if end is None else And((start, Compare(member.property, Op.LT, Constant(Edm.STRING, end))))
@@ -231,7 +231,7 @@ def _start_filter(member: Member, value: Any) -> Filter:
 def _comparison_filter(member: Member, op: Op, value: Any) -> Filter | None:
     kind = member.type
     if kind.json_text:
-        raise ValueError("a field stored as JSON text has no comparison; filter in Python")
+        raise ValueError("a field stored as JSON cannot be compared; filter in Python")
     try:
         kind.encode(value)
         if kind.annotation is Decimal:

@@ -90,7 +90,7 @@ class BlobContract(BlobTests):
 
     @pytest.mark.parametrize(
         ("data", "size"),
-        [(b"", 1), (LARGE, 1000), (LARGE, 65536), (LARGE, 300_000), (LARGE, 10_000_000)],
+        [(b"", 1), (LARGE, 10_000), (LARGE, 300_000), (LARGE, 10_000_000)],
         ids=lambda each: str(len(each) if isinstance(each, bytes) else each),
     )
     async def test_data_of_an_iterable(self, store: BlobStore, container: str, data: bytes, size: int) -> None:
@@ -291,7 +291,7 @@ class BlobContract(BlobTests):
 
     async def test_cancelled_put_happens_in_full_or_not_at_all(self, store: BlobStore, container: str) -> None:
         """Cancelling writers at any point leaves whole blobs, and a store that still works."""
-        tasks = [asyncio.create_task(store.put(container, f"{number:02d}", LARGE)) for number in range(8)]
+        tasks = [asyncio.create_task(store.put(container, f"{number:02d}", LARGE)) for number in range(6)]
         for number, task in enumerate(tasks):
             await asyncio.sleep(0.003)
             if number % 2:
@@ -306,13 +306,13 @@ class BlobContract(BlobTests):
 
     async def test_list_in_pages(self, store: BlobStore, container: str) -> None:
         """Blobs are listed by prefix, in the order of names, in pages of any size, with what `info` returns."""
-        names = [f"{folder}/{number:03d}" for folder in ("a", "b", "b-c") for number in range(30)]
+        names = [f"{folder}/{number:03d}" for folder in ("a", "b", "b-c") for number in range(11)]
         infos = await asyncio.gather(
             *(store.put(container, name, name.encode(), metadata={"n": name}) for name in names)
         )
 
         assert await listed(store, container) == sorted(infos, key=lambda each: each.name)
-        for limit in (1, 7, 30, 31):
+        for limit in (1, 4, 11, 12):
             assert [each.name for each in await listed(store, container, "b/", limit)] == [
                 n for n in names if n[:2] == "b/"
             ]

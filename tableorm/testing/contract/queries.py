@@ -340,7 +340,7 @@ class PagingContract(StoreContract):
 
     async def test_filter_that_finds_nothing(self, store: TableStore, table: str) -> None:
         """The pages of a query without result end, and are empty."""
-        await self.fill(store, table, 300)
+        await self.fill(store, table, 100)
 
         assert await everything(store, table, RowQuery(where=Compare("N", Op.LT, constant(0))), limit=5) == []
 

@@ -120,7 +120,7 @@ def _refuse_derived(change: Change, row: Row) -> NoReturn:
         what, whom = "is of an index list", "the entities that are in it"
     problem = f"{change}: that row {what} ({describe_kind(row)})"
     if change.mode in _UPSERTS:
-        remedy = "begin the row_key of one of the two with literal text of its own"
+        remedy = "begin the row_key of one of the two with a distinct literal"
         raise EntityExists(f"{problem}; {remedy}", Code.ENTITY_EXISTS, change.subject)
     raise WrongKind(f"{problem}; write or delete {whom}", keys, row.get("EntityType"))
 

@@ -498,7 +498,7 @@ def _shown_value(change: Change, info: FieldInfo) -> Any:
 def _maintained_error(schema: Schema, field: str, value: object, *, read: bool) -> EncodeError:
     remedy = "leave it as it was read" if read else "leave it out, so that it begins with its default"
     return EncodeError(
-        f"is refused: other entities keep this field right, and nothing else writes it; {remedy}",
+        f"is refused: other entities maintain this field, and nothing else may write it; {remedy}",
         schema.name,
         field,
         value,

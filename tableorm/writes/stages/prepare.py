@@ -49,17 +49,17 @@ __all__ = [
 
 def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> PreconditionFailed | NotRead:
     """Return the error of a write that needs an ETag where there is none: lost to another write, or never there."""
-    force = "" if verb in ("save", "modify", "move") else ", or give if_match='*' to write over whatever is there"
+    force = "" if verb in ("save", "modify", "move") else ", or pass if_match='*' to overwrite any version"
     if stale or (isinstance(subject, Entity) and state_of(subject).superseded):
-        problem = "what it does not know of its row may have been changed by somebody else; refresh() it first"
+        problem = "another client may have changed its row since; refresh() it first"
         return PreconditionFailed(f"{verb} of {subject!r}: it was written, and {problem}", entity=subject)
     if isinstance(subject, Key):
-        problem = f"a key has no ETag; give one as if_match=, or if_match='*' to {verb} whatever is there"
+        problem = f"a key has no ETag; pass one as if_match=, or if_match='*' to {verb} any version"
         return NotRead(f"{verb} of {subject}: {problem}", subject)
     if verb == "delete":
         problem = (
-            "it has no ETag, since it was not read or is deleted; read it first, or give if_match='*' to delete "
-            "whatever is there"
+            "it has no ETag, since it was not read or is deleted; read it first, or pass if_match='*' to delete any "
+            "version"
         )
     else:
         problem = f"it was neither read nor written, so it has no ETag; insert() it, or read it first{force}"
@@ -80,7 +80,7 @@ def check_etag(verb: str, subject: Subject | Key[Any], if_match: object) -> None
     if isinstance(if_match, str) and is_entity_tag(if_match):
         problem = f"no row has the ETag {shown(if_match)}; read the row, and give its entity.etag"
         raise PreconditionFailed(f"{what}: {problem}", Code.CONDITION_NOT_SATISFIED, subject)
-    raise MalformedETag("is neither '*' nor an ETag; give what entity.etag was", what, "if_match", if_match)
+    raise MalformedETag("is neither '*' nor an ETag; pass the value of entity.etag", what, "if_match", if_match)
 
 
 def refuse_partial(verb: str, subject: Entity, schema: Schema) -> None:

@@ -22,6 +22,7 @@ from tests.damage import found_by
 from tests.database.between import Between
 from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent
 from tests.faults import QUICK
+from tests.torture import Rounds
 
 Deed = Callable[[Database], Awaitable[object]]
 """What somebody does to the rows."""
@@ -155,12 +156,12 @@ HARMS = {case.name: case.harm for case in CASES}
     ],
 )
 @pytest.mark.parametrize("repair", [False, True])
-async def test_a_write_between_two_requests(harm: Deed, deed: Deed, repair: bool) -> None:
+async def test_a_write_between_two_requests(harm: Deed, deed: Deed, repair: bool, rounds: Rounds) -> None:
     """
     Wherever it falls, the audit finds what was wrong before it or after it, and nothing else; and after a repair
     everything is as the entities say.
     """
-    for number in count():
+    for number in count(0, rounds(3, 1)):
         backend = Interrupted()
         async with Database(backend, retry=QUICK) as db:
             await fill(db)

@@ -139,7 +139,7 @@ async def test_who_always_loses_is_told_in_the_end(other: Database, network: Fau
     async with Database(backend, retry=QUICK) as losing:
         await losing.create_tables(Employee)
         with pytest.raises(
-            LostRace, match="others wrote its row, or those that count, list or note it, first, 50 times in a row"
+            LostRace, match="others changed its row, or a count, list or feed that it belongs to, 50 times in a row"
         ):
             await losing.insert(Employee(id=1))
     assert ["insert empid_000001"] not in await noted(other)

@@ -54,7 +54,7 @@ def wait_for(path: Path, count: int) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.one_of(3, group="killed")
+@pytest.mark.one_of(6, group="killed")
 async def test_readers_that_are_killed_see_each_change_once(
     tmp_path: Path, start: Callable[..., Process], rounds: Rounds
 ) -> None:

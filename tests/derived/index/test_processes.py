@@ -53,7 +53,7 @@ EVERYTHING = {
 DIVISION = ["replace Person#by_city", "insert Person#by_city", "insert Person#by_city"]
 
 
-@pytest.mark.one_of(3, group="killed")
+@pytest.mark.one_of(6, group="killed")
 def test_a_process_killed_at_any_write(tmp_path: Path, rounds: Rounds) -> None:
     """
     The file holds all of a write or nothing of it, and who writes on meets nothing that is in the way; at length it is

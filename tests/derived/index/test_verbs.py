@@ -401,14 +401,14 @@ async def memory() -> AsyncIterator[Database]:
         yield db
 
 
-@pytest.mark.parametrize(("verb", "source", "change"), every(17, itertools.product(VERBS, SOURCES, CHANGES)))
+@pytest.mark.parametrize(("verb", "source", "change"), every(53, itertools.product(VERBS, SOURCES, CHANGES)))
 async def test_copies_follow(memory: Database, verb: str, source: str, change: str) -> None:
     """Whatever is written, however it was read, whatever has changed."""
     await prepare(memory)
     await check(memory, verb, source, CHANGES[change])
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(7)
 @on_stores("case", itertools.product(VERBS, ["loaded", "by_email", "by_age", "upgraded"]), "-".join)
 async def test_copies_follow_on_every_store(db: Database, case: tuple[str, str]) -> None:
     """The same where all changes."""

@@ -41,7 +41,7 @@ async def test_a_count_that_is_set_after_reading_by_an_index(shelves: Database, 
     """The entry has no counts, so the entity has none; one that the program gives it is refused."""
     shelf = await found_by_room(shelves)
     shelf.books = 7
-    with pytest.raises(EncodeError, match=r"Shelf.books: 7 is refused: other entities keep this field right"):
+    with pytest.raises(EncodeError, match=r"Shelf.books: 7 is refused: other entities maintain this field"):
         await getattr(shelves, verb)(shelf)
 
     assert (await shelves.get(Shelf, name="a")).books == 1

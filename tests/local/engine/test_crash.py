@@ -43,7 +43,7 @@ async def test_killed_writers_lose_nothing_acknowledged(path: Path, child: Child
     for run in range(3):
         process = child("write_for_ever", path, run)
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(chance.randrange(1, 400))]
+        lines = [process.stdout.readline() for _ in range(chance.randrange(1, 150))]
         await asyncio.sleep(chance.random() * 0.02)
         process.kill()
         lines += process.stdout.readlines()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.filters import And, Compare, Filter, Op, Or, constant
+from tableorm.protocol.filters import Compare, Op, constant
 from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine
 from tableorm_local.engine.files import Files, open_file
@@ -158,18 +158,6 @@ async def test_continuation_does_not_widen_a_query(engine: Engine) -> None:
     narrow = RowQuery(Bounds.only("p"), Bounds("000010", "000012"))
     rows = (await engine.query("Shared", narrow, continuation=page.continuation)).rows
     assert [each["RowKey"] for each in rows] == ["000010", "000011", "000012"]
-
-
-@pytest.mark.parametrize("depth", [250, 2000])
-async def test_filter_that_nests_too_deeply(engine: Engine, depth: int) -> None:
-    """A filter without reasonable end is refused as the caller's mistake."""
-    where: Filter = Compare("N", Op.EQ, constant(1))
-    for _ in range(depth):
-        where = And((Or((where, Compare("N", Op.EQ, constant(2)))), Compare("N", Op.EQ, constant(3))))
-
-    with pytest.raises(Fault, match="nests too deeply") as caught:
-        await engine.query("Shared", RowQuery(where=where))
-    assert caught.value.code == Code.INVALID_INPUT
 
 
 async def test_bounds_with_the_forbidden_nul(engine: Engine) -> None:

@@ -125,17 +125,6 @@ def test_conditions_within_conditions_mean_the_same_keys() -> None:
     assert filter_intervals(And((And((partition, *rows[:2])), rows[2]))) == filter_intervals(And((partition, *rows)))
 
 
-@pytest.mark.parametrize("limit", [0, 1001])
-async def test_a_page_of_a_size_that_there_is_not(memory: Engine, limit: int) -> None:
-    """The service has pages of 1 to 1000 rows."""
-    with pytest.raises(Fault) as caught:
-        await memory.query("Shared", RowQuery(), limit)
-    assert (caught.value.code, caught.value.message) == (
-        Code.INVALID_INPUT,
-        f"A page has 1 to 1000 rows (got {limit}).",
-    )
-
-
 async def test_a_page_does_not_go_on_in_another_table(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """If its table is deleted between two slices, there is no such table, also if a new one has its name."""
     await insert_rows(memory, make_rows("p", 300, T=""))
@@ -215,20 +204,6 @@ async def test_a_page_has_4_mib(memory: Engine, read: list[bytes]) -> None:
         sizes.append(len((await memory.query("Shared", RowQuery(), 1000, None, count)).rows))
 
     assert sizes == [101, 100]
-
-
-@pytest.mark.parametrize("token", ["", "AA", "AQ", "!", "AQAAAAAA", "é", "A" * 5000])
-async def test_a_continuation_of_another_form(memory: Engine, token: str) -> None:
-    """A continuation that no page has given is refused, and is never the first page."""
-    await insert_rows(memory, make_rows("p", 3, T=""))
-
-    with pytest.raises(Fault) as caught:
-        await memory.query("Shared", RowQuery(), continuation=token)
-    assert caught.value.code == Code.INVALID_INPUT
-    assert caught.value.message == (
-        f"The continuation {token[:80]!r} is malformed or of another table than 'shared'; pass the one of the previous "
-        "page, unchanged."
-    )
 
 
 @pytest.mark.parametrize(

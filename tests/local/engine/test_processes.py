@@ -49,7 +49,7 @@ async def everything(engine: Engine) -> list[Row]:
 @pytest.mark.one_of(2, group="processes")
 async def test_four_writers(engine: Engine, path: Path, child: Child) -> None:
     """Four processes write at once: every row arrives once, no ETag occurs twice, none waits for the others' end."""
-    count = 300
+    count = 120
     children = [child("write_rows", path, run, count) for run in "abcd"]
     for process in children:
         assert heard(process) == "ready"
@@ -117,7 +117,7 @@ async def test_recreated_by_another_engine(engine: Engine, path: Path, verb: Ver
 
 async def test_pages_are_given_back_after_a_restart(engine: Engine, path: Path, child: Child) -> None:
     """The pages of a deleted table come free in the background, also if the process that deleted it has ended."""
-    for group in range(20):
+    for group in range(8):
         rows = [row(f"{group}-{number}", Body="x" * 3000) for number in range(100)]
         await engine.transact("Shared", [Operation(Verb.INSERT, each) for each in rows])
     await engine.close()
@@ -135,7 +135,7 @@ async def test_pages_are_given_back_after_a_restart(engine: Engine, path: Path, 
 
 async def test_name_is_free_while_pages_are_given_back(engine: Engine) -> None:
     """Tables of one name may be made and deleted faster than their pages come free."""
-    for generation in range(30):
+    for generation in range(10):
         operations = [Operation(Verb.INSERT, row(f"{number}", G=generation, Body="x" * 2000)) for number in range(50)]
         await engine.transact("Shared", operations)
         assert len(await everything(engine)) == 50

@@ -232,20 +232,6 @@ async def test_nulls_and_echoed_members(api: Api) -> None:
     assert row == entity(A=1, C=2)
 
 
-KEYS = ["O'Neil", "a b", "a+b", "a%b", "a,b)", "x',RowKey='y", "", "ä€😀", "=", "(", "a&b;c", "%41", "$batch"]
-
-
-@pytest.mark.parametrize("key", KEYS)
-async def test_keys_in_paths(api: Api, key: str) -> None:
-    """Any key that is legal is found under its escaped URL; `+` in a path is a plus sign."""
-    inserted = await api("POST", "/Tab", {"PartitionKey": key, "RowKey": key})
-    url = inserted.headers["Location"].removeprefix(f"{api.root}/devstoreaccount1")
-
-    found = await api("GET", url)
-    assert (found.json["PartitionKey"], found.json["RowKey"]) == (key, key)
-    assert (await api("DELETE", url, If_Match="*")).status == 204
-
-
 @pytest.mark.parametrize(
     ("path", "key"),
     [
@@ -286,14 +272,6 @@ async def test_paths_that_lead_nowhere(api: Api, path: str, status: int, code: s
     reply = await api("GET", path)
 
     assert (reply.status, reply.code) == (status, code)
-
-
-async def state(api: Api) -> dict[str, Any] | None:
-    """The properties of the entity, None if it is not there."""
-    reply = await api("GET", ONE, Accept=NO_METADATA)
-    if reply.status == 404:
-        return None
-    return {name: value for name, value in reply.json.items() if name in "AB"}
 
 
 @pytest.mark.parametrize(
@@ -340,14 +318,6 @@ async def test_missing_table_comes_first(api: Api, verb: str) -> None:
 
     assert (reply.status, reply.code) == (404, "TableNotFound")
     assert "The table specified does not exist." in reply.message
-
-
-async def test_too_many_properties(api: Api) -> None:
-    """A merge whose result would have too many properties is refused, and changes nothing."""
-    await api("POST", "/Tab", entity(**{f"A{n}": n for n in range(252)}))
-
-    reply = await api("PATCH", ONE, {"B": 1}, If_Match="*")
-    assert (reply.status, reply.code) == (400, "TooManyProperties")
 
 
 async def test_method_header(api: Api) -> None:

@@ -1,0 +1,336 @@
+"""
+Deleting an entity with children in other partitions: workers delete the children, then the entity, then the children
+that came meanwhile.
+
+The delete commits as a note in the manifest of the entity and a decision row, in one transaction. Whatever deletes
+anything afterwards has looked at both since it read that: the note tells this entity from another one under its key.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from msgspec import structs
+
+from ..connection.boundary import Boundary
+from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts, is_race
+from ..errors import (
+    AccessDenied,
+    Conflict,
+    EntityNotFound,
+    LostRace,
+    ModelError,
+    PreconditionFailed,
+    TableOrmError,
+    shown,
+)
+from ..expressions import Comparison
+from ..models.entity import Entity
+from ..models.key import Key
+from ..models.kinds import KindSet
+from ..models.manifest import DeletedEntry, ManifestEntry, manifest_of, manifest_text
+from ..models.reserved import MANIFEST
+from ..models.schema import Schema, concrete
+from ..models.write_tokens import new_token
+from ..outbox.decision import Decision, Work, read_decision, read_decisions
+from ..outbox.overview import Pending, ring_again
+from ..protocol.codes import Code
+from ..stores import Operation, Row, RowAddress
+from ..writes.archive import delete_and_note
+from ..writes.bulk.bulk import Bulk
+from ..writes.commit import commit, read_current
+from ..writes.explain import TOKEN, WriteExplanation, WriteStep, explain_writes, get_step
+from ..writes.maintainer import EntryRules, Source, entry_rules
+from ..writes.plan import Effect, PlannedWrite
+from ..writes.relocation import entity_of_row
+from ..writes.stages.change import delete_change, guard_change
+from ..writes.stages.encode import encode_surely
+from ..writes.subject import forget, key_of_target
+from .binding import BoundRelation, Reads, bind
+from .declarations import OnDelete, cascades_elsewhere
+from .delete import delete_with_children
+
+__all__ = ["carry_out_cascades", "cascade_kind", "delete_elsewhere", "explain_elsewhere"]
+
+_VERB = "delete with children"
+_NAME = "del"
+"""The name of the note in manifests, which no declaration can have."""
+_LAST = "look for children once more"
+"""What stands in a decision row as the next step when the entity is gone."""
+
+
+def cascade_kind(schema: Schema) -> str:
+    """Return what stands in place of a kind in decision rows and messages about such deletes."""
+    return f"cascade {schema.kind}"
+
+
+@entry_rules(DeletedEntry)
+class _DeletedRules(EntryRules[DeletedEntry]):
+    def undo(self, name: str, entry: DeletedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Return nothing: a worker finds that the entity is gone."""
+        del name, entry, write, checked
+        return []
+
+    def follow(self, name: str, entry: DeletedEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Keep the note."""
+        del name, source
+        return entry, []
+
+
+# The delete
+
+
+async def delete_elsewhere(
+    reads: Reads, db: Connection, target: Any, fields: dict[str, Any], *, if_match: str | None, missing_ok: bool
+) -> bool:
+    """Begin the delete of an entity by workers. Takes, returns and raises what `Database.delete` does."""
+    key = key_of_target(db.boundary, target, fields)
+    etag = delete_change(target if isinstance(target, Entity) else key, if_match, verb=_VERB).if_match
+    async for _ in Attempts(db, ATTEMPTS):
+        row = await read_current(db, key)
+        if row is None and not missing_ok:
+            raise EntityNotFound(f"delete of {key}: there is no such row", Code.RESOURCE_NOT_FOUND, key)
+        if row is not None and etag not in ("*", row["odata.etag"]):
+            problem = "the row has changed since it was read; read it again and repeat the delete"
+            raise PreconditionFailed(f"delete of {key}: {problem}", Code.CONDITION_NOT_SATISFIED, key)
+        try:
+            if row is not None:
+                await _begin(reads, db, entity_of_row(key.model.__schema__, row))
+        except TableOrmError as error:
+            if etag != "*" or not is_race(error):
+                raise
+            continue
+        if isinstance(target, Entity):
+            forget(target)
+        return row is not None
+    raise LostRace(f"delete of {key}: others wrote it first, {ATTEMPTS} times in a row; try it again", entity=target)
+
+
+async def _begin(reads: Reads, db: Connection, entity: Entity) -> None:
+    """Commit the delete of an entity, unless it is being deleted already: then workers are told again."""
+    write = _beginning_write(db.boundary, entity, new_token())
+    found = await _find_begun(db, entity)
+    if found is not None:
+        await ring_again(db, Pending(write.change.table, found[0]))
+        return
+    for bound, values in _relations_of(entity.__schema__, "cascade", entity.__dict__):
+        bound.by_eventual_index(reads, values)  # refuses what nothing finds
+    for bound, values in _relations_of(entity.__schema__, "refuse", entity.__dict__):
+        if await bound.query(reads, values).limit(1).all():
+            raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
+    await commit(db, (write,))
+
+
+def _beginning_write(boundary: Boundary, entity: Entity, token: str) -> PlannedWrite:
+    """
+    Return the write that notes in an entity that it is being deleted, and starts that.
+
+    Raises:
+        AccessDenied: Some children may be outside of the boundary.
+    """
+    if boundary.narrows:
+        _check_boundary(boundary, entity.__schema__, frozenset())
+    write = encode_surely(guard_change(entity), token)
+    after = {**(write.after or {})}
+    after[MANIFEST] = manifest_text({**manifest_of(after), _NAME: DeletedEntry(token)})
+    operation = write.operation
+    operation = Operation(operation.verb, {**operation.row, MANIFEST: after[MANIFEST]}, operation.if_match)
+    work = Work(kind=cascade_kind(entity.__schema__), row_key=after["RowKey"], arguments=_arguments(token))
+    return structs.replace(write, operation=operation, after=after, weight=None, starts=(work,))
+
+
+def _arguments(token: str) -> str:
+    return f'"{token}"'
+
+
+async def _find_begun(db: Connection, entity: Entity) -> tuple[Decision, int] | None:
+    """Return the decision row by which an entity is being deleted, and which of its works that is."""
+    key, row = entity.key, encode_surely(guard_change(entity)).after
+    note = manifest_of(row).get(_NAME)
+    if isinstance(note, DeletedEntry):
+        for decision in await read_decisions(db, key.table, key.partition_key):
+            for number, work in enumerate(decision.works):
+                if work.row_key == key.row_key and work.arguments == _arguments(note.token):
+                    return decision, number
+    return None
+
+
+def _relations_of(
+    schema: Schema, on_delete: OnDelete, fields: Mapping[str, Any]
+) -> list[tuple[BoundRelation, tuple[Any, ...]]]:
+    """Return the relations by which an entity with these fields may have children, with the values that find these."""
+    found: list[tuple[BoundRelation, tuple[Any, ...]]] = []
+    for declared in schema.relations:
+        if getattr(declared, "on_delete", None) == on_delete:
+            values = tuple([fields[name] for name in declared.sources])
+            if None not in values:
+                found.append((bind(declared.of(schema.model)), values))
+    return found
+
+
+def _check_boundary(boundary: Boundary, schema: Schema, above: frozenset[Schema]) -> None:
+    """Refuse children that may be outside of a boundary: workers, who delete them, have none. Raises AccessDenied."""
+    for declared in schema.relations if schema not in above else ():
+        if not declared.cascades:
+            continue
+        bound = bind(declared.of(schema.model))
+        for each in boundary.narrow(KindSet.of([bound.target]), ()):
+            name = each.field.name if isinstance(each, Comparison) else ""
+            if declared.fields.get(name) != name:
+                raise AccessDenied(
+                    f"{bound.relation}: children may be of others than this scope; delete {schema.name} by the "
+                    "database itself, or find them by the field of the scope too"
+                )
+        for child in concrete(bound.target.__schema__):
+            _check_boundary(boundary, child, above | {schema})
+
+
+def explain_elsewhere(boundary: Boundary, target: object) -> WriteExplanation:
+    """Return what the delete of an entity sends whose children workers delete. Raises ModelError for a key."""
+    if not isinstance(target, Entity):
+        raise ModelError(f"explain_write('delete', {shown(target)}) is refused: give the entity, which was read before")
+    found = explain_writes(boundary, [_beginning_write(boundary, target, TOKEN)])
+    looks = [
+        WriteStep("GET", f"/{bound.target.__schema__.table_text()}()")
+        for bound, _ in _relations_of(target.__schema__, "refuse", target.__dict__)
+    ]
+    return attrs.evolve(found, steps=(get_step(RowAddress.of(target.key)), *looks, *found.steps), after=())
+
+
+# Workers
+
+
+async def carry_out_cascades(
+    db: Connection, reads: Reads, table: str, schemas: Mapping[str, Schema], decision: Decision
+) -> Decision | None:
+    """
+    Delete the entities of a transaction with their children. It may be done twice, by several at the same time, and
+    again later.
+
+    Args:
+        db: Where the decision row is.
+        reads: The database.
+        table: The table of the decision row.
+        schemas: The models by what stands for their kind.
+        decision: What the decision row says.
+
+    Returns:
+        What the decision row says now; None if somebody else has deleted it meanwhile.
+
+    Raises:
+        NotSupported: The row is of a newer version, or of another model: leave it to others.
+        LostRace: Others kept inserting children, or writing the entity.
+        TableOrmError: Something cannot be deleted, or the store did not answer.
+    """
+    found: Decision | None = decision
+    for number, work in enumerate(decision.works):
+        schema = schemas.get(work.kind)
+        if schema is None or found is None:
+            continue
+        found = await _Cascade(db, reads, schema, table, decision, number).carry_out()
+    return found
+
+
+@attrs.frozen(eq=False)
+class _Cascade:
+    """
+    The delete of an entity with its children.
+
+    Args:
+        db: Where the entity is.
+        reads: The database.
+        schema: The model of the entity.
+        table: Its table.
+        begun: The decision row, as it was read first.
+        number: Which of its works this is.
+        above: The keys of the entities whose children are being deleted.
+    """
+
+    db: Connection
+    reads: Reads
+    schema: Schema
+    table: str
+    begun: Decision
+    number: int
+    above: frozenset[Key[Any]] = frozenset()
+
+    async def carry_out(self) -> Decision | None:
+        """Delete the children, then the entity, then other children. Returns what `carry_out_cascades` does."""
+        for attempt in range(ATTEMPTS):
+            decision, row, is_on = await self._look()
+            if decision is None or not is_on:
+                return decision
+            # Where others insert children all the time, the entity goes all the same, and their children after it.
+            if await self._delete_children() and attempt < (ATTEMPTS if row is None else ATTEMPTS // 2):
+                continue
+            if row is None:
+                return decision
+            deletion = encode_surely(delete_change(entity_of_row(self.schema, row), verb=_VERB))
+            progress = {**decision.progress, self.number: (_LAST, None)}
+            try:
+                await delete_and_note(self.db, self.table, deletion, decision, progress)
+            except TableOrmError as error:
+                if not is_race(error):
+                    raise
+        raise LostRace(f"{_VERB} of {self._key}: others wrote it or its children first, {ATTEMPTS} times in a row")
+
+    @property
+    def _key(self) -> Key[Any]:
+        return Key(self.schema.model, self.table, self.begun.partition_key, self.begun.works[self.number].row_key)
+
+    async def _look(self) -> tuple[Decision | None, Row | None, bool]:
+        """Return the decision, the row of the entity, and whether there is still something to delete."""
+        decision = await read_decision(self.db, self.table, self.begun.partition_key, self.begun.token)
+        row = await read_current(self.db, self._key)
+        if decision is None or not decision.committed:
+            return None, row, False
+        if self.number in decision.progress:
+            return decision, row, row is None  # another entity under the key has what children there are
+        note = manifest_of(row).get(_NAME)
+        is_on = isinstance(note, DeletedEntry) and _arguments(note.token) == decision.works[self.number].arguments
+        return decision, row, is_on
+
+    async def _delete_children(self) -> bool:
+        """Delete the children; return whether there were any, or whether they need not be deleted any more."""
+        found = False
+        fields = self.schema.parse_keys(self._key.partition_key, self._key.row_key)
+        for bound, values in _relations_of(self.schema, "cascade", fields):
+            query = bound.by_eventual_index(self.reads, values).query(self.reads, values)
+            async for page in query.pages():
+                if page.items:
+                    found = True
+                    if not (await self._look())[2]:
+                        return True
+                    await self._delete_page(page.items)
+        return found
+
+    async def _delete_page(self, children: Sequence[Any]) -> None:
+        """Delete children as they were read; those that have changed since are left."""
+        async with Bulk(self.db, errors="report") as bulk:
+            for child in children:
+                if not child.__schema__.cascades:
+                    await bulk.delete(child)
+                    continue
+                try:
+                    await self._delete_family(child)
+                except TableOrmError as error:
+                    if not is_race(error):
+                        raise
+        for failure in bulk.report.failed:
+            if not is_race(failure.error):
+                raise failure.error
+
+    async def _delete_family(self, child: Any) -> None:
+        """Delete a child that has children of its own."""
+        key, above = child.key, self.above | {self._key}
+        if key in above:
+            raise Conflict(f"{_VERB} of {self._key}: {key} is among its own children", entity=child)
+        if not cascades_elsewhere(child.__schema__):
+            await delete_with_children(self.reads, self.db, child, {}, if_match=None, missing_ok=True)
+            return
+        begun = await _find_begun(self.db, child)
+        if begun is None:
+            await _begin(self.reads, self.db, child)  # and is found so by the next round
+        else:
+            await _Cascade(self.db, self.reads, child.__schema__, key.table, *begun, above).carry_out()

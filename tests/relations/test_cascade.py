@@ -1,0 +1,349 @@
+"""Deleting a parent whose children are in other partitions: workers delete them, and then the parent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    AccessDenied,
+    Conflict,
+    Count,
+    Database,
+    Entity,
+    EntityNotFound,
+    Index,
+    Mapped,
+    ModelError,
+    PreconditionFailed,
+    connect,
+    field,
+    many,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.overview import find_pending
+from tableorm.stores import Bounds, RowQuery
+from tableorm.stores.layers import StoreLayer, StoreRequest
+from tableorm.testing import temporary_database
+from tests.azurite import Azurite
+from tests.torture import seeds
+
+
+class Guild(Entity, table="Guilds", partition_key="{town}", row_key="guild_{name}", tracked=True):
+    town: Mapped[str]
+    name: Mapped[str]
+    motto: Mapped[str] = field(default="")
+    seats: Mapped[int] = field(default=0, maintained=True)
+
+    masters = many(lambda: Master, guild="{name}", on_delete="cascade")
+    works = many(lambda: Work, town="{town}", guild="{name}", on_delete="cascade")
+    halls = many(lambda: Hall, town="{town}", guild="{name}", on_delete="refuse")
+
+
+class Master(Entity, table="Masters", partition_key="{guild}", row_key="master_{id:04d}", tracked=True):
+    """Found by its keys; has children in its partition and elsewhere."""
+
+    guild: Mapped[str]
+    id: Mapped[int]
+    craft: Mapped[str] = field(default="smith")
+
+    by_craft = Index(row_key="craft_{craft}_{id:04d}")
+    pupils = many(lambda: Pupil, guild="{guild}", master="{id}", on_delete="cascade")
+    debts = many(lambda: Debt, debtor="{id}", on_delete="cascade")
+
+
+class Pupil(Entity, table="Masters", partition_key="{guild}", row_key="pupil_{master:04d}_{id:04d}"):
+    guild: Mapped[str]
+    master: Mapped[int]
+    id: Mapped[int]
+
+
+class Debt(Entity, table="Debts", partition_key="{debtor:04d}", row_key="debt_{id:04d}"):
+    debtor: Mapped[int]
+    id: Mapped[int]
+
+
+class Work(Entity, table="Works", partition_key="{shelf}", row_key="work_{id:04d}"):
+    """Found by an index in other partitions."""
+
+    shelf: Mapped[str]
+    id: Mapped[int]
+    town: Mapped[str]
+    guild: Mapped[str | None] = field(default=None)
+
+    by_guild = Index(
+        partition_key="{town}_{guild}", row_key="work_{shelf}_{id:04d}", table="Shelves", consistency="eventual"
+    )
+
+
+class Ward(Entity, table="Guilds", partition_key="{town}", row_key="ward_{name}", tracked=True):
+    town: Mapped[str]
+    name: Mapped[str]
+
+    doors = many(lambda: Door, town="{town}", ward="{name}", on_delete="cascade")
+
+
+class Fort(Entity, table="Guilds", partition_key="{town}", row_key="fort_{name}", tracked=True):
+    town: Mapped[str]
+    name: Mapped[str]
+
+    doors = many(lambda: Door, ward="{name}", on_delete="cascade")
+
+
+class Door(Entity, table="Works", partition_key="{ward}_{town}", row_key="door_{id}"):
+    ward: Mapped[str]
+    town: Mapped[str]
+    id: Mapped[int]
+
+    by_ward = Index(partition_key="{ward}", row_key="door_{town}_{id}", table="Shelves", consistency="eventual")
+
+
+class Hall(Entity, table="Guilds", partition_key="{town}", row_key="hall_{guild}_{id}"):
+    town: Mapped[str]
+    guild: Mapped[str]
+    id: Mapped[int]
+
+    counted = Count(lambda: Guild.seats, town="{town}", name="{guild}")
+
+
+MODELS = (Guild, Master, Pupil, Debt, Work, Hall, Ward, Fort, Door)
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as database:
+        await database.create_tables(*MODELS)
+        yield database
+
+
+async def fill(db: Database, name: str) -> Guild:
+    await db.insert(Guild(town="Bern", name=name))
+    async with db.bulk() as bulk:
+        for number in range(3):
+            await bulk.insert(Master(guild=name, id=number))
+            await bulk.insert(Pupil(guild=name, master=number, id=1))
+            await bulk.insert(Debt(debtor=number, id=ord(name)))
+            await bulk.insert(Work(shelf=f"{name}{number}", id=number, town="Bern", guild=name))
+    return await db.get(Guild, town="Bern", name=name)
+
+
+async def work(db: Database) -> None:
+    async with db.worker(Guild, Master, Ward, Fort) as worker:
+        await worker.drain()
+
+
+async def keys(db: Database, *tables: str) -> list[str]:
+    """Return the RowKeys of entities and index entries; void decisions are none."""
+    found = [bag.row for table in tables for bag in await db.select_raw(table).allow_scan().all()]
+    return [row["RowKey"] for row in found if row.get("State") != "void"]
+
+
+EVERYWHERE = ("Guilds", "Masters", "Debts", "Works", "Shelves")
+
+
+async def test_workers_delete_children_then_the_parent(db: Database) -> None:
+    """
+    Found by keys or by an index elsewhere, with what is derived from them and with children of their own; those of
+    others stay. Until then the parent is there, and a second delete begins nothing.
+    """
+    other = await fill(db, "b")
+    kept = sorted(await keys(db, *EVERYWHERE))
+    guild = await fill(db, "a")
+    explained = db.explain_write("delete", guild)
+    with db.observe() as seen:
+        assert await db.delete(guild)
+    assert guild.etag is None
+    assert [each.operation for each in seen.requests][: explained.cost] == [
+        "get",
+        "query",
+        "put-message",
+        "transaction",
+    ]
+    assert explained.cost == 4
+    await db.modify(Guild, lambda each: each.evolve(motto="last"), town="Bern", name="a")
+    assert await db.delete(Guild, town="Bern", name="a", if_match="*")
+    (pending,) = [each async for each in find_pending(connection_of(db), "Guilds")]
+    assert pending.to_dict(whole=False)["works"][0] | {"arguments": ""} == {
+        "kind": "cascade Guild",
+        "row_key": "guild_a",
+        "step": None,
+        "arguments": "",
+    }
+    await work(db)
+
+    # Debts of masters with the same numbers are of both guilds.
+    assert sorted(await keys(db, *EVERYWHERE)) == [each for each in kept if not each.startswith("debt_")]
+    assert await db.delete(Guild, town="Bern", name="a", if_match="*", missing_ok=True) is False
+    with pytest.raises(EntityNotFound):
+        await db.delete(Guild, town="Bern", name="a", if_match="*")
+    assert (await db.audit(*MODELS)).clean
+    assert (await db.audit(Guild)).orphans == 0
+    assert await db.get(Guild, town="Bern", name=other.name) == other
+
+
+class Loose(Entity, table="Guilds", partition_key="{town}", row_key="loose_{name}"):
+    town: Mapped[str]
+    name: Mapped[str]
+
+    masters = many(lambda: Master, guild="{name}", on_delete="cascade")
+
+
+class Coded(Entity, table="Guilds", partition_key="{town}", row_key="coded", tracked=True):
+    town: Mapped[str]
+    code: Mapped[str]
+
+    masters = many(lambda: Master, guild="{code}", on_delete="cascade")
+
+
+class Sparse(Entity, table="Guilds", partition_key="{town}", row_key="sparse_{name}", tracked=True):
+    """No index has all of its children: those without a guild have no entry."""
+
+    town: Mapped[str]
+    name: Mapped[str]
+
+    works = many(lambda: Work, town="{name}", on_delete="cascade")
+
+
+async def test_what_cannot_be_deleted_is_refused(db: Database) -> None:
+    """Before anything is written, by each verb and with a reason; a model that fits no worker at its first use."""
+    await fill(db, "a")
+    guild = await db.get(Guild, town="Bern", name="a")
+    hall = Hall(town="Bern", guild="a", id=1)
+    await db.insert(hall)
+    before = await keys(db, *EVERYWHERE)
+    with pytest.raises(PreconditionFailed):
+        await db.delete(guild)
+    guild = await db.get(Guild, town="Bern", name="a")
+    with pytest.raises(Conflict, match=r"it has Guild\.halls"):
+        await db.delete(guild)
+    with pytest.raises(ModelError, match="Guild is deleted by"):
+        async with db.transaction() as tx:
+            tx.delete(guild)
+    with pytest.raises(ModelError, match="Guild is deleted by"):
+        async with db.bulk() as bulk:
+            await bulk.delete(guild)
+    with pytest.raises(ModelError, match="Guild is deleted by"):
+        await db.select(Guild).where(Guild.town == "Bern").delete()
+    with pytest.raises(ModelError, match="give the entity"):
+        db.explain_write("delete", guild.key)
+    with pytest.raises(ModelError, match=r"Loose\.masters: deleting Loose .* needs tracked=True"):
+        await db.insert(Loose(town="Bern", name="a"))
+    with pytest.raises(ModelError, match=r"Coded\.masters: deleting Coded .* does not hold code in full"):
+        await db.insert(Coded(town="Bern", code="a"))
+    await db.insert(Sparse(town="Bern", name="a"))
+    with pytest.raises(ModelError, match=r"Sparse\.works: town of Work bound neither"):
+        await db.delete(Sparse, town="Bern", name="a", if_match="*")
+
+    assert await keys(db, *EVERYWHERE) == [*before[:2], "sparse_a", *before[2:]]
+
+
+async def test_a_scope_deletes_no_children_of_others(db: Database) -> None:
+    """Workers have no scope: all children must have its fields from their parent. Otherwise nothing is written."""
+    for town in ("Bern", "Basel"):
+        await db.insert(Door(town=town, ward="a", id=1))
+    await db.insert(Ward(town="Bern", name="a"))
+    await db.insert(Fort(town="Bern", name="a"))
+    bern = db.scope(Ward, Fort, town="Bern")
+    with pytest.raises(AccessDenied, match=r"Fort\.doors: children may be of others than this scope"):
+        await bern.delete(await bern.get(Fort, name="a"))
+    with pytest.raises(AccessDenied, match=r"Fort\.doors: children may be of others than this scope"):
+        bern.explain_write("delete", await bern.get(Fort, name="a"))
+    await bern.delete(await bern.get(Ward, name="a"))
+    await work(db)
+
+    assert await keys(db, "Guilds", "Works") == ["fort_a", "door_1"]
+    assert (await db.get(Door, town="Basel", ward="a", id=1)).town == "Basel"
+
+
+async def test_another_entity_under_the_key_stays(db: Database) -> None:
+    """With its children, if the one that was being deleted has left before a worker came."""
+    guild = await fill(db, "a")
+    await db.delete(guild)
+    await db.move(await db.get(Guild, town="Bern", name="a"), name="moved")
+    await db.insert(Guild(town="Bern", name="a"))
+    before = await keys(db, "Masters", "Works")
+    await work(db)
+
+    assert await keys(db, "Guilds") == ["guild_a", "guild_moved"]
+    assert await keys(db, "Masters", "Works") == before
+
+
+EVERYTHING = RowQuery(Bounds(), Bounds())
+
+
+class Watched(StoreLayer):
+    """Looks after each write whether a child that was there from the beginning has lost its parent."""
+
+    async def send(self, request: StoreRequest) -> Any:
+        await asyncio.sleep(0)
+        try:
+            return await super().send(request)
+        finally:
+            if request.operations and request.table in ("Guilds", "Works"):
+                wards = (await self.below.query("Guilds", EVERYTHING, 1000)).rows
+                doors = (await self.below.query("Works", EVERYTHING, 1000)).rows
+                old = {"door_0", "door_1", "door_2"} & {row["RowKey"] for row in doors}
+                assert not old or "ward_a" in {row["RowKey"] for row in wards}
+
+
+@pytest.fixture
+async def two(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Database, Database]]:
+    """Two programs on one store."""
+    if request.param == "azurite":
+        emulator: Azurite = request.getfixturevalue("azurite")
+        async with (
+            temporary_database(emulator.connection_string, *MODELS) as one,
+            connect(emulator.connection_string, prefix=one.prefix) as other,
+        ):
+            yield one, other
+    else:
+        url = f"local:{tmp_path}/guilds.tables"
+        async with connect(url) as one, connect(url) as other:
+            await one.create_tables(*MODELS)
+            yield one, other
+
+
+@pytest.mark.parametrize("two", ["local", "azurite"], indirect=True)
+@seeds(1, 30)
+async def test_children_that_come_meanwhile(two: tuple[Database, Database], seed: int) -> None:
+    """
+    Eight tasks of two programs insert children while two workers delete their parent: at rest those that came before
+    the parent went are gone, and an audit counts the others.
+    """
+    db, other = two
+    await db.insert(Ward(town="Bern", name="a"))
+    for number in range(3):
+        await db.insert(Door(town="Bern", ward="a", id=number))
+    for each in two:
+        connection_of(each).wrap_store(Watched)
+    inserted: list[int] = []
+    early: list[int] = []
+
+    async def insert(mine: Database, first: int) -> None:
+        for number in range(first, first + 8):
+            await mine.insert(Door(town="Bern", ward="a", id=number))
+            inserted.append(number)
+            for _ in range(number * seed % 17):
+                await asyncio.sleep(0)
+
+    async def look() -> None:
+        """Note what was inserted before the parent went."""
+        while True:
+            known = list(inserted)
+            if await db.get_or_none(Ward, town="Bern", name="a") is None:
+                return
+            early[:] = known
+
+    await db.delete(Ward, town="Bern", name="a", if_match="*")
+    async with asyncio.TaskGroup() as group:
+        for task in range(8):
+            group.create_task(insert(other if task < 2 else db, 100 * (task + 1)))
+        group.create_task(work(db))
+        group.create_task(work(other))
+        group.create_task(look())
+    left = [each.id for each in await db.select(Door).where(Door.town == "Bern", Door.ward == "a").all()]
+
+    assert not {0, 1, 2, *early} & {*left}
+    assert (await db.audit(Ward)).orphans == len(left)
