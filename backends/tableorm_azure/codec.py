@@ -173,8 +173,8 @@ def _unreadable_fault(body: bytes, error: Exception) -> Fault:
 def _normalise(row: Row, shape: _Shape, *, whole: bool) -> None:
     typed, foreign = shape
     for name in _OWN:
-        if type(row.get(name)) is not str and (whole or name in row):
-            raise ValueError(f"its {name} is {row.get(name)!r}")
+        if type(value := row.get(name)) is not str and (whole or name in row) and type(value) is not BrokenText:
+            raise ValueError(f"its {name} is {value!r}")
     for name in foreign:
         del row[name]
     stamp = row.get("Timestamp")

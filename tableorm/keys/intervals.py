@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from ..protocol.edm import utf16_key
 from ..stores import Bounds
 
-__all__ = ["EVERYTHING", "common_prefix", "high_of", "hull", "low_of", "meet", "overlaps", "starting_with", "successor"]
+__all__ = [
+    "EVERYTHING",
+    "common_prefix",
+    "high_of",
+    "hull",
+    "low_of",
+    "meet",
+    "nameable",
+    "overlaps",
+    "starting_with",
+    "successor",
+]
 
 EVERYTHING = Bounds()
 
@@ -26,6 +37,21 @@ def successor(prefix: str) -> str | None:
             continue
         return prefix[:-1] + chr(last + 1 if last < 0xD7FF else _AFTER.get(last, last + 1))
     return None
+
+
+def nameable(text: str) -> str:
+    """
+    Return a text itself, or, if it has half of a surrogate pair, so that no request can name it, the next one in UTF-16
+    order that a request can name.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        at = error.start
+        behind_pairs = "\ue000" <= text[at + 1 : at + 2] <= "\uffff"
+        first = ord(text[at]) + behind_pairs
+        return text[:at] + (chr(0x10000 + (first - 0xD800) * 0x400) if first < 0xDC00 else "\ue000")
+    return text
 
 
 def starting_with(prefix: str) -> Bounds:

@@ -10,7 +10,7 @@ import attrs
 
 from ..protocol.edm import utf16_key
 from ..stores import Bounds
-from .intervals import EVERYTHING, meet, overlaps, successor
+from .intervals import EVERYTHING, meet, nameable, overlaps, successor
 from .template import Template
 
 __all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "divide", "key_order"]
@@ -73,6 +73,11 @@ class KeyInterval:
 
 
 def _cut_before(region: KeyRegion, key: KeyPosition, *, low_open: bool) -> list[KeyRegion]:
+    partition, row = nameable(key[0]), nameable(key[1])
+    if partition != key[0]:
+        return _meet(region, Bounds(partition), EVERYTHING)
+    if row != key[1]:
+        key, low_open = (partition, row), False
     if not key[1] and not low_open:
         return _meet(region, Bounds(key[0]), EVERYTHING)
     here = _meet(region, Bounds.only(key[0]), Bounds(key[1], None, lower_open=low_open))

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from ..errors import TemplateError
+from ..protocol.edm import check_text
 from ..protocol.filters import Op
 from ..protocol.limits import MAX_KEY_UNITS, key_fault
 from .bounds import Condition, ConstraintShape, KeyBounds, KeyConstraint, Part, writer
@@ -178,6 +179,8 @@ class Template:
         found = self.match(key)
         if found is None:
             raise ValueError(f"{self.key} {key!r} does not match the template {self.text!r}")
+        if fault := check_text(key):
+            raise ValueError(f"{self.key} {key!r} {fault}")
         values: dict[str, Any] = {}
         for part, text in zip(self.field_parts, found.groups(), strict=True):
             assert part.format is not None

@@ -199,6 +199,7 @@ def _decode_key(source: FunctionSource, number: int, member: str, template: Temp
             _decode_parts(source, number, template, wanted, ())
         return
     source.names |= {f"from{number}": form.from_text, "unescape": unescape, "ValueError": ValueError}
+    source.add(1, "if type(key) is not str: raise ValueError(key)")  # it has half of a surrogate pair
     if head:
         source.add(1, f"if key[:{len(head)}] != {head!r}: raise ValueError(key)", f"key = key[{len(head)}:]")
     if form.free:
@@ -232,7 +233,7 @@ def _decode_parts(
     """
     known = set(taken)
     source.names |= {f"match{number}": template.match, "unescape": unescape, "ValueError": ValueError}
-    source.add(1, f"found = match{number}(key)", "if found is None: raise ValueError(key)")
+    source.add(1, f"found = match{number}(key)", "if found is None or type(key) is not str: raise ValueError(key)")
     for group, part in enumerate(template.field_parts, 1):
         form = part.format
         if form is None or part.field is None or not form.full:

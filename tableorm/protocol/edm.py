@@ -126,7 +126,7 @@ def utf16_key(text: str) -> bytes:
     They are UTF-8, except that a character outside the BMP is written as its two surrogates.
     """
     if text.isascii() or max(text) <= "\uffff":
-        return text.encode("utf-8")
+        return text.encode("utf-8", "surrogatepass")
     units = text.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2)]
     return "".join(map(chr, codes)).encode("utf-8", "surrogatepass")

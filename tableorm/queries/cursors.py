@@ -181,12 +181,12 @@ def _as_text(raw: bytes) -> str:
 
 def _pack_key(key: str) -> bytes:
     """Encode a key in the shorter of two ways: the longer one may take half as much again."""
-    narrow, wide = key.encode("utf-8"), key.encode("utf-16-le")
+    narrow, wide = key.encode("utf-8", "surrogatepass"), key.encode("utf-16-le", "surrogatepass")
     return b"8" + narrow if len(narrow) <= len(wide) else b"w" + wide
 
 
 def _unpack_key(packed: bytes) -> str:
-    return packed[1:].decode("utf-8" if packed[:1] == b"8" else "utf-16-le")
+    return packed[1:].decode("utf-8" if packed[:1] == b"8" else "utf-16-le", "surrogatepass")
 
 
 def _shorten(cursor: object) -> str:

@@ -154,6 +154,38 @@ async def test_a_value_that_is_none_of_its_type_hides_no_row(db: Database, name:
     assert [entity.r for entity in await db.select(model).where(model.p == "p").misfits("skip").all()] == ["a", "c"]
 
 
+def anything(name: str, key: object) -> object:
+    return key
+
+
+async def test_a_key_that_is_no_text_hides_no_row(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bag has it as it came, a model says what it is, and a cursor goes on behind it; no request can name it."""
+    with monkeypatch.context() as other_program:
+        other_program.setattr("tableorm_azure.tables.check_key", anything)
+        for row_key in ("a", "b\ud83d", "b\U0001f400", "c"):
+            await put(db, row_key, {})
+
+    query = db.select_raw("OddValues").where("PartitionKey eq 'p'")
+    bags = [page.items[0] async for page in query.pages(1) if page.items]
+    assert [bag.row_key for bag in bags] == ["a", "b\ud83d", "b\U0001f400", "c"]
+    assert [bag.row_key for bag in await query.all()] == [bag.row_key for bag in bags]
+    cursor: str | None = None
+    async with db.select(Text).where(Text.p == "p").stream() as stream:
+        entities = aiter(stream)
+        assert (await anext(entities)).r == "a"
+        with pytest.raises(DecodeError, match=r"row_key 'b\\ud83d' has a lone surrogate U\+D83D") as caught:
+            await anext(entities)
+        cursor = stream.cursor
+    assert caught.value.key == ("p", "b\ud83d")
+    async with db.select(Text).where(Text.p == "p").stream(cursor) as stream:
+        assert [entity.r async for entity in stream] == ["b\U0001f400", "c"]
+
+    bags[1]["odd"] = "x"
+    for write in (db.save, db.delete, db.refresh):
+        with pytest.raises(TableOrmError, match=r"RowKey .* has a lone surrogate"):
+            await write(bags[1])
+
+
 Write = Callable[[Database, Any], Awaitable[object]]
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tableorm import TemplateError
 from tableorm.keys.bounds import Condition, KeyBounds
-from tableorm.keys.intervals import successor
+from tableorm.keys.intervals import nameable, successor
 from tableorm.keys.parse import parse_template
 from tableorm.keys.template import Template
-from tableorm.protocol.edm import utf16_key
+from tableorm.protocol.edm import check_text, utf16_key
 from tableorm.protocol.filters import Op
 from tableorm.stores import Bounds
 from tests.torture import Rounds
@@ -281,3 +281,19 @@ def test_successor(prefix: str, rest: str, other: str) -> None:
     assert utf16_key(prefix + rest) < utf16_key(after)
     if utf16_key(other) > utf16_key(prefix) and not other.startswith(prefix):
         assert utf16_key(other) >= utf16_key(after)
+
+
+UNITS = st.text(
+    st.sampled_from("a\ud7ff\ud800\ud801\udbff\udc00\udfff\ue000\uffff\U00010000\U00010400\U0010ffff"), max_size=4
+)
+
+
+@given(text=UNITS, other=UNITS)
+def test_what_can_be_named_behind_half_of_a_surrogate_pair(text: str, other: str) -> None:
+    """Of a text that no request can name it is the first one behind; nothing that can be named is between."""
+    text, other = (each.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") for each in (text, other))
+    named = nameable(text)
+    named.encode("utf-8")
+    assert (named == text) is (check_text(text) is None)
+    if check_text(other) is None:
+        assert (utf16_key(other) >= utf16_key(text)) is (utf16_key(other) >= utf16_key(named))

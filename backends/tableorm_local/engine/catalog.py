@@ -40,10 +40,13 @@ def key_of(partition_key: str, row_key: str) -> bytes:
     Return the key of a row in its B-tree. Keys sort by PartitionKey, then RowKey, both by UTF-16 unit.
 
     U+0000 is forbidden in keys, so as the separator it sorts before everything.
+
+    Raises:
+        UnicodeEncodeError: A key has a lone surrogate.
     """
-    if partition_key.isascii() and row_key.isascii():
-        return f"{partition_key}\0{row_key}".encode("ascii")
-    return utf16_key(partition_key) + b"\0" + utf16_key(row_key)
+    text = f"{partition_key}\0{row_key}"
+    key = text.encode("utf-8")
+    return key if text.isascii() else utf16_key(text)
 
 
 class Table:

@@ -14,7 +14,7 @@ from zlib import crc32
 import apsw
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import Edm, utf16_key
+from tableorm.protocol.edm import Edm, check_text, utf16_key
 from tableorm.protocol.filters import And, Compare, Filter, Not, Op, matcher
 from tableorm.protocol.limits import MAX_PAGE, check_filter
 from tableorm.stores import Bounds, Row, RowPage, RowQuery, project
@@ -162,12 +162,11 @@ def _make_interval(name: str, bounds: Bounds, before: bytes, after: bytes) -> In
         lower, lower_open = lower[: lower.index("\0")], True
     if upper is not None and "\0" in upper:
         upper, upper_open = upper[: upper.index("\0")], False
-    try:
-        low = b"" if lower is None else utf16_key(lower)
-        high = _END if upper is None else low if upper == lower else utf16_key(upper)
-    except UnicodeEncodeError as error:
-        problem = f"The bound {error.object[:80]!r} of {name} has a lone surrogate at position {error.start}."
-        raise Fault(Code.INVALID_INPUT, problem) from None
+    for bound in (lower or "", upper or ""):
+        if fault := check_text(bound):
+            raise Fault(Code.INVALID_INPUT, f"The bound {bound[:80]!r} of {name} {fault}.")
+    low = b"" if lower is None else utf16_key(lower)
+    high = _END if upper is None else low if upper == lower else utf16_key(upper)
     return (
         low if lower is None else low + (after if lower_open else before),
         high if upper is None else high + (before if upper_open else after),

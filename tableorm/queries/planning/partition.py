@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import attrs
 
+from ...keys.intervals import nameable
 from ...keys.ranges import KeyInterval, KeyPosition, KeyRegion, divide, key_order
 from ...stores import Bounds
 from .plan import Access, Point, QueryPlan, Range
@@ -34,7 +35,8 @@ def clip_merged(request: Point | Range, after: KeyPosition) -> list[Point | Rang
     """Return what of a request, which is merged with others by RowKey, is behind a key."""
     region = region_of(request)
     passed = key_order((region.partition.lower or "", "")) <= key_order((after[0], ""))
-    left = region.meet(KeyRegion(row=Bounds(after[1], lower_open=passed)))
+    row = nameable(after[1])
+    left = region.meet(KeyRegion(row=Bounds(row, lower_open=passed and row == after[1])))
     if left is None:
         return []
     return [request if isinstance(request, Point) else _narrow(request, left)]

@@ -209,8 +209,8 @@ async def test_a_page_has_4_mib(memory: Engine, read: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("query", "where"),
     [
-        (RowQuery(partition=Bounds("\ud800")), "PartitionKey has a lone surrogate at position 0"),
-        (RowQuery(row=Bounds("a", "b\ud800")), "RowKey has a lone surrogate at position 1"),
+        (RowQuery(partition=Bounds("\ud800")), r"PartitionKey has a lone surrogate U\+D800 at position 0"),
+        (RowQuery(row=Bounds("a", "b\ud800")), r"RowKey has a lone surrogate U\+D800 at position 1"),
     ],
 )
 async def test_a_bound_that_is_no_text_is_refused(engine: Engine, query: RowQuery, where: str) -> None:
