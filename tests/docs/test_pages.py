@@ -4,8 +4,9 @@ The documentation does what it says: every page runs as a program.
 
 import asyncio
 import re
+import sys
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -49,10 +50,15 @@ and indexes whose reads fetch each entity, as a sweep has to.
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page is a program of its own: it meets no models of other tests, whose tables may have the same names."""
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A page is a program of its own: models and modules that have the names of its own are not those of others."""
     monkeypatch.setattr(placement, "_declared", WeakValueDictionary[object, object]())
     monkeypatch.setattr(placement, "_staged", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    for name, module in list(sys.modules.items()):
+        if (module.__dict__.get("__file__") or "").startswith(str(tmp_path)):
+            del sys.modules[name]
     monkeypatch.setattr(subprocess, "run", run_program)
 
 
