@@ -19,7 +19,6 @@ from tableorm import (
     Mapped,
     ModelError,
     NotSupported,
-    PropertyBag,
     RunReport,
     TableNotFound,
     connect,
@@ -119,20 +118,6 @@ async def test_writers_have_to_be_stopped(db: Database) -> None:
     """Without the word of the operator that nobody writes nothing is copied."""
     with pytest.raises(NotSupported, match="writers_stopped=True"):
         await run_rekey(db, Trip, TailTrip, to_new=to_tail)
-
-
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
-async def test_unknown_properties_go_along(db: Database) -> None:
-    """A property that neither model declares is copied, and an entity with it verifies."""
-    await fill(db, trips(3))
-    bag = await db.get(PropertyBag.key("RekeyTrips", "JFK", "2024-01-01_000001"))
-    bag["gate"] = "B7"
-    await db.save(bag)
-
-    await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
-
-    assert (await db.get(TailTrip, tail="N1", day=DAY, number=1)).extra["gate"] == "B7"
-    assert (await verify_rekey(db, Trip, TailTrip, to_new=to_tail)).complete
 
 
 class Seat(Entity, table="RekeySeats", partition_key="{tail}", row_key="{number:06d}"):

@@ -119,20 +119,6 @@ async def paged(db: Database, query: Select[Any], size: int) -> list[Any]:
     raise AssertionError(f"{query} has no last page")
 
 
-@pytest.mark.parametrize("db", ["memory", "azurite"], indirect=True)
-async def test_the_newest_of_all_buckets_come_first(db: Database) -> None:
-    """A limit holds for the merged rows; nothing has to be allowed."""
-    rows = samples(60)
-    await fill(db, rows)
-    newest = sorted(rows, key=lambda each: (-each.at.timestamp(), each.id))
-
-    assert [each.id for each in await north(db).limit(10).all()] == [each.id for each in newest[:10]]
-    assert [each.id for each in await north(db).all()] == [each.id for each in newest]
-    since = NOON + dt.timedelta(seconds=500)
-    found = await north(db).where(Sample.at >= since).all()
-    assert [each.id for each in found] == [each.id for each in newest if each.at >= since]
-
-
 def test_an_explanation_names_every_bucket() -> None:
     """Each is a bounded query; a limit asks each of them for so many rows."""
     unbound: Any = Database(Recorded())
