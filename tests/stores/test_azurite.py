@@ -11,7 +11,7 @@ from tests.azurite import KEY, Azurite
 from tests.stores.azure import AzureContract
 
 
-@pytest.mark.one_of(8, group="tables on Azure")
+@pytest.mark.one_of(4)
 class TestAzurite(AzureContract):
     @pytest.fixture
     async def backend(self, azurite: Azurite) -> AsyncIterator[AzureBackend]:
