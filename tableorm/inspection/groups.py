@@ -28,6 +28,7 @@ _HEAD = re.compile(r"([A-Za-z]+)(?:[\W_]+|\Z)")
 _KIND = re.compile(r"[^:#]+")
 _NAMES_OF_TYPES = re.compile(r"(?i)(?:.*_|.*[a-z])?(?:type|kind|class|discriminator)_?")
 _MOST_KINDS = 12
+_MOST_TRIES = 2_000
 _LEAST_NAMES = 2  # that tell a kind: one alone may be an optional property
 
 
@@ -64,7 +65,7 @@ def group_rows(rows: Sequence[Row]) -> list[Group]:
         sets = [{*some} for _, some in _divide(names, labels)]
         if None not in labels and 2 <= len(sets) <= _MOST_KINDS and any(_find_telling(sets)):
             return [Group(some, str(label), told, property_) for label, some in _divide(rows, labels)]
-    telling = _find_telling_names({*names})
+    telling = _find_telling_names({*names}, iter(range(_MOST_TRIES)))
     by_name = [next((name for name in telling if name in row), "") for row in rows]
     return [Group(some, name, "names" if name else None) for name, some in _divide(rows, by_name)]
 
@@ -85,16 +86,18 @@ def _find_telling(groups: Sequence[Collection[Names]]) -> list[list[str]]:
     return found
 
 
-def _find_telling_names(sets: Collection[Names]) -> list[str]:
+def _find_telling_names(sets: Collection[Names], tries: Iterator[int], room: int = _MOST_KINDS - 1) -> list[str]:
     """Return names of which each row has one that tells its kind, the first that it has; none for a single kind."""
-    for name in sorted(Names().union(*sets)):
+    for name in sorted(Names().union(*sets)) if room else ():
+        if next(tries, None) is None:
+            break  # rows whose properties differ in all ways are of one kind
         own = [names for names in sets if name in names]
         rest = [names for names in sets if name not in names]
         if not rest:
             continue
         telling, others = _find_telling([own, rest])
         if len(telling) >= _LEAST_NAMES:
-            more = _find_telling_names(rest) or (others[:1] if len(others) >= _LEAST_NAMES else [])
+            more = _find_telling_names(rest, tries, room - 1) or (others[:1] if len(others) >= _LEAST_NAMES else [])
             if more:
                 return [telling[0], *more]
     return []

@@ -87,6 +87,13 @@ def test_names_are_names_of_python(kind: str) -> None:
         assert f"    {field}: Mapped[str]" in proposal.text
 
 
+def test_rows_with_properties_of_their_own() -> None:
+    """They are of one kind, and no model is proposed for each row."""
+    rows = [make_row("p", f"r{n}", **{f"P{n * at % 997}": "x" for at in range(1, 41)}) for n in range(1, 61)]
+
+    assert [model.rows for model in propose("ForeignThings", rows).models] == [60]
+
+
 async def test_rows_of_tableorm() -> None:
     """Index entries are no rows of a kind, and the kind is that of the model which wrote the rows."""
     async with connect("local::memory:") as db:
