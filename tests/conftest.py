@@ -9,8 +9,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -77,48 +76,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     limit_all(items)
 
 
-class _Program:
-    """
-    The program that the tests of a folder are: a new model is compared with all others of its program, which are those
-    of this folder and of helpers.
-    """
-
-    def __init__(self) -> None:
-        self._folder: Path | None = None
-        self._models = WeakValueDictionary[tuple[str, str], Any]()  # of all folders
-        self._met = set[tuple[str, str]]()
-
-    def enter(self, folder: Path) -> None:
-        """Go on in a folder."""
-        if folder == self._folder:
-            return
-        from tableorm.models import placement
-
-        declared: WeakValueDictionary[tuple[str, str], Any] = placement.__dict__["_declared"]
-        for name in self._met.difference(declared.keys()):
-            self._models.pop(name, None)
-        self._models.update(declared)
-        self._folder = folder
-        meets = {module: self._meets(module) for module in {module for module, _ in self._models}}
-        found = {name: model for name, model in self._models.items() if meets[name[0]]}
-        self._met = set(found)
-        placement.__dict__.update(_declared=WeakValueDictionary(found), _staged={})
-
-    def _meets(self, module: str) -> bool:
-        file = getattr(sys.modules.get(module), "__file__", None)
-        return not module.rpartition(".")[2].startswith("test_") or file is None or Path(file).parent == self._folder
-
-
-_program = _Program()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Let each test meet the models of its folder alone."""
-    _program.enter(item.path.parent)
-    return (yield)
-
-
 @pytest.fixture(scope="session")
 def rounds() -> Rounds:
     """How many rounds a test does that explores: `rounds(few, many)`."""
@@ -134,12 +91,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Let each module meet the models of its folder; in CI one that is skipped fails, unless its reason is accepted."""
-    if isinstance(collector, pytest.Module):
-        _program.enter(collector.path.parent)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """In CI a module that is skipped fails, unless its reason is accepted."""
     report = yield
     _refuse_skip(report)
     return report
