@@ -4,8 +4,8 @@ The documentation does what it says: every page runs as a program.
 
 import asyncio
 import re
-import sys
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
