@@ -333,7 +333,7 @@ async def test_explain_shows_both(db: Database) -> None:
     assert found.min_transactions == found.max_transactions == 2
     with pytest.raises(ScanRefused):
         db.select(NewLap).explain()
-    wanted = r"of table RekeyedQueries; add \.where\(NewLap\.track == \.\.\.\), or \.allow_scan\(\) if"
+    wanted = r"of table RekeyedQueries; add \.where\(NewLap\.track == \.\.\.\), or \.allow_scan\(\) to"
     with pytest.raises(ScanRefused, match=wanted):
         db.select(NewLap).where(NewLap.id == 1).explain()
     with pytest.raises(ScanRefused, match=wanted):

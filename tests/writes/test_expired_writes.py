@@ -292,7 +292,7 @@ async def test_a_row_that_others_always_replace(stopped_clock: None, monkeypatch
             backend.act = replace
 
         backend.act = replace
-        with pytest.raises(LostRace, match=r"insert of Plain \('p', '001'\): others wrote .* 4 times in a row"):
+        with pytest.raises(LostRace, match=r"insert of Plain \('p', '001'\): others changed .* 4 times in a row"):
             await db.insert(Plain(id=1, note="new"))
 
         assert pauses == [2, 3]
