@@ -63,7 +63,7 @@ from .subject import Subject, adopt, check_change, key_of_target
 
 __all__ = ["modify_target"]
 
-_MOST = 500
+_MOST = 1000
 """How many calls are folded at most: the longer the functions take, the likelier it is that another program writes."""
 
 _SLICE = 0.002  # seconds for which functions are called before other tasks get a turn
