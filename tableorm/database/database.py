@@ -670,7 +670,7 @@ class Scope(Database):
 
 
 def _find_cascading(target: Any) -> Schema | None:
-    """Return the model of what is to be deleted, if others are deleted before it."""
+    """Return the model of the entity to delete, if a relation deletes its children with it; None if not."""
     key: Any = target
     model = key.model if isinstance(target, Key) else target
     schema: Schema | None = getattr(model, "__schema__", None)

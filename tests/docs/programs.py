@@ -15,14 +15,17 @@ from typing import Any
 
 __all__ = ["run_program"]
 
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["tableorm.cli", "tableorm.inspection", "tableorm_local", __name__])
+_FORKS = "forkserver" in multiprocessing.get_all_start_methods()
+"""False on Windows, where each program starts as usual."""
+_PROCESSES: Any = multiprocessing.get_context("forkserver" if _FORKS else "spawn")
+if _FORKS:
+    _PROCESSES.set_forkserver_preload(["tableorm.cli", "tableorm.inspection", "tableorm_local", __name__])
 _run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
 
 
 def run_program(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
     """Do what `subprocess.run` does, sooner if it is a program of tableorm."""
-    if command[0] != sys.executable or command[1] not in ("-c", "-m") or command[2] == "pytest":
+    if not _FORKS or command[0] != sys.executable or command[1] not in ("-c", "-m") or command[2] == "pytest":
         return _run(command, **options)
     how, *arguments = command[1:]
     with tempfile.TemporaryDirectory() as folder:
