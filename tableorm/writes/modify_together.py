@@ -297,8 +297,6 @@ class _ModifyLine:
             else:  # which call deserves it, smaller folds tell
                 self.most = max(1, len(calls) // 2)
                 self.calls.extendleft(reversed(calls))
-        else:
-            self.most = min(2 * self.most, _MOST)
 
     async def _still_tried(self, calls: Sequence[_ModifyCall], attempt: int) -> list[_ModifyCall]:
         """Return the calls that were neither cancelled meanwhile, nor have had all of their attempts."""
@@ -323,8 +321,8 @@ class _ModifyLine:
             rest[0].end(self._not_found())
             rest = rest[1:]
         self.calls.extendleft(reversed(rest))
-        if fold.finds_none and rest:
-            self.most = 1  # the next one makes the entity, and itself
+        # The next one makes the entity, and itself.
+        self.most = 1 if fold.finds_none and rest else min(2 * self.most, _MOST)
         return True
 
 
