@@ -399,8 +399,10 @@ class _Fold:
             return subject
         schema = subject.__schema__
         self._refusing = [each for each in schema.derived.values() if each.may_refuse]
+        state = state_of(subject)
+        packed = isinstance(state, PackedState) and not state.upgraded
         # A boundary looks at each result.
-        if isinstance(state_of(subject), PackedState) and not schema.filled and not self._db.boundary.narrows:
+        if packed and not schema.filled and not self._db.boundary.narrows:
             self._plain = schema
             self._mutable = [info.name for info in schema.fields.values() if info.shape or info.type.json_text]
             self._copies = not self._mutable and schema.visibility is None

@@ -31,6 +31,7 @@ from tableorm import (
     UniqueViolation,
     connect,
     field,
+    upgrade,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
@@ -145,6 +146,36 @@ async def test_entities_that_expire_are_not_there_for_the_next_call(tallies: Dat
     first, second, *rest = await asyncio.gather(*calls, return_exceptions=True)
     assert isinstance(first, Ticket)
     assert {type(each) for each in (second, *rest)} == {EntityNotFound}
+
+
+async def test_what_an_upgrade_removes_is_gone() -> None:
+    """Whatever the functions of the calls that are made together change."""
+
+    class Paper(Entity, table="Tallies", partition_key="{team}", row_key="paper", version=2):
+        team: Mapped[str]
+        pages: Mapped[int]
+        copies: Mapped[int] = field(default=0)
+
+    @upgrade(Paper, from_version=1)
+    def sheets_to_pages(bag: PropertyBag) -> PropertyBag:
+        bag["pages"] = 2 * bag.pop("sheets")
+        return bag
+
+    async with Database(Failing()) as db:
+        await db.create_tables(Paper)
+        await db.insert(PropertyBag("Tallies", "a", "paper", {"EntityType": "Paper", "sheets": 3}))
+
+        def fail(paper: Paper) -> None:
+            raise ZeroDivisionError(paper)
+
+        def copy(paper: Paper) -> None:
+            paper.copies += 1
+
+        calls = (db.modify(Paper, function, team="a") for function in (fail, copy, copy))
+        _, *papers = await asyncio.gather(*calls, return_exceptions=True)
+        assert papers == [Paper(team="a", pages=6, copies=1), Paper(team="a", pages=6, copies=2)]
+        stored = await db.get(Paper, team="a")
+        assert (stored, stored.extra) == (papers[1], {})
 
 
 async def test_by_the_key_of_a_base(tallies: Database) -> None:
