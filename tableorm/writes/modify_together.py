@@ -352,7 +352,7 @@ class _Fold:
         self._values: dict[str, Any] = {}  # of the entity of a plain row
         self._mutable: list[str] = []  # its fields that can be changed in place
         self._copies = False  # whether the next entity can be made of these values
-        self._refusing: list[DerivedSchema] = []
+        self._derived: list[DerivedSchema] = []
         self._encoded: Row | None = None
         self._token = new_token()
         self._made: list[_ModifyCall] = []
@@ -398,7 +398,7 @@ class _Fold:
         if not isinstance(subject, Entity):
             return subject
         schema = subject.__schema__
-        self._refusing = [each for each in schema.derived.values() if each.may_refuse]
+        self._derived = [*schema.derived.values()]
         state = state_of(subject)
         packed = isinstance(state, PackedState) and not state.upgraded
         # A boundary looks at each result.
@@ -412,13 +412,16 @@ class _Fold:
 
     def _apply(self, call: _ModifyCall, subject: Subject) -> bool:
         """Apply the function of a call; return whether it is told that its write would not be refused."""
-        entries = self._entries_of(subject) if self._refusing else None
+        refusing = [each for each in self._derived if each.may_refuse]
+        entries = self._entries_of(subject, refusing)
         result: Any = applied(call.function, subject, call.instance)
         call.result = result
         made = self._made_plainly(result)
         write = self._planned(result) if made is None else None
         changed = write is not None if made is None else bool(made[0])
-        told = entries is None or not changed or self._entries_of(result) == entries
+        told = not changed or self._entries_of(result, refusing) == entries
+        if changed:
+            self._entries_of(result, self._derived)  # raises what its keys cannot hold
         if write is not None:
             told = told and not _sets_maintained(write.change)
             if not is_light(write.weight):
@@ -472,10 +475,10 @@ class _Fold:
         check_change(self._db.boundary, change)
         return encode(change, 0, self._token)
 
-    def _entries_of(self, subject: Subject) -> list[ManifestEntry | None]:
-        """Return what the manifest says of those declarations for whose entries a write can be refused."""
+    def _entries_of(self, subject: Subject, derived: Sequence[DerivedSchema]) -> list[ManifestEntry | None]:
+        """Return what the manifest ought to say of some declarations. Raises TemplateError."""
         keys = self._key.partition_key, self._key.row_key
-        return [each.entry(subject.__dict__, *keys) for each in self._refusing]
+        return [each.entry(subject.__dict__, *keys) for each in derived]
 
     async def write(self) -> None:
         """Send one write for all of them. Raises what a single write raises."""
