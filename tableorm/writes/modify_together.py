@@ -162,9 +162,10 @@ async def modify_target(
         if call.error is not None:
             raise call.error
         result = await line.lead(call) if call.leads else call.result
-    if instance is not None:
-        adopt(instance, result)
-    return result
+    if instance is None:
+        return result
+    adopt(instance, result)
+    return instance
 
 
 @attrs.define(eq=False)
