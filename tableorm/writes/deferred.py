@@ -28,7 +28,7 @@ from ..models.manifest import (
     SubtotalEntry,
     manifest_of,
 )
-from ..models.schema import Schema, concrete
+from ..models.schema import Schema, relatives
 from ..outbox.bell import check_reach, show
 from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Claim, Doorbell
@@ -430,9 +430,8 @@ async def _carry_out_work(
 
 
 def _former(schema: Schema, name: str, form: type[ManifestEntry]) -> Maintainer | None:
-    """Return what another class of the family declares, of which the entity may have been: only that knows a total."""
-    bases = (base.__dict__.get("__schema__") for base in schema.model.__mro__) if form is SubtotalEntry else ()
-    found = (each.derived.get(name) for base in bases if base is not None for each in concrete(base))
+    """Return what declares a total, which nothing else knows, in another class that the entity may have been of."""
+    found = (each.derived.get(name) for each in relatives(schema)) if form is SubtotalEntry else ()
     return next((each for each in found if isinstance(each, Maintainer) and each.entry_type is form), None)
 
 

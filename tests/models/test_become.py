@@ -44,6 +44,10 @@ class Boss(Worker):
     level: Mapped[int]
 
 
+class Former(Person):
+    """Nothing is derived from it."""
+
+
 class Named(Person, row_key="named_{id}"):
     pass
 
@@ -79,6 +83,21 @@ async def test_it_keeps_its_key_and_etag(db: Database) -> None:
     await db.save(back)
     assert (await db.get(PropertyBag.key("Staff", "t", "id_1")))["Newer"] == 5
     assert Clerk(team="t", id="2", name="Bo").become(Boss, level=1) == Boss(team="t", id="2", name="Bo", level=1)
+
+
+async def test_a_class_that_is_not_counted(db: Database) -> None:
+    """What becomes one of it is counted no more, and has no entries; and again when it comes back."""
+    await db.create_tables(Former)
+    await db.insert(Clerk(team="t", id="1", name="Ann"))
+    await db.insert(Clerk(team="t", id="2", name="Bo"))
+    former = (await db.get(Clerk, team="t", id="1")).become(Former)
+    await db.save(former)
+    assert (await db.get(Team, team="t")).count == 1
+    assert [each.id for each in await db.select(Clerk.by_name).where(Clerk.team == "t").all()] == ["2"]
+
+    await db.save(former.become(Boss, level=1))
+    assert (await db.get(Team, team="t")).count == 2
+    assert (await db.audit(Team, Clerk, Boss)).clean
 
 
 async def test_what_cannot_become_another_is_refused(db: Database) -> None:
