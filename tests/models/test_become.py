@@ -1,5 +1,6 @@
 """An entity that becomes one of another class of its family."""
 
+import datetime as dt
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,6 +9,7 @@ from tableorm import (
     Count,
     Database,
     Entity,
+    Feed,
     Index,
     Mapped,
     ModelError,
@@ -46,6 +48,10 @@ class Boss(Worker):
 
 class Former(Person):
     """Nothing is derived from it."""
+
+
+class Watched(Person):
+    changes = Feed(keep=dt.timedelta(days=1))
 
 
 class Named(Person, row_key="named_{id}"):
@@ -101,7 +107,7 @@ async def test_a_class_that_is_not_counted(db: Database) -> None:
 
 
 async def test_what_cannot_become_another_is_refused(db: Database) -> None:
-    """Another family, an abstract class, another key, a field that is missing, and an entity that was read in part."""
+    """Another family, abstract, another key, a field that is missing, no feed any more, and what was read in part."""
     clerk = Clerk(team="t", id="1", name="Ann")
     await db.insert(clerk)
     for model, problem in (
@@ -112,6 +118,9 @@ async def test_what_cannot_become_another_is_refused(db: Database) -> None:
     ):
         with pytest.raises(ModelError, match=problem):
             clerk.become(model)
+    with pytest.raises(ModelError, match="Watched has a change feed and Former has none"):
+        Watched(team="t", id="1", name="Ann").become(Former)
+    assert Former(team="t", id="1", name="Ann").become(Watched).id == "1"
     with pytest.raises(ModelError, match="has no field 'rank'"):
         clerk.become(Boss, rank=1)
     part = await db.select(Clerk).where(Clerk.team == "t").only(Clerk.desk).one()
