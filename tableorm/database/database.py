@@ -36,6 +36,7 @@ from ..writes.pending import Attempt
 from ..writes.run_transaction import run_transaction
 from ..writes.stages.change import insert_change, merge_change, replace_change, save_change, upsert_change
 from ..writes.transaction import Transaction
+from .one_class import one_class
 from .upkeep import Upkeep
 
 __all__ = ["Database", "Scope"]
@@ -45,6 +46,7 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")
 
 
+@one_class
 class Database(Upkeep):
     """
     A set of tables, opened by `connect`. All tasks of one event loop can share it; it can't be used in another loop.
