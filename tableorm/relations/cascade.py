@@ -289,7 +289,8 @@ class _Cascade:
             return decision, row, row is None  # another entity under the key has what children there are
         note = manifest_of(row).get(_NAME)
         is_on = isinstance(note, DeletedEntry) and _arguments(note.token) == decision.works[self.number].arguments
-        return decision, row, is_on
+        # An entity that has become one of another class has what children that has.
+        return decision, row, is_on and KindSet.alone(self.schema).resolve(row or {}) is not None
 
     async def _delete_children(self) -> bool:
         """Delete the children; return whether there were any, or whether they need not be deleted any more."""

@@ -162,9 +162,10 @@ async def modify_target(
         if call.error is not None:
             raise call.error
         result = await line.lead(call) if call.leads else call.result
-    if instance is not None:
-        adopt(instance, result)
-    return result
+    if instance is None:
+        return result
+    adopt(instance, result)
+    return instance
 
 
 @attrs.define(eq=False)
@@ -297,8 +298,6 @@ class _ModifyLine:
             else:  # which call deserves it, smaller folds tell
                 self.most = max(1, len(calls) // 2)
                 self.calls.extendleft(reversed(calls))
-        else:
-            self.most = min(2 * self.most, _MOST)
 
     async def _still_tried(self, calls: Sequence[_ModifyCall], attempt: int) -> list[_ModifyCall]:
         """Return the calls that were neither cancelled meanwhile, nor have had all of their attempts."""
@@ -323,8 +322,8 @@ class _ModifyLine:
             rest[0].end(self._not_found())
             rest = rest[1:]
         self.calls.extendleft(reversed(rest))
-        if fold.finds_none and rest:
-            self.most = 1  # the next one makes the entity, and itself
+        # The next one makes the entity, and itself.
+        self.most = 1 if fold.finds_none and rest else min(2 * self.most, _MOST)
         return True
 
 
@@ -354,7 +353,7 @@ class _Fold:
         self._values: dict[str, Any] = {}  # of the entity of a plain row
         self._mutable: list[str] = []  # its fields that can be changed in place
         self._copies = False  # whether the next entity can be made of these values
-        self._refusing: list[DerivedSchema] = []
+        self._derived: list[DerivedSchema] = []
         self._encoded: Row | None = None
         self._token = new_token()
         self._made: list[_ModifyCall] = []
@@ -400,9 +399,11 @@ class _Fold:
         if not isinstance(subject, Entity):
             return subject
         schema = subject.__schema__
-        self._refusing = [each for each in schema.derived.values() if each.may_refuse]
+        self._derived = [*schema.derived.values()]
+        state = state_of(subject)
+        packed = isinstance(state, PackedState) and not state.upgraded
         # A boundary looks at each result.
-        if isinstance(state_of(subject), PackedState) and not schema.filled and not self._db.boundary.narrows:
+        if packed and not schema.filled and not self._db.boundary.narrows:
             self._plain = schema
             self._mutable = [info.name for info in schema.fields.values() if info.shape or info.type.json_text]
             self._copies = not self._mutable and schema.visibility is None
@@ -412,13 +413,16 @@ class _Fold:
 
     def _apply(self, call: _ModifyCall, subject: Subject) -> bool:
         """Apply the function of a call; return whether it is told that its write would not be refused."""
-        entries = self._entries_of(subject) if self._refusing else None
+        refusing = [each for each in self._derived if each.may_refuse]
+        entries = self._entries_of(subject, refusing)
         result: Any = applied(call.function, subject, call.instance)
         call.result = result
         made = self._made_plainly(result)
         write = self._planned(result) if made is None else None
         changed = write is not None if made is None else bool(made[0])
-        told = entries is None or not changed or self._entries_of(result) == entries
+        told = not changed or self._entries_of(result, refusing) == entries
+        if changed:
+            self._entries_of(result, self._derived)  # raises what its keys cannot hold
         if write is not None:
             told = told and not _sets_maintained(write.change)
             if not is_light(write.weight):
@@ -472,10 +476,10 @@ class _Fold:
         check_change(self._db.boundary, change)
         return encode(change, 0, self._token)
 
-    def _entries_of(self, subject: Subject) -> list[ManifestEntry | None]:
-        """Return what the manifest says of those declarations for whose entries a write can be refused."""
+    def _entries_of(self, subject: Subject, derived: Sequence[DerivedSchema]) -> list[ManifestEntry | None]:
+        """Return what the manifest ought to say of some declarations. Raises TemplateError."""
         keys = self._key.partition_key, self._key.row_key
-        return [each.entry(subject.__dict__, *keys) for each in self._refusing]
+        return [each.entry(subject.__dict__, *keys) for each in derived]
 
     async def write(self) -> None:
         """Send one write for all of them. Raises what a single write raises."""

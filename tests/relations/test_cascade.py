@@ -270,6 +270,34 @@ async def test_another_entity_under_the_key_stays(db: Database) -> None:
     assert await keys(db, "Masters", "Works") == before
 
 
+async def test_an_entity_that_has_become_another_stays(db: Database) -> None:
+    """With its children, and nothing is left for workers."""
+
+    class Place(Entity, table="Guilds", partition_key="{town}", row_key="place_{name}", abstract=True):
+        town: Mapped[str]
+        name: Mapped[str]
+
+    class Inn(Place, tracked=True):
+        rooms = many(lambda: Room, town="{town}", inn="{name}", on_delete="cascade")
+
+    class House(Place, tracked=True):
+        pass
+
+    class Room(Entity, table="Works", partition_key="{town}_{inn}", row_key="room_{id}"):
+        town: Mapped[str]
+        inn: Mapped[str]
+        id: Mapped[int]
+
+    await db.insert(Inn(town="Bern", name="Bear"))
+    await db.insert(Room(town="Bern", inn="Bear", id=1))
+    await db.delete(Inn, town="Bern", name="Bear", if_match="*")
+    await db.save((await db.get(Inn, town="Bern", name="Bear")).become(House))
+    async with db.worker(Inn) as worker:
+        await worker.drain()
+
+    assert await keys(db, "Guilds", "Works") == ["place_Bear", "room_1"]
+
+
 EVERYTHING = RowQuery(Bounds(), Bounds())
 
 

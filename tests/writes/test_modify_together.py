@@ -31,10 +31,11 @@ from tableorm import (
     UniqueViolation,
     connect,
     field,
+    upgrade,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, RowQuery, Verb
+from tableorm.stores import Operation, Row, RowQuery, Verb
 from tests.database.between import Between
 from tests.database.conftest import also_in_file
 from tests.torture import examples
@@ -63,6 +64,7 @@ class Tally(Noted, row_key="tally_{name}"):
     writes: Mapped[int | None] = field(default=None, on_write=lambda: 1)
 
     by_count = Index(row_key="count_{count:08d}_{name}")
+    by_small = Index(row_key="small_{small:03d}_{name}")
     by_note = Index(row_key="note_{note}", unique=True)
 
 
@@ -147,6 +149,36 @@ async def test_entities_that_expire_are_not_there_for_the_next_call(tallies: Dat
     assert {type(each) for each in (second, *rest)} == {EntityNotFound}
 
 
+async def test_what_an_upgrade_removes_is_gone() -> None:
+    """Whatever the functions of the calls that are made together change."""
+
+    class Paper(Entity, table="Tallies", partition_key="{team}", row_key="paper", version=2):
+        team: Mapped[str]
+        pages: Mapped[int]
+        copies: Mapped[int] = field(default=0)
+
+    @upgrade(Paper, from_version=1)
+    def sheets_to_pages(bag: PropertyBag) -> PropertyBag:
+        bag["pages"] = 2 * bag.pop("sheets")
+        return bag
+
+    async with Database(Failing()) as db:
+        await db.create_tables(Paper)
+        await db.insert(PropertyBag("Tallies", "a", "paper", {"EntityType": "Paper", "sheets": 3}))
+
+        def fail(paper: Paper) -> None:
+            raise ZeroDivisionError(paper)
+
+        def copy(paper: Paper) -> None:
+            paper.copies += 1
+
+        calls = (db.modify(Paper, function, team="a") for function in (fail, copy, copy))
+        _, *papers = await asyncio.gather(*calls, return_exceptions=True)
+        assert papers == [Paper(team="a", pages=6, copies=1), Paper(team="a", pages=6, copies=2)]
+        stored = await db.get(Paper, team="a")
+        assert (stored, dict(stored.extra)) == (papers[1], {})
+
+
 async def test_by_the_key_of_a_base(tallies: Database) -> None:
     """Each call gets the entity of the class that it is of."""
 
@@ -185,6 +217,37 @@ async def test_only_the_newest_result_can_be_saved(tallies: Database) -> None:
         await tallies.save(results[-1])
 
 
+class Failing(Between):
+    """A store that waits as a network does, and whose writes fail, or lose a race, from some time on."""
+
+    fault: Fault | None = None
+    races = 0
+    writes = 0
+
+    async def _meet(self, table: str, operations: Any) -> None:
+        self.writes += 1
+        await asyncio.sleep(0)
+        if self.fault is not None:
+            raise self.fault
+        if self.races:
+            self.races -= 1
+            keys = {name: operations[0].row[name] for name in ("PartitionKey", "RowKey")}
+            small = {"small": self.races}
+            await self.inner.tables.write(table, Operation(Verb.MERGE, {**keys, **small}, "*"))
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        await asyncio.sleep(0)
+        return await super().get(table, partition_key, row_key, select)
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        await self._meet(table, [operation])
+        return await super().write(table, operation)
+
+    async def transact(self, table: str, operations: Any) -> list[str | None]:
+        await self._meet(table, operations)
+        return await super().transact(table, operations)
+
+
 _OF_WRITES = ("odata.etag", "Timestamp", "_w")
 
 KINDS = [
@@ -196,6 +259,7 @@ KINDS = [
         "raise",
         "wrong",
         "late",
+        "far",
         "huge",
         "copy",
         "back",
@@ -230,6 +294,8 @@ def function_of(deed: Deed) -> Callable[[Any], Any]:
                 noted.small = 2**40
             case "late":
                 noted.count = 5_000
+            case "far":
+                noted.small = 1_000
             case "huge":
                 noted.note = "x" * 40_000
             case "copy":
@@ -280,6 +346,8 @@ async def outcomes(
 
 
 @examples(16, 1500)
+@example(model=Bare, deeds=[("raise", 0), ("raise", 1), ("add", 1), ("add", 2)], there=False, create=True)
+@example(model=Tally, deeds=[("add", 1), ("far", 0), ("copy", 1)], there=True, create=False)
 @example(model=Kept, deeds=[("add", 1), ("total", 1), ("total", 0)], there=False, create=True)
 @given(model=st.sampled_from([Bare, Kept, Tally]), deeds=DEEDS, there=st.booleans(), create=st.booleans())
 def test_results_and_errors_are_as_one_after_the_other(
@@ -290,7 +358,7 @@ def test_results_and_errors_are_as_one_after_the_other(
     async def compare() -> None:
         seen: list[object] = []
         for together in (True, False):
-            async with connect("local::memory:") as db:
+            async with Database(Failing()) as db:
                 await db.create_tables(Tally)
                 await db.insert(Tally(team="a", name="other", note="n1"))
                 if there:
@@ -321,33 +389,6 @@ async def test_whoever_is_cancelled_others_go_on(tallies: Database) -> None:
         await asyncio.sleep(0.01)  # a write that was given up may still come
         after = (await tallies.modify(KEY, one_more)).count - 1
         assert before + len(done) <= after <= before + 12
-
-
-class Failing(Between):
-    """A store whose writes fail, or lose a race, or wait, from some time on."""
-
-    fault: Fault | None = None
-    races = 0
-    writes = 0
-
-    async def _meet(self, table: str, operations: Any) -> None:
-        self.writes += 1
-        await asyncio.sleep(0)  # as a network does
-        if self.fault is not None:
-            raise self.fault
-        if self.races:
-            self.races -= 1
-            keys = {name: operations[0].row[name] for name in ("PartitionKey", "RowKey")}
-            small = {"small": self.races}
-            await self.inner.tables.write(table, Operation(Verb.MERGE, {**keys, **small}, "*"))
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        await self._meet(table, [operation])
-        return await super().write(table, operation)
-
-    async def transact(self, table: str, operations: Any) -> list[str | None]:
-        await self._meet(table, operations)
-        return await super().transact(table, operations)
 
 
 @pytest.fixture
