@@ -18,6 +18,7 @@ from tableorm import (
     Mapped,
     ModelError,
     PreconditionFailed,
+    PropertyBag,
     connect,
     field,
     many,
@@ -181,6 +182,34 @@ async def test_workers_delete_children_then_the_parent(db: Database) -> None:
     assert (await db.audit(*MODELS)).clean
     assert (await db.audit(Guild)).orphans == 0
     assert await db.get(Guild, town="Bern", name=other.name) == other
+
+
+@pytest.mark.usefixtures("quick_workers")
+async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> None:
+    """All other children are deleted; the error names the child, and when that can be read again, both go."""
+    kept = sorted(await keys(db, *EVERYWHERE))
+    guild = await fill(db, "a")
+    spoilt = {"Masters": ("a", "master_0001"), "Works": ("a1", "work_0001")}
+    for table, place in spoilt.items():
+        await db.merge(PropertyBag(table, *place, {"craft": 7, "town": 7}), if_match="*")
+    await db.delete(guild)
+    await work(db)
+
+    left = await keys(db, "Masters", "Works", "Debts")
+    assert sorted(each for each in left if not each.startswith("craft_")) == [
+        "debt_0097",
+        "master_0001",
+        "pupil_0001_0001",
+        "work_0001",
+    ]
+    assert await db.get(Guild, town="Bern", name="a")
+    (pending,) = [each async for each in find_pending(connection_of(db), "Guilds")]
+    assert "('a', 'master_0001')" in str(pending.decision.error)
+    for table, place in spoilt.items():
+        await db.merge(PropertyBag(table, *place, {"craft": "smith", "town": "Bern"}), if_match="*")
+    await db.delete(Guild, town="Bern", name="a", if_match="*")
+    await work(db)
+    assert sorted(await keys(db, *EVERYWHERE)) == kept
 
 
 class Loose(Entity, table="Guilds", partition_key="{town}", row_key="loose_{name}"):
