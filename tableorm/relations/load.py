@@ -189,8 +189,7 @@ async def _load(
             elif by_key[key] is not None:
                 found[source].append(by_key[key])
     elif wanted:
-        bound.check(reads, wanted[0])
-        queries = zip(wanted, bound.queries(reads, wanted), strict=True)
+        queries = zip(wanted, bound.by_eventual_index(reads, wanted[0]).queries(reads, wanted), strict=True)
         results = await read_queries([query.misfits(misfits[source].append) for source, query in queries])
         for source, some in zip(wanted, results, strict=True):
             if bound.to_one and len(some) > 1:
@@ -221,7 +220,7 @@ def explain_load(db: Connection, reads: Reads, entities: object, path: Sequence[
         requests, most = _explain_points(db, list(dict.fromkeys(map(first.key_of, wanted))))
     else:
         if wanted:
-            first.check(reads, wanted[0])
+            first = first.by_eventual_index(reads, wanted[0])
         requests, most = explain_queries(db, first.queries(reads, wanted))
     return LoadExplanation(
         relation=str(first.relation),

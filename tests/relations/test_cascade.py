@@ -25,9 +25,10 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.overview import find_pending
-from tableorm.stores import Bounds, RowQuery
+from tableorm.stores import Bounds, Operation, RowQuery, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.testing import temporary_database
+from tableorm.testing.contract.base import everything
 from tests.azurite import Azurite
 from tests.torture import seeds
 
@@ -202,7 +203,7 @@ async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> Non
         "pupil_0001_0001",
         "work_0001",
     ]
-    assert await db.get(Guild, town="Bern", name="a")
+    assert (await db.get(Guild, town="Bern", name="a")).motto == ""
     (pending,) = [each async for each in find_pending(connection_of(db), "Guilds")]
     assert "('a', 'master_0001')" in str(pending.decision.error)
     for table, place in spoilt.items():
@@ -210,6 +211,34 @@ async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> Non
     await db.delete(Guild, town="Bern", name="a", if_match="*")
     await work(db)
     assert sorted(await keys(db, *EVERYWHERE)) == kept
+
+
+async def test_an_index_elsewhere_loads_children(db: Database) -> None:
+    """
+    If nothing else bounds the relation: each as it is now, with its ETag; not what an old entry tells, and later what has
+    no entry yet.
+    """
+    guilds = [await fill(db, "a"), await fill(db, "b"), Guild(town="Bern", name="c")]
+    explained = db.explain_load(guilds, Guild.works)
+    with db.observe() as seen:
+        await db.load(guilds, Guild.works)
+    found = [[(each.shelf, each.guild) for each in guild.works] for guild in guilds]
+    assert found == [[(f"{name}{number}", name) for number in range(3)] for name in "ab"] + [[]]
+    assert explained.max_requests is None
+    assert len(explained.requests) == 3 <= len(seen.requests)
+    moved = guilds[0].works[0]
+    moved.guild = "b"
+    await db.save(moved)
+
+    limited = Guild.works.where(Work.shelf != "a1").limit(1).only(Work.guild)
+    (guild, *_) = await db.select(Guild).where(Guild.town == "Bern").load(limited).all()
+    assert [(each.shelf, each.etag is None) for each in guild.works] == [("a2", False)]
+    entries = await everything(db.store, "Shelves")
+    (entry,) = [row for row in entries if row["RowKey"].startswith("work_a2")]
+    await db.store.write("Shelves", Operation(Verb.DELETE, entry, "*"))
+    await db.store.write("Shelves", Operation(Verb.INSERT, {**entry, "PartitionKey": "Bern_b"}))
+    await db.load(guilds, Guild.works)
+    assert [[each.shelf for each in guild.works] for guild in guilds] == [["a1"], ["a0", "b0", "b1", "b2"], []]
 
 
 class Loose(Entity, table="Guilds", partition_key="{town}", row_key="loose_{name}"):
