@@ -215,7 +215,7 @@ async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> Non
 
 async def test_an_index_elsewhere_loads_children(db: Database) -> None:
     """
-    If nothing else bounds the relation: each as it is now, with its ETag; not what an old entry tells, and later what has
+    If nothing else bounds the relation: as each is now, with its ETag, not as an old entry tells; later those that have
     no entry yet.
     """
     guilds = [await fill(db, "a"), await fill(db, "b"), Guild(town="Bern", name="c")]
