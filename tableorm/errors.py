@@ -267,10 +267,13 @@ class DecodeError(TableOrmError, ValueError):
         field: The name of the field at fault, if there is one.
 
     Attributes:
-        cursor: Where the query can resume after this row; None if it has no cursors, or if there was no query.
+        cursor: Where the query can resume after this row, or after the first of `parents`; None if it has no cursors,
+            or if there was no query.
+        parents: The entities for which a relation was loaded that leads to the row; empty if it leads to none.
     """
 
     cursor: str | None = None
+    parents: tuple[Any, ...] = ()
 
     def __init__(self, problem: str, model: str, key: tuple[str, str], field: str | None = None) -> None:
         name = model[:80] if field is None else f"{model}.{field}"  # the kind that the row says, if no model is known

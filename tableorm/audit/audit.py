@@ -2,8 +2,8 @@
 `db.audit`: segment by segment, rows are summed up and candidates verified; workers share the ranges of keys.
 """
 
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 
 import attrs
 
@@ -11,12 +11,12 @@ from ..connection.connection import Connection
 from ..connection.index_states import find_unreadable
 from ..connection.logger import make_logger
 from ..connection.tasks import work_together
-from ..errors import ModelError, shown
-from ..jobs.plan import LEAST_ROWS, plan_ranges
+from ..errors import AccessDenied, ModelError, TableNotFound, shown
+from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, work_on
 from ..jobs.ranges import JobRange, purpose_of, ranges_of
 from ..jobs.scan import Steps, family_filter, partition_start
-from ..keys.ranges import KeyRegion
+from ..keys.ranges import EVERYTHING, KeyRegion
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
 from ..models.periods import require_plain_tables
@@ -32,7 +32,7 @@ from .report import AuditCounts, AuditReport, make_report
 from .segment import Segment
 from .table_audit import TableAudit, with_related
 
-__all__ = ["SEGMENT", "SMALL", "audit", "audit_range"]
+__all__ = ["SEGMENT", "SMALL", "OtherRanges", "audit", "audit_range"]
 
 _LOG = make_logger("tableorm.audit")
 
@@ -43,6 +43,24 @@ SEGMENT = 20_000
 """Rows that are summed up before candidates are verified, if a partition ends there."""
 
 
+@attrs.frozen(kw_only=True)
+class OtherRanges:
+    """
+    What an audit reads besides the rows of its models.
+
+    Args:
+        name: What stands for the table in its ranges: no name of a table, so that it differs from all of these.
+        table: The table, which several processes divide; None if it is read as a whole.
+        schemas: The models that it has entities of.
+        work: Works on a range.
+    """
+
+    name: str
+    table: str | None
+    schemas: Sequence[Schema]
+    work: Callable[[JobRange, Pace | None], Steps[AuditCounts]]
+
+
 async def audit(
     db: Connection,
     models: Sequence[type[Entity]],
@@ -50,6 +68,7 @@ async def audit(
     *,
     cursor: str | None,
     repair: bool,
+    others: Sequence[OtherRanges] = (),
 ) -> AuditReport:
     """
     Audit the entities of some models; see `Database.audit`.
@@ -68,6 +87,7 @@ async def audit(
         table: [s for s in schemas if s not in own.schemas and any(table in e.tables for e in s.derived.values())]
         for table, own in kinds.items()
     }
+    by_name = {each.name: each for each in others}
     parallel, turns, asked = options.parallel, SnapshotTurns(), AuditCounts()
     # An index that is not complete lacks entries, which is no damage.
     derived = [each for schema in schemas for each in schema.derived.values()]
@@ -79,8 +99,10 @@ async def audit(
     async def plan() -> list[JobRange]:
         if options.name is not None:
             tables = [(table, own.schemas) for table, own in kinds.items()]
-            return await plan_ranges(db, "audit", tables, rows=LEAST_ROWS)
-        ranges: list[JobRange] = []
+            share = max(1, MOST_RANGES // (len(tables) + len(others)))
+            ranges = await plan_ranges(db, "audit", tables, rows=LEAST_ROWS, most=MOST_RANGES - share * len(others))
+            return ranges + [part for each in others for part in await _divide(db, each, share)]
+        ranges = [JobRange(table=each.name, partitions=EVERYTHING) for each in others]
         for some in kinds.values():
             is_small = parallel > 1 and await _is_small(db, some, guests[some.table], asked)
             ranges += ranges_of(some.table, some.schemas, 1 if is_small else parallel)
@@ -99,15 +121,30 @@ async def audit(
     job = Job(
         verb="audit",
         what=f"{'repair' if repair else 'audit'} {names}",
-        purpose=purpose_of("repair" if repair and options.name is not None else "audit", schemas).hex(),
-        tables=kinds,
+        purpose=purpose_of(
+            " ".join(["repair" if repair and options.name is not None else "audit", *sorted(by_name)]), schemas
+        ).hex(),
+        tables=[*kinds, *by_name],
         plan=plan,
-        work=lambda part, pace: audit_range(make_context(part.table, pace), part, parallel),
+        work=lambda part, pace: (
+            by_name[part.table].work(part, pace)
+            if part.table in by_name
+            else audit_range(make_context(part.table, pace), part, parallel)
+        ),
         counts=AuditCounts,
         report=make_report,
         judge=check_blobs,
     )
     return await work_on(db, job, options, cursor)
+
+
+async def _divide(db: Connection, other: OtherRanges, most: int) -> list[JobRange]:
+    """Return the ranges of what a shared audit reads besides; none if there is no such table."""
+    ranges = [JobRange(table=other.name, partitions=EVERYTHING)]
+    if other.table is not None:
+        with suppress(TableNotFound, AccessDenied):
+            ranges = await plan_ranges(db, "audit", [(other.table, other.schemas)], rows=LEAST_ROWS, most=most)
+    return [attrs.evolve(each, table=other.name) for each in ranges]
 
 
 async def _is_small(db: Connection, kinds: KindSet, guests: Sequence[Schema], counts: AuditCounts) -> bool:

@@ -130,6 +130,7 @@ class AuditCounts(JobCounts):
     derived_rows: int = 0
     repaired: int = 0
     undecided: int = 0
+    orphans: int = 0
     counts: dict[str, int] = attrs.field(factory=dict[str, int])
     findings: list[Finding] = attrs.field(factory=list[Finding], metadata={"most": _KEPT})
 
@@ -178,8 +179,7 @@ class AuditReport(RangeReport):
         undecided: The number of rows that couldn't be verified, because others kept writing them or because of an error
             that the logger `tableorm.audit` reports. Run the audit again.
         orphans: The number of entities without their parent, by `many(..., on_delete="keep")` of these models, or since
-            they were inserted after a cascade to other partitions. They are no findings. A shared audit, and one that
-            hasn't finished, doesn't count them.
+            they were inserted after a cascade to other partitions. They are no findings.
         requests: The number of requests, without retries; a repair counts as one.
         seconds: How long it took, including earlier parts if it was resumed.
     """
@@ -244,6 +244,7 @@ def make_report(progress: Progress[AuditCounts]) -> AuditReport:
         findings=tuple(sorted(counts.findings, key=_sort_key)),
         repaired=counts.repaired,
         undecided=counts.undecided,
+        orphans=counts.orphans,
         requests=counts.requests,
         seconds=counts.seconds,
         cursor=progress.cursor,

@@ -113,15 +113,23 @@ class _Reader:
             case ast.Call(func=ast.Attribute(value=left, attr="startswith"), args=[prefix], keywords=[]):
                 return self._field(left)[0].startswith(self._value(prefix, str))
             case ast.Call(func=ast.Attribute(value=left, attr="contains"), args=[element], keywords=[]):
-                field, kind = self._field(left)
-                (given,) = read_value(kind, [self._value(element, Any)])
-                return field.contains(given)
+                return self._contains(left, element)
+            case ast.Compare(left=ast.Constant() as element, ops=[sign], comparators=[ast.Name() as left]) if (
+                isinstance(sign, (ast.In, ast.NotIn))
+            ):
+                found = self._contains(left, element)
+                return found if isinstance(sign, ast.In) else ~found
             case ast.Compare(left=first, ops=signs, comparators=others):
                 pairs = zip(pairwise([first, *others]), signs, strict=True)
                 found = [self._compare(left, sign, right) for (left, right), sign in pairs]
                 return reduce(lambda one, two: one & two, found)
             case _:
                 raise self._refusal(node)
+
+    def _contains(self, left: ast.expr, element: ast.expr) -> Any:
+        field, kind = self._field(left)
+        (given,) = read_value(kind, [self._value(element, Any)])
+        return field.contains(given)
 
     def _compare(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> Any:
         operator: Any = _SIGNS[type(sign)]

@@ -452,6 +452,7 @@ def connection_of(db: Connected) -> Connection:
     Raises:
         ModelError: It is neither.
     """
-    if not isinstance(db, Connected):  # pyright: ignore[reportUnnecessaryIsInstance]
+    connection = getattr(db, "_connection", None)
+    if not isinstance(connection, Connection):
         raise ModelError(f"{shown(db)} is not a database; give one that connect(url) has made, or a scope of it")
-    return db._connection  # pyright: ignore[reportPrivateUsage]
+    return connection

@@ -17,11 +17,11 @@ from ..protocol.codes import Code, Fault
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or, matcher
 from ..protocol.limits import MAX_PAGE
-from ..stores import Bounds, Row, RowPage, RowQuery, StoreLayer, TableStore, pause_after
+from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery, StoreLayer, TableStore, pause_after
 from .stats import Counts
 from .tasks import map_together
 
-__all__ = ["StagedStore", "prepare_rows"]
+__all__ = ["StagedStore", "prepare_rows", "query_of_entity"]
 
 _LOOKS = 30
 """How often rows of an entity are read that are not of one moment. A program writes between two reads now and then."""
@@ -141,13 +141,7 @@ class StagedStore(StoreLayer):
         Raises:
             Fault: There is none.
         """
-        last = max(each.last_key(row_key) for each in split)
-        first = Compare("RowKey", Op.EQ, Constant(Edm.STRING, row_key))
-        asked = select
-        for each in split:
-            asked = each.asks_for(asked)
-        where = Or((first, *(_is_part(each.kind) for each in split)))
-        query = RowQuery(Bounds.only(partition_key), Bounds(row_key, last), where, asked)
+        query = query_of_entity(RowAddress(table, partition_key, row_key), split, select)
         own: Row = {}
         for look in range(_LOOKS):
             if look:
@@ -203,6 +197,23 @@ async def prepare_rows(
     for stage in reversed(schema.stages if rows else ()):
         if stage.prepares:
             await stage.prepare(db, table, rows, select)
+
+
+def query_of_entity(address: RowAddress, split: Sequence[SplitStage], select: tuple[str, ...] | None) -> RowQuery:
+    """
+    Return the query of all rows of an entity.
+
+    Args:
+        address: The first row.
+        split: The stages of the models that it may be of.
+        select: The properties to read; None for all.
+    """
+    last = max(each.last_key(address.row_key) for each in split)
+    for each in split:
+        select = each.asks_for(select)
+    first = Compare("RowKey", Op.EQ, Constant(Edm.STRING, address.row_key))
+    where = Or((first, *(_is_part(each.kind) for each in split)))
+    return RowQuery(Bounds.only(address.partition_key), Bounds(address.row_key, last), where, select)
 
 
 def _sealed_kinds(derived: DerivedSchema) -> set[str | None]:

@@ -16,6 +16,7 @@ from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
 from ..queries.home import QueriedHome
+from ..queries.misfits import MisfitPolicy
 from ..relations.cache import CachedEntities, caches_by_model
 from ..relations.cascade import delete_elsewhere, explain_elsewhere
 from ..relations.declarations import cascades_elsewhere
@@ -36,6 +37,7 @@ from ..writes.pending import Attempt
 from ..writes.run_transaction import run_transaction
 from ..writes.stages.change import insert_change, merge_change, replace_change, save_change, upsert_change
 from ..writes.transaction import Transaction
+from .one_class import one_class
 from .upkeep import Upkeep
 
 __all__ = ["Database", "Scope"]
@@ -45,6 +47,7 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")
 
 
+@one_class
 class Database(Upkeep):
     """
     A set of tables, opened by `connect`. All tasks of one event loop can share it; it can't be used in another loop.
@@ -409,6 +412,7 @@ class Database(Upkeep):
         /,
         *more: Relation[Any, Any],
         cache: CachedEntities[Any] | Sequence[CachedEntities[Any]] = (),
+        misfits: MisfitPolicy = "raise",
     ) -> None:
         """
         Load related entities.
@@ -427,14 +431,19 @@ class Database(Upkeep):
                 Employee.reviews)`.
             cache: One or several caches made by `cached`. Entities of their models that are found by key come from
                 there.
+            misfits: What happens with a row that can't be loaded, because it does not fit its model, is of another kind
+                than the link to it, or is outside of the scope. "raise", the default, raises the error after everything
+                else was loaded; the relations of its `parents` stay as they were. "skip" leaves the row out, so that a
+                relation to one entity is None. A function does the same, and is called with the error of each row.
 
         Raises:
             ModelError: An entity is not of the relation's class, or the relation does not fit the models.
             NotLoaded: An entity lacks a field that the relation needs.
             MultipleEntitiesFound: A relation to one entity found several.
-            DecodeError: A row does not fit its model.
+            DecodeError: A row can't be loaded; the error names the relation and its `parents`.
         """
-        await load_relations(self, entities, (relation, *more), caches_by_model(self._connection, cache))
+        caches = caches_by_model(self._connection, cache)
+        await load_relations(self._connection, self, entities, (relation, *more), caches, misfits)
 
     def cached(self, model: type[E], /, *, ttl: float, max_entities: int = 10_000) -> CachedEntities[E]:
         """

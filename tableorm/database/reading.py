@@ -28,7 +28,7 @@ from ..protocol.codes import Code
 from ..queries.changes import ChangeStream, open_changes
 from ..queries.execution import CONCURRENCY
 from ..queries.home import QueriedHome
-from ..queries.misfits import check_policy
+from ..queries.misfits import check_policy, settle_error
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query, loads_relations
@@ -170,7 +170,9 @@ class Reader(Stores):
         keys: Iterable[Key[M]],
         *,
         concurrency: int = CONCURRENCY,
-        misfits: Literal["raise", "skip"] | Callable[[DecodeError | WrongKind], object] = "raise",
+        misfits: Literal["raise", "skip"]
+        | Callable[[DecodeError | WrongKind], object]
+        | dict[Key[M], DecodeError | WrongKind] = "raise",
     ) -> "list[M | None]":
         """
         Read entities by their keys, several at a time. Keys of one partition that lie close together share a range
@@ -184,7 +186,7 @@ class Reader(Stores):
             concurrency: The maximum number of requests at a time.
             misfits: What happens with a row that does not fit its model or is of another kind. "raise", the default,
                 raises the error; "skip" returns None in its place; a function does the same, and is called with the
-                error, such as `errors.append`.
+                error, such as `errors.append`; a dict gets the errors by their keys.
 
         Returns:
             The entity of each key, in the order of the keys; None where there is none. Equal keys give the same object.
@@ -193,7 +195,8 @@ class Reader(Stores):
             WrongKind: A row is of another kind than its key's model.
             DecodeError: A row does not fit its model.
         """
-        check_policy(f"get_many(misfits={misfits!r})", misfits)
+        if not isinstance(misfits, dict):
+            check_policy(f"get_many(misfits={misfits!r})", misfits)
         if type(concurrency) is not int or concurrency < 1:
             raise ModelError(f"get_many(concurrency={concurrency!r}) is refused: give a number from 1")
         if not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -214,10 +217,7 @@ class Reader(Stores):
                     elif (row := nearby[key]) is not None:
                         found[key] = await self._entity_of(key.model, key.table, row)
                 except (DecodeError, WrongKind) as error:
-                    if misfits == "raise":
-                        raise
-                    if misfits != "skip":
-                        misfits(error)
+                    settle_error(misfits, error, key)
 
         await work_together(work, min(concurrency, len(found)))
         return [found[key] for key in wanted]

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-import attrs
-
 from ..access.grant import Grant, GrantCache, check_target_table, issue_grant
 from ..access.policies import TablePolicies
 from ..audit.audit import audit
@@ -25,7 +23,7 @@ from ..outbox.worker import Worker
 from ..outbox.workflow import Workflow
 from ..queries.sweep import sweep
 from ..queries.sweep_report import SweepReport
-from ..relations.orphans import count_orphans
+from ..relations.orphans import find_orphans
 from ..writes.archive_copy import Archive
 from .transfers import Transfers
 from .workers import make_worker
@@ -168,10 +166,8 @@ class Upkeep(Transfers):
         """
         self._connection.boundary.check_whole_table(f"audit({', '.join(schema_of(model).name for model in models)})")
         options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-        report = await audit(self._connection, models, options, cursor=cursor, repair=repair)
-        if name is not None or report.cursor is not None:
-            return report
-        return attrs.evolve(report, orphans=await count_orphans(self._connection.reader, models, rate))
+        others = find_orphans(self._connection, models)
+        return await audit(self._connection, models, options, cursor=cursor, repair=repair, others=others)
 
     async def build_index(
         self,

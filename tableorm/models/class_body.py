@@ -150,7 +150,7 @@ def _check_makers(label: str, declared: FieldDeclaration) -> None:
     makers = ("on_insert", declared.on_insert), ("on_write", declared.on_write)
     for argument, function in (*makers, ("factory", declared.arguments.get("factory"))):
         try:
-            parameters = [] if function is None else [*inspect.signature(function).parameters.values()]
+            parameters = [] if function in _NEED_NONE else [*inspect.signature(function).parameters.values()]
         except (TypeError, ValueError):  # some of C do not tell
             continue
         needed = [each.name for each in parameters if each.default is each.empty and each.kind not in _OPEN_ENDED]
@@ -161,6 +161,7 @@ def _check_makers(label: str, declared: FieldDeclaration) -> None:
             )
 
 
+_NEED_NONE = (None, list, dict, set)
 _OPEN_ENDED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 

@@ -5,8 +5,6 @@ From a class body to a schema: what `class Employee(Entity, ...)` declares, chec
 import inspect
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, make_dataclass
-from dataclasses import field as dataclass_field
 from typing import Any, Literal, TypedDict, cast
 
 from ..errors import ModelError, near
@@ -215,25 +213,9 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         setattr(model, field, FieldDescriptor(shape.expression(model, field) if shape else Field(model, field)))
     schema.check_relations()
     schema.relations = _relations(model)
-    _pass_for_dataclass(model, fields)
     if not abstract:
         note_model(schema)
     return schema
-
-
-def _pass_for_dataclass(model: type[Any], fields: Mapping[str, FieldInfo]) -> None:
-    """
-    Tell the standard library's `dataclasses` the fields: FastAPI takes a body of these, not of any other class. It
-    shows all of them where an entity stands in a dictionary, so that hidden fields are not among them.
-    """
-    declared: list[Any] = [
-        (info.name, info.type.annotation, dataclass_field(default_factory=info.default or MISSING, kw_only=True))
-        for info in fields.values()
-        if not info.hidden
-    ]
-    stand_in: Any = make_dataclass(model.__name__, declared, init=False, repr=False, eq=False)
-    for name in ("__dataclass_fields__", "__dataclass_params__"):
-        setattr(model, name, getattr(stand_in, name))
 
 
 def _derivations(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Derivation]:

@@ -96,6 +96,18 @@ class _KeyAccess:
             return instance._own_key()
 
 
+class _DataclassAccess:
+    """An attribute by which the standard library's `dataclasses` knows a class, and an object of it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type["Entity"]) -> Any:
+        if not hasattr(owner, "__schema__"):  # the base itself has no fields
+            raise AttributeError(self._name)
+        return getattr(owner.__schema__.as_dataclass, self._name)
+
+
 if TYPE_CHECKING:  # a checker finds the mistake by itself, and shall go on to find it
     _ModelClass = type
 else:
@@ -157,6 +169,10 @@ class Entity(Storable, metaclass=_ModelClass):
 
     key = _KeyAccess()
     """On the class `key(**key_fields)` makes a `Key`; on an entity it is its own key, as stored if it was read."""
+
+    if not TYPE_CHECKING:  # a checker knows the fields by `dataclass_transform`
+        __dataclass_fields__ = _DataclassAccess()
+        __dataclass_params__ = _DataclassAccess()
 
     def __init_subclass__(cls, **keywords: Unpack[ClassKeywords]) -> None:
         super().__init_subclass__()

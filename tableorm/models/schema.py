@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import MISSING, make_dataclass
+from dataclasses import field as dataclass_field
+from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import attrs
@@ -187,7 +190,6 @@ class Schema(InTables):
         by_property: The members of stored fields by property.
         key_fields: Names of the fields in the key templates, in order.
         key_holders: Of each field that a key holds in full, the template and the member of rows that it makes.
-        decode_current: Row of this very kind and version to entity; `decode` says what is wrong where it fails.
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
         shaped: Its fields of several members.
@@ -300,10 +302,8 @@ class Schema(InTables):
                 f"{self.name} {problem}; a row holds {MAX_CUSTOM_PROPERTIES} properties; store each entity in several "
                 f"rows, class {self.name}(Entity, ..., wide=True), or some fields in one JSON field"
             )
-        self._make_keys: Callable[[Mapping[str, Any]], tuple[str, str]] = self._format_keys
         self._newest_key: Key[Any] | None = None  # many tasks may ask for that of one row
-        if not abstract:
-            self._generate()
+        self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 
     def _kind_properties(self) -> Row:
         """The properties that tell kind and version, as a row of this model has them."""
@@ -313,14 +313,34 @@ class Schema(InTables):
             return {ENTITY_TYPE: self.kind if self.version == 1 else f"{self.kind}:{self.version}"}
         return {} if self.version == 1 else {ENTITY_VERSION: self.version}
 
-    def _generate(self) -> None:
+    # Generated when they are first used: a program declares more models than it needs at its start.
+
+    @cached_property
+    def decode_current(self) -> Callable[[Row], Any]:
+        """Row of this very kind and version to entity; `decode` says what is wrong where it fails."""
         written = (WRITE_TOKENS, MANIFEST) if self.write_token else ()
-        self.decode_current = make_decoder(
-            self.model, self.stored, self._keys_read(), constant=self.kind_properties, written=written
-        )
-        self._make_keys = make_key_function(self.name, *self.templates())
-        self._encode = make_encoder(self.name, self.stored, self._slow_encoder, self.kind_properties)
-        self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
+        return make_decoder(self.model, self.stored, self._keys_read(), constant=self.kind_properties, written=written)
+
+    @cached_property
+    def as_dataclass(self) -> type[Any]:
+        """
+        What the standard library's `dataclasses` takes the model for: FastAPI takes a body of these, not of any other
+        class. It shows all fields where an entity stands in a dictionary, so that hidden ones are not among them.
+        """
+        fields: list[Any] = [
+            (info.name, info.type.annotation, dataclass_field(default_factory=info.default or MISSING, kw_only=True))
+            for info in self.fields.values()
+            if not info.hidden
+        ]
+        return make_dataclass(self.name, fields, init=False, repr=False, eq=False)
+
+    @cached_property
+    def _make_keys(self) -> Callable[[Mapping[str, Any]], tuple[str, str]]:
+        return self._format_keys if self.abstract else make_key_function(self.name, *self.templates())
+
+    @cached_property
+    def _encode(self) -> Callable[[dict[str, Any], str, str], tuple[Row, int]]:
+        return make_encoder(self.name, self.stored, self._slow_encoder, self.kind_properties)
 
     def _keys_read(self) -> list[tuple[str, Template, Sequence[str]]]:
         """Which fields are read from which key."""

@@ -7,6 +7,9 @@ from html import escape
 
 __all__ = ["html_table"]
 
+_LONGEST = 500
+"""Characters of a value that are shown: a browser stalls at a table with megabytes in its cells."""
+
 
 def html_table(caption: str, rows: Iterable[Mapping[str, object]]) -> str:
     """Return a table of HTML. Its columns are the names in the rows; whatever is in these is escaped."""
@@ -19,4 +22,5 @@ def html_table(caption: str, rows: Iterable[Mapping[str, object]]) -> str:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else escape(str(value))
+    text = "" if value is None else str(value)
+    return escape(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")

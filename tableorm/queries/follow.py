@@ -119,7 +119,8 @@ async def follow_log(
         if len(found) > _MOST and length > least:
             span = length / 2
             continue
-        new = [each for each in found if key_of_entity(each) not in known]
+        lacking = {id(each) for error in errors for each in error.parents} if misfits == "raise" else ()
+        new = [each for each in found if key_of_entity(each) not in known and id(each) not in lacking]
         new.sort(key=moment_of)  # what has the same moment stays in the order of RowKeys
         known.update((key_of_entity(each), moment_of(each)) for each in new)
         if given:

@@ -2,7 +2,7 @@
 Misfits: rows that a query finds and that do not fit their model, and what becomes of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -67,12 +67,21 @@ def taker_of(policy: MisfitPolicy) -> TakeMisfit:
     return take
 
 
-def settle_error(policy: MisfitPolicy, error: DecodeError) -> None:
-    """Do with an error what a query was told to do."""
+def settle_error(policy: Any, error: Exception, key: Hashable = None) -> None:
+    """
+    Do with an error what was to be done.
+
+    Args:
+        policy: A `MisfitPolicy`; or a dict, which gets the error.
+        error: The error.
+        key: Its key in the dict.
+    """
     if policy == "raise":
         raise error
     if callable(policy):
         policy(error)
+    elif policy != "skip":
+        policy[key] = error
 
 
 def check_policy(call: str, policy: object) -> None:

@@ -60,7 +60,9 @@ class Page(Generic[E_co]):
         return page_schema(cls, next(iter(get_args(source)), Any), handler)
 
 
-async def fetch_page(runs: AsyncIterable[QueryExecution], size: int, concurrency: int) -> Page[Any]:
+async def fetch_page(
+    runs: AsyncIterable[QueryExecution], size: int, concurrency: int, owners: list[QueryExecution]
+) -> Page[Any]:
     """
     Fetch one page of entities.
 
@@ -68,6 +70,7 @@ async def fetch_page(runs: AsyncIterable[QueryExecution], size: int, concurrency
         runs: The query, or the parts of which it consists, one after the other; they share its limit.
         size: Entities at most.
         concurrency: Requests at the same time, at most.
+        owners: Gets the part that has found each entity; what they want afterwards is left behind the page.
     """
     found: list[Any] = []
     number = 0
@@ -80,12 +83,13 @@ async def fetch_page(runs: AsyncIterable[QueryExecution], size: int, concurrency
         try:
             more, after = await _fill(run, concurrency)
         except DecodeError as error:  # of its first row
+            run.wanted = left
             if found:  # the next page raises it
                 return Page(found, cursor_at(run, Position(wanted=left)))
-            run.wanted = left
             error.cursor = cursor_behind_misfit(run)
             raise
         found += more
+        owners += [run] * len(more)
         run.wanted = left = None if left is None else left - len(more)
         if left == 0:
             break

@@ -31,13 +31,13 @@ from ..protocol.limits import MAX_PAGE
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
 from .count import count_rows
-from .cursors import read_cursor, sources_of
+from .cursors import cursor_at, read_cursor, sources_of
 from .delete import delete_results, needs_whole_rows
 from .description import QueryDescription
-from .execution import CONCURRENCY, Allowance, FetchedPage, QueryExecution, bound_together
+from .execution import CONCURRENCY, Allowance, FetchedPage, Position, QueryExecution, bound_together
 from .explain import WITHOUT_KIND, Explanation, explain
 from .follow import check_durations, find_moment, follow_log
-from .misfits import taker_of
+from .misfits import MisfitPolicy, taker_of
 from .misuse import check_count
 from .pages import EntityStream, Page, fetch_page
 from .planning.index_choice import choose_index
@@ -47,11 +47,11 @@ from .planning.partition import divide_plan
 from .planning.plan import Access, QueryPlan
 from .planning.planner import Planner, planner_of
 from .planning.target import QueryTarget
-from .progress import ReadProgress
+from .progress import ReadProgress, key_of_entity
 from .projection import Projection
 from .run import fetch_pages, load_entities, requests_ahead
 
-__all__ = ["Query", "limit_of", "loads_relations", "plan_query", "start_query"]
+__all__ = ["Query", "limit_of", "loads_relations", "plan_query", "policy_of", "start_query"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -211,10 +211,19 @@ class Query(QueryDescription[E_co]):
         if type(size) is not int or not 1 <= size <= MAX_PAGE:
             raise ModelError(f"page(size={size!r}) is refused: give a number of entities from 1 to {MAX_PAGE}")
         self._check_ordered()
+        owners: list[QueryExecution] = []
         async with aclosing(self._runs(cursor)) as runs:
-            page = await fetch_page(runs, size, self._concurrency)
-        await self._load_for(page.items)
-        return page
+            page = await fetch_page(runs, size, self._concurrency, owners)
+        failed = await self._load_for(page.items)
+        if failed is None:
+            return page
+        number, error = failed
+        run, last = owners[max(number - 1, 0)], page.items[max(number - 1, 0)]
+        left = None if run.wanted is None else run.wanted + len(page.items) - number
+        error.cursor = cursor_at(run, Position(key_of_entity(last), wanted=left))
+        if number:  # the next page raises it
+            return Page(page.items[:number], error.cursor)
+        raise error
 
     async def pages(self, size: int = MAX_PAGE, cursor: str | None = None) -> AsyncGenerator[Page[E_co], None]:
         """
@@ -429,36 +438,44 @@ class Query(QueryDescription[E_co]):
         """Return the results from a cursor on, some at a time, with what the query loads for them."""
         if not self._loads:
             return await self._results(cursor, progress)
-        bare = attrs.evolve(self, loads=())
-        return self._load_by_pages(await bare._results(cursor, progress), progress)
+        bare, known = attrs.evolve(self, loads=()), progress or ReadProgress()
+        found = await bare._results(cursor, known)
+        return self._load_by_pages(_in_pages(found, known, by_part=progress is not None), known.wanted)
 
     async def _load_by_pages(
-        self, found: AsyncGenerator[list[E_co], None], progress: ReadProgress | None
+        self, found: AsyncGenerator[list[tuple[E_co, QueryExecution | None]], None], left: int | None
     ) -> AsyncGenerator[list[E_co], None]:
-        """Yield results when about a page of them came, with what the query loads for them."""
-        waiting: list[E_co] = []
-        run = None
-        async with aclosing(found):
-            try:
-                async for part in found:
-                    if waiting and (len(waiting) >= MAX_PAGE or (progress is not None and progress.run is not run)):
-                        await self._load_for(waiting)
-                        given, waiting = waiting, []
-                        yield given
-                    run = None if progress is None else progress.run
-                    waiting += part
-            except DecodeError:  # the entities before it are given first
-                await self._load_for(waiting)
-                yield waiting
-                raise
-        await self._load_for(waiting)
-        yield waiting
+        """Yield results page by page, with what the query loads for them; as many are `left` as its limit allows."""
+        async with aclosing(found) as pages:
+            async for each in pages:
+                page = [entity for entity, _ in each]
+                failed = await self._load_for(page)
+                if failed is not None:
+                    number, error = failed
+                    yield page[:number]
+                    entity, run = each[number]
+                    if run is not None and run.ordered:
+                        wanted = None if left is None else left - number
+                        error.cursor = cursor_at(run, Position(key_of_entity(entity), wanted=wanted))
+                    raise error
+                yield page
+                left = None if left is None else left - len(page)
 
-    async def _load_for(self, entities: Sequence[E_co]) -> None:
+    async def _load_for(self, entities: Sequence[E_co]) -> tuple[int, DecodeError] | None:
+        """
+        Load what belongs to entities. If that leads to rows that do not fit, and nobody takes these, return the number
+        of the first entity that lacks something, and the error.
+        """
+        errors: list[DecodeError] = []
         if self._loads and entities and self._db is not None:
+            policy = errors.append if self._misfits == "raise" else self._misfits
             for path in self._loads:
                 own = [entity for entity in entities if isinstance(entity, path[0].model)]
-                await self._db.reader.load(own, *path)
+                await self._db.reader.load(own, *path, misfits=policy)
+        if not errors:
+            return None
+        first = {id(parent): error for error in reversed(errors) for parent in error.parents}
+        return next((number, first[id(each)]) for number, each in enumerate(entities) if id(each) in first)
 
     async def _results(
         self, cursor: str | None, progress: ReadProgress | None = None
@@ -595,6 +612,25 @@ class Query(QueryDescription[E_co]):
         return _restore, (type(self), self._kinds.table, state)
 
 
+async def _in_pages(
+    found: AsyncGenerator[list[E_co], None], progress: ReadProgress, *, by_part: bool
+) -> AsyncGenerator[list[tuple[E_co, QueryExecution | None]], None]:
+    """Yield results when about a page of them came, or of a part of the query; each with the part that has found it."""
+    waiting: list[tuple[E_co, QueryExecution | None]] = []
+    async with aclosing(found):
+        try:
+            async for part in found:
+                run = progress.run
+                if waiting and (len(waiting) >= MAX_PAGE or (by_part and waiting[-1][1] is not run)):
+                    yield waiting
+                    waiting = []
+                waiting += [(entity, run) for entity in part]
+        except DecodeError:  # the entities before it are given first
+            yield waiting
+            raise
+    yield waiting
+
+
 async def start_query(query: Query[Any]) -> list[QueryExecution]:
     """Plan the parts of a query, to be run by the caller. Raises ScanRefused if it would visit every partition."""
     return await query._open(None)  # pyright: ignore[reportPrivateUsage]
@@ -603,6 +639,11 @@ async def start_query(query: Query[Any]) -> list[QueryExecution]:
 def loads_relations(query: Query[Any]) -> bool:
     """Return whether a query loads what belongs to the entities that it finds."""
     return bool(query._loads)  # pyright: ignore[reportPrivateUsage]
+
+
+def policy_of(query: Query[Any]) -> MisfitPolicy:
+    """Return what a query does with rows that do not fit their model."""
+    return query._misfits  # pyright: ignore[reportPrivateUsage]
 
 
 def limit_of(query: Query[Any]) -> int | None:

@@ -25,9 +25,9 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row
 from .execution import CONCURRENCY, Allowance, FetchedPage, QueryExecution
 from .explain import ExplainedRequest, explain_request
-from .misfits import take_last_misfit
+from .misfits import TakeMisfit, take_last_misfit, taker_of
 from .planning.plan import QueryPlan, Range
-from .query import Query, limit_of, plan_query, start_query
+from .query import Query, limit_of, plan_query, policy_of, start_query
 from .run import LoadPacer, fetch_request
 
 __all__ = ["explain_queries", "read_queries"]
@@ -104,7 +104,7 @@ def _joined(parts: Sequence[_Part]) -> Range:
 
 async def read_queries(queries: Sequence[Query[E]]) -> list[list[E]]:
     """
-    Read queries of the same kinds, which differ in the values of their conditions alone.
+    Read queries of the same kinds, which differ in the values of their conditions, and in what takes misfits, alone.
 
     Returns:
         The results of each query, in key order.
@@ -120,10 +120,11 @@ async def read_queries(queries: Sequence[Query[E]]) -> list[list[E]]:
         if not first.sorted_here:
             plans = [plan_query(query, assumed=False) for query in queries]
     groups, alone = _divide(plans, [limit_of(query) for query in queries])
+    takers = [taker_of(policy_of(query)) for query in queries]
 
     async def read_group(parts: list[_Part]) -> None:
         (run,) = await start_query(queries[parts[0].number])
-        alone.extend(await _read_ranges(run, parts, found))
+        alone.extend(await _read_ranges(run, parts, takers, found))
 
     await map_together(read_group, groups)
     each = max(1, CONCURRENCY // max(1, len(alone)))
@@ -137,13 +138,16 @@ async def read_queries(queries: Sequence[Query[E]]) -> list[list[E]]:
     return found
 
 
-async def _read_ranges(first: QueryExecution, parts: list[_Part], found: list[list[Any]]) -> list[int]:
+async def _read_ranges(
+    first: QueryExecution, parts: list[_Part], takers: Sequence[TakeMisfit], found: list[list[Any]]
+) -> list[int]:
     """
     Read some queries by ranges that go from one to the next.
 
     Args:
         first: The first of them.
         parts: The queries, in key order.
+        takers: What takes their misfits, by number.
         found: Takes their results, by number.
 
     Returns:
@@ -160,11 +164,10 @@ async def _read_ranges(first: QueryExecution, parts: list[_Part], found: list[li
             plan = msgspec.structs.replace(first.plan, requests=(request,))
             run = attrs.evolve(first, plan=plan, limit=None, allowance=Allowance(min(wanted, MAX_PAGE)))
             page = await fetch_request(run, request, continuation)
-            run.wanted = None
             if loading is not None:
                 await loading
             by_part = _assign(page.rows, now)
-            loading = asyncio.create_task(_load_parts(run, by_part, found))
+            loading = asyncio.create_task(_load_parts(run, by_part, takers, found))
             if limited or page.continuation is None:
                 await loading
             continuation, before = None, len(left)
@@ -205,12 +208,19 @@ def _assign(rows: Sequence[Row], parts: Sequence[_Part]) -> list[tuple[_Part, li
     return found
 
 
-async def _load_parts(run: QueryExecution, by_part: Sequence[tuple[_Part, list[Row]]], found: list[list[Any]]) -> None:
+async def _load_parts(
+    first: QueryExecution,
+    by_part: Sequence[tuple[_Part, list[Row]]],
+    takers: Sequence[TakeMisfit],
+    found: list[list[Any]],
+) -> None:
     """Give each query the entities of its rows."""
     pacer = LoadPacer()
     for part, rows in by_part:
+        run = attrs.evolve(first, take_misfit=takers[part.number], allowance=Allowance(None))
         page, start = FetchedPage(run, part.request, 0, rows, None), 0
         while start < len(rows) and part.left != 0:
+            run.wanted = part.left
             read, entities = await pacer.load(page, start)
             start += len(read)
             misfit = take_last_misfit(entities)

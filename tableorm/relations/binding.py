@@ -21,10 +21,13 @@ from ..queries.select import Select
 from ..shapes.link import LinkShape
 from .relation import ManyOf, OneOf, Relation, RelationDeclaration
 
-__all__ = ["BoundRelation", "Reads", "bind"]
+__all__ = ["BoundRelation", "KeyMisfits", "Reads", "bind"]
 
 
-_Misfits = Literal["raise", "skip"] | Callable[[DecodeError | WrongKind], object]
+KeyMisfits = (
+    Literal["raise", "skip"] | Callable[[DecodeError | WrongKind], object] | dict[Key[Any], DecodeError | WrongKind]
+)
+"""What becomes of rows that cannot be read, of those whose keys were given: a dict gets the errors by these."""
 
 
 class Reads(Protocol):
@@ -34,7 +37,7 @@ class Reads(Protocol):
         """Make a query for entities of a model, or by an index."""
         ...
 
-    async def get_many(self, keys: Sequence[Key[Any]], *, misfits: _Misfits = "raise") -> list[Any]:
+    async def get_many(self, keys: Sequence[Key[Any]], *, misfits: KeyMisfits = "raise") -> list[Any]:
         """Read entities by their keys, in this order; None where there is none."""
         ...
 

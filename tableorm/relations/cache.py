@@ -12,14 +12,15 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.tasks import take_error
-from ..errors import EntityNotFound, ModelError, shown
+from ..errors import DecodeError, EntityNotFound, ModelError, WrongKind, shown
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.visibility import is_live
 from ..protocol.codes import Code
+from ..queries.misfits import check_policy, settle_error
 from ..stores import CLOCK, RowAddress, StoreRequest, utc_now
 from ..writes.subject import key_from
-from .binding import Reads
+from .binding import KeyMisfits, Reads
 
 __all__ = ["CachedEntities", "caches_by_model"]
 
@@ -99,15 +100,22 @@ class CachedEntities(Generic[E]):
             raise EntityNotFound(f"there is no {wanted}", Code.RESOURCE_NOT_FOUND, wanted)
         return entity
 
-    async def get_many(self, keys: Iterable[Key[E]]) -> list[E | None]:
+    async def get_many(self, keys: Iterable[Key[E]], *, misfits: KeyMisfits = "raise") -> list[E | None]:
         """
         Return entities by their keys, in the same order; None where there is none.
+
+        Args:
+            keys: The keys.
+            misfits: What happens with a row that can't be read, as in `Database.get_many`.
 
         Raises:
             ModelError: A key is of another model.
             TableOrmError: Whatever `Database.get_many` raises.
         """
-        wanted = [self._address_of(key) for key in keys]
+        if not isinstance(misfits, dict):
+            check_policy(f"get_many(misfits={misfits!r})", misfits)
+        given = list(keys)
+        wanted = [self._address_of(key) for key in given]
         await self._listen()
         now = CLOCK.time_ns()
         found: dict[RowAddress, Any] = {}
@@ -128,6 +136,9 @@ class CachedEntities(Generic[E]):
             waiting.append(task)
         for task in dict.fromkeys(waiting):
             found |= await asyncio.shield(task)
+        for key, address in dict(zip(given, wanted, strict=True)).items():
+            if isinstance(error := found[address], Exception):
+                settle_error(misfits, error, key)
         return [self._given(found[address]) for address in wanted]
 
     async def all(self) -> list[E]:
@@ -170,7 +181,11 @@ class CachedEntities(Generic[E]):
 
     def _given(self, entity: Any) -> Any:
         """Return what a caller gets of an entity: a copy, or None if it is none any more."""
-        if entity is None or (entity.__schema__.visibility is not None and not is_live(entity, utc_now())):
+        if (
+            entity is None
+            or isinstance(entity, Exception)
+            or (entity.__schema__.visibility is not None and not is_live(entity, utc_now()))
+        ):
             return None
         return copy.deepcopy(entity) if self._mutable else entity.evolve()
 
@@ -188,10 +203,13 @@ class CachedEntities(Generic[E]):
         self._under_way.add(read)
         try:
             keys = [Key(self.model, each.table, each.partition_key, each.row_key) for each in addresses]
-            found = dict(zip(addresses, await self._reads.get_many(keys), strict=True))
+            misfits: dict[Key[Any], DecodeError | WrongKind] = {}
+            found = dict(zip(addresses, await self._reads.get_many(keys, misfits=misfits), strict=True))
+            found |= {address: misfits[key] for address, key in zip(addresses, keys, strict=True) if key in misfits}
             if not read.all_written:
                 for address, entity in found.items():
-                    self._keep(address, _Kept(entity, since), read)
+                    if not isinstance(entity, Exception):
+                        self._keep(address, _Kept(entity, since), read)
             return found
         finally:
             self._under_way.discard(read)

@@ -298,21 +298,28 @@ class _Cascade:
         return decision, row, is_on and KindSet.alone(self.schema).resolve(row or {}) is not None
 
     async def _delete_children(self) -> bool:
-        """Delete the children; return whether there were any, or whether they need not be deleted any more."""
-        found = False
+        """
+        Delete the children; return whether there were any, or whether they need not be deleted any more. Raises the
+        error of the first that cannot be deleted, when all others are: the entity stays with it.
+        """
+        found, errors = False, list[TableOrmError]()
         fields = self.schema.parse_keys(self._key.partition_key, self._key.row_key)
         for bound, values in _relations_of(self.schema, "cascade", fields):
             query = bound.by_eventual_index(self.reads, values).query(self.reads, values)
-            async for page in query.pages():
+            async for page in query.misfits(errors.append).pages():
                 if page.items:
                     found = True
                     if not (await self._look())[2]:
                         return True
-                    await self._delete_page(page.items)
+                    errors += await self._delete_page(page.items)
+                del errors[1:]
+        if errors:
+            raise errors[0]
         return found
 
-    async def _delete_page(self, children: Sequence[Any]) -> None:
-        """Delete children as they were read; those that have changed since are left."""
+    async def _delete_page(self, children: Sequence[Any]) -> list[TableOrmError]:
+        """Delete children as they were read, and return what went wrong; those that have changed since are left."""
+        errors = list[TableOrmError]()
         async with Bulk(self.db, errors="report") as bulk:
             for child in children:
                 if not child.__schema__.cascades:
@@ -321,11 +328,9 @@ class _Cascade:
                 try:
                     await self._delete_family(child)
                 except TableOrmError as error:
-                    if not is_race(error):
-                        raise
-        for failure in bulk.report.failed:
-            if not is_race(failure.error):
-                raise failure.error
+                    errors.append(error)
+        errors += [failure.error for failure in bulk.report.failed]
+        return [error for error in errors if not is_race(error)]
 
     async def _delete_family(self, child: Any) -> None:
         """Delete a child that has children of its own."""

@@ -2,7 +2,9 @@
 Loading relations: for many entities with few requests, each result to the entity whose values it was found by.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any, cast
 
@@ -11,7 +13,7 @@ import attrs
 from ..connection.connection import Connection
 from ..connection.nearby import NearbyRows
 from ..connection.requests import row_path
-from ..errors import ModelError, MultipleEntitiesFound, counted, shown
+from ..errors import AccessDenied, DecodeError, ModelError, MultipleEntitiesFound, counted, shown
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.loaded import Loaded, set_loaded
@@ -19,6 +21,7 @@ from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
 from ..queries.execution import CONCURRENCY
 from ..queries.explain import ExplainedRequest
+from ..queries.misfits import MisfitPolicy, check_policy, settle_error
 from ..queries.planning.plan import Access
 from ..queries.together import explain_queries, read_queries
 from ..stores import RowAddress
@@ -104,21 +107,53 @@ def _check_path(path: Sequence[Relation[Any, Any]]) -> list[BoundRelation]:
 
 
 async def load_relations(
-    reads: Reads, entities: object, path: Sequence[Relation[Any, Any]], caches: Mapping[type[Any], Any]
+    db: Connection,
+    reads: Reads,
+    entities: object,
+    path: Sequence[Relation[Any, Any]],
+    caches: Mapping[type[Any], Any],
+    policy: MisfitPolicy,
 ) -> None:
     """
     Load relations of entities, each for what the one before has found.
 
     Args:
+        db: The connection.
         reads: Where they are.
         entities: An entity, or several.
         path: The relations.
         caches: Caches in place of reads by key, by model.
+        policy: What to do with rows that cannot be loaded.
     """
+    check_policy(f"load(misfits={policy!r})", policy)
     parents = _parents_of(entities, path)
+    roots = {id(each): {id(each): each} for each in parents}  # the given entities that lead to an entity, by its id
+    first: DecodeError | None = None
     for bound in _check_path(path):
-        parents = [each for each in parents if isinstance(each, bound.relation.model)]
-        parents = await _load(reads, parents, bound, caches)
+        groups = _by_source(bound, [each for each in parents if isinstance(each, bound.relation.model)])
+        found, misfits = await _load(db, reads, groups, bound, caches)
+        below: dict[int, dict[int, Any]] = {}
+        for source, group in groups.items():
+            above = {key: root for parent in group for key, root in roots[id(parent)].items()}
+            for each in found[source]:
+                others = below.setdefault(id(each), above)
+                if others is not above:
+                    below[id(each)] = others | above
+            for error in misfits[source]:
+                told = copy(error)
+                told.message, told.parents = f"{bound.relation} of {group[0].key}: {error}", tuple(above.values())
+                if policy == "raise":
+                    first = first or told
+                else:
+                    settle_error(policy, told)
+            if policy == "raise" and misfits[source]:
+                continue
+            value = tuple(found[source]) if not bound.to_one else found[source][0] if found[source] else None
+            for parent in group:
+                set_loaded(parent, bound.relation.declared.name, Loaded(source, value))
+        parents, roots = list({id(each): each for some in found.values() for each in some}.values()), below
+    if first is not None:
+        raise first
 
 
 def _by_source(bound: BoundRelation, parents: Iterable[Any]) -> dict[Source, list[Any]]:
@@ -131,33 +166,48 @@ def _by_source(bound: BoundRelation, parents: Iterable[Any]) -> dict[Source, lis
 
 
 async def _load(
-    reads: Reads, parents: Sequence[Any], bound: BoundRelation, caches: Mapping[type[Any], Any]
-) -> list[Any]:
-    """Load one relation, and return what was found, each once."""
-    groups = _by_source(bound, parents)
-    wanted = [source for source in groups if None not in source]
-    name = bound.relation.declared.name
-    found: dict[Source, Any] = dict.fromkeys(groups) if bound.to_one else dict.fromkeys(groups, ())
+    db: Connection, reads: Reads, groups: Iterable[Source], bound: BoundRelation, caches: Mapping[type[Any], Any]
+) -> tuple[dict[Source, list[Any]], defaultdict[Source, list[DecodeError]]]:
+    """Return what belongs to entities with these values, and the errors of rows that would, and cannot be loaded."""
+    found: dict[Source, list[Any]] = {source: [] for source in groups}
+    misfits: defaultdict[Source, list[DecodeError]] = defaultdict(list)
+    wanted = [source for source in found if None not in source]
     if bound.key_of is not None:
         keys = {source: bound.key_of(source) for source in wanted}
-        entities = await caches.get(bound.target, reads).get_many([*keys.values()])
-        found |= dict(zip(keys, entities, strict=True))
+        errors: dict[Key[Any], Any] = {}
+        for key in keys.values():
+            try:
+                db.boundary.check(key)
+            except AccessDenied as error:  # a link to a row of others is an error of the row that has it
+                errors[key] = error
+        within = [key for key in keys.values() if key not in errors]
+        entities = await caches.get(bound.target, reads).get_many(within, misfits=errors)
+        by_key = dict(zip(within, entities, strict=True))
+        for source, key in keys.items():
+            if key in errors:
+                misfits[source].append(_as_misfit(errors[key], key))
+            elif by_key[key] is not None:
+                found[source].append(by_key[key])
     elif wanted:
-        bound.check(reads, wanted[0])
-        results = await read_queries(bound.queries(reads, wanted))
+        queries = zip(wanted, bound.by_eventual_index(reads, wanted[0]).queries(reads, wanted), strict=True)
+        results = await read_queries([query.misfits(misfits[source].append) for source, query in queries])
         for source, some in zip(wanted, results, strict=True):
             if bound.to_one and len(some) > 1:
                 raise MultipleEntitiesFound(
                     f"{bound.relation} finds several entities, the first are {some[0]!r} and {some[1]!r}; declare it "
                     "by many(...), or by fields that one entity alone has"
                 )
-            found[source] = next(iter(some), None) if bound.to_one else tuple(some)
-    for source, group in groups.items():
-        for parent in group:
-            set_loaded(parent, name, Loaded(source, found[source]))
-    if bound.to_one:
-        return list({id(each): each for each in found.values() if each is not None}.values())
-    return [each for some in found.values() for each in some]
+            found[source] = some
+    return found, misfits
+
+
+def _as_misfit(error: Exception, key: Key[Any]) -> DecodeError:
+    """Return the error of a row under a key as one of a row that does not fit its model."""
+    if isinstance(error, DecodeError):
+        return error
+    found = DecodeError(f"cannot be loaded: {error}", key.model.__name__, (key.partition_key, key.row_key))
+    found.__cause__ = error
+    return found
 
 
 def explain_load(db: Connection, reads: Reads, entities: object, path: Sequence[Relation[Any, Any]]) -> LoadExplanation:
@@ -170,7 +220,7 @@ def explain_load(db: Connection, reads: Reads, entities: object, path: Sequence[
         requests, most = _explain_points(db, list(dict.fromkeys(map(first.key_of, wanted))))
     else:
         if wanted:
-            first.check(reads, wanted[0])
+            first = first.by_eventual_index(reads, wanted[0])
         requests, most = explain_queries(db, first.queries(reads, wanted))
     return LoadExplanation(
         relation=str(first.relation),

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from ..connection.boundary import Boundary
 from ..connection.requests import row_path
+from ..connection.staged import query_of_entity
 from ..errors import ModelError, counted, shown
 from ..models.entity import Entity
 from ..models.key import Key
@@ -31,6 +32,7 @@ from ..models.reserved import BLOB_FIELDS, BLOB_LISTS
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
 from ..outbox.uploads import row_of_blob
+from ..protocol.filters import to_odata
 from ..protocol.notebook import html_table
 from ..shapes.blob import BlobAddress
 from ..stores import METHODS, Operation, Row, RowAddress, Verb
@@ -448,15 +450,27 @@ def _explain_as_read(boundary: Boundary, change: Change) -> WriteExplanation:
     etag = AS_READ if change.if_match in (None, "*") else change.if_match
     write = encode(complete(change, {**change.before.row, "odata.etag": etag}), 0, TOKEN)
     found = explain_writes(boundary, [] if write is None else [write])
-    return attrs.evolve(found, steps=(get_step(change.address), *found.steps))
+    return attrs.evolve(found, steps=(_reading_step(change), *found.steps))
+
+
+def _reading_step(change: Change) -> WriteStep:
+    """Return the request that reads the row of a change; all of them, if the entity is stored in several."""
+    address, schema = change.address, change.schema
+    if schema is None or schema.split is None:
+        return get_step(address)
+    rows = query_of_entity(address, (schema.split,), None).filter
+    assert rows is not None
+    return WriteStep("GET", f"/{address.table}()?$filter={to_odata(rows)}")
 
 
 def explain_after_reading(changes: Sequence[Change]) -> WriteExplanation:
     """Explain writes whose effects depend on the stored row, which is read first."""
     first = changes[0]
-    looked = get_step(first.address)
     etag = AS_READ if first.if_match in (None, "*") else first.if_match
-    steps = [looked, WriteStep("DELETE" if first.mode is Mode.DELETE else "PUT", looked.path, etag)]
+    verb = "DELETE" if first.mode is Mode.DELETE else "PUT"
+    steps = [_reading_step(first), WriteStep(verb, _path(first.address), etag)]
+    if first.schema is not None and first.schema.split is not None:
+        steps.append(WriteStep(verb, f"/{first.table}(...)", "*"))  # those of its other rows that change
     steps += (WriteStep("POST", f"/{each.table}") for each in changes[1:])
     guarded = first.schema is not None and first.schema.tracked
     before: tuple[WriteStep, ...] = ()

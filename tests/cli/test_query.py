@@ -232,10 +232,12 @@ def test_lists_and_links_in_conditions() -> None:
     """Lists are asked for an element, which is of the type of their elements, and links by their halves."""
     day = dt.date(2026, 1, 1)
     assert str(parse_where("tags.contains('wet')", Task)) == str(Task.tags.contains("wet"))
+    assert str(parse_where("'wet' in tags", Task)) == str(Task.tags.contains("wet"))
+    assert str(parse_where("'wet' not in tags", Task)) == str(~Task.tags.contains("wet"))
     assert str(parse_where("not days.contains('2026-01-01')", Task)) == str(~Task.days.contains(day))
     where = parse_where("by.partition_key == 'Argo' and ship == 'Argo'", Task)
     assert str(where) == "(Task.by.partition_key == 'Argo') & (Task.ship == 'Argo')"
-    for text in ("tags.contains(5)", "tags.startswith('wet')", "ship.contains('A')", "'wet' in tags"):
+    for text in ("tags.contains(5)", "tags.startswith('wet')", "ship.contains('A')", "'A' in ship"):
         with pytest.raises((ModelError, EncodeError), match="is refused"):
             parse_where(text, Task)
 

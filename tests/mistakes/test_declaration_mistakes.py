@@ -3,6 +3,7 @@
 import datetime as dt
 import inspect
 import pydoc
+import re
 import types
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
@@ -318,6 +319,16 @@ def test_help_and_inspection_work() -> None:
         assert "key" in dict(inspect.getmembers(model))
         assert "write_token" in pydoc.render_doc(Entity)
         assert model.__name__ in pydoc.render_doc(model)
+
+
+def test_help_of_a_database_names_no_inner_class() -> None:
+    """All that a user may call is in one list, though the class is written in several files."""
+    text = pydoc.plain(pydoc.render_doc(Database))
+    for name in ("get", "insert", "create_tables", "copy_rows", "audit", "close"):
+        assert re.search(rf"^ \|  (async )?{name}\(", text, re.MULTILINE)
+    assert "inherited from" not in text
+    assert "Method resolution order" not in text
+    assert not re.search(r" from tableorm\.", text)
 
 
 VALUES: list[tuple[str, Any, str]] = [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tableorm
-from tableorm import Database, Entity, Index, Mapped, ModelError, connect, field
+from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, connect, field
 
 
 class Shown(Entity, table="ShownThings", partition_key="{owner}", row_key="thing_{id:03d}"):
@@ -78,6 +78,16 @@ async def test_notebooks_show_tables() -> None:
             [each.access.value, str(each)] for each in explained.requests
         ]
         assert [line[0] for line in in_notebook(written).lines[1:]] == ["POST /ShownThings"]
+
+
+async def test_notebooks_show_the_beginning_of_long_values() -> None:
+    """A page of large values stays a table that a browser can draw."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Shown)
+        await db.insert(PropertyBag("ShownThings", "a", "long", {"text": "x" * 30_000}))
+        query = db.select_raw("ShownThings").where("PartitionKey eq 'a'")
+        (line,) = in_notebook(await query.page()).lines[1:]
+        assert "x" * 500 + "..." in line
 
 
 async def test_a_prompt_says_what_an_object_is() -> None:

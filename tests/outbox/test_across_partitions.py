@@ -225,6 +225,28 @@ async def test_a_worker_goes_on_where_another_has_stopped(db: Database) -> None:
     assert await find_wrong(db) == []
 
 
+async def test_a_holder_of_a_newer_program_holds_up_no_others(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All others get their copies, on pages before and after it; it gets its own when a program knows it."""
+    monkeypatch.setattr("tableorm.outbox.worker._PUT_BACK_SECONDS", 1)
+    await insert_clerks(db, 450, ["a"])
+    bag = PropertyBag("Clerks", TOWNS[99 % 3], "clerk_00099", {"EntityType": "Clerk:2"})
+    await db.merge(bag, if_match="*")
+    office = await db.get(Office, name="a")
+    office.title = "new"
+    await db.save(office)
+    await settle(db)
+
+    titles = {each.id: each.title async for each in db.select(Clerk).allow_scan()}
+    assert [number for number, title in titles.items() if title != "new"] == [99]
+    with db.observe() as seen:
+        await settle(db)
+    read = [each for each in map(str, seen.requests) if each.startswith("GET Clerks(PartitionKey='")]
+    assert 0 < len(read) <= 200  # the page with it alone
+    await db.merge(PropertyBag("Clerks", bag.partition_key, bag.row_key, {"EntityType": "Clerk"}), if_match="*")
+    await settle(db)
+    assert await find_wrong(db) == []
+
+
 async def test_holders_in_the_partition_of_their_source(db: Database) -> None:
     """Holders whose PartitionKey tells their source are found by their keys, or by an index of that partition."""
     async with db.bulk() as bulk:

@@ -19,15 +19,17 @@ from tableorm import (
     Mapped,
     ModelError,
     PreconditionFailed,
+    PropertyBag,
     connect,
     field,
     many,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.overview import find_pending
-from tableorm.stores import Bounds, RowQuery
+from tableorm.stores import Bounds, Operation, RowQuery, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.testing import temporary_database
+from tableorm.testing.contract.base import everything
 from tests.azurite import Azurite
 from tests.torture import seeds
 
@@ -184,6 +186,62 @@ async def test_workers_delete_children_then_the_parent(db: Database) -> None:
     assert (await db.audit(*MODELS)).clean
     assert (await db.audit(Guild)).orphans == 0
     assert await db.get(Guild, town="Bern", name=other.name) == other
+
+
+@pytest.mark.usefixtures("quick_workers")
+async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> None:
+    """All other children are deleted; the error names the child, and when that can be read again, both go."""
+    kept = sorted(await keys(db, *EVERYWHERE))
+    guild = await fill(db, "a")
+    spoilt = {"Masters": ("a", "master_0001"), "Works": ("a1", "work_0001")}
+    for table, place in spoilt.items():
+        await db.merge(PropertyBag(table, *place, {"craft": 7, "town": 7}), if_match="*")
+    await db.delete(guild)
+    await work(db)
+
+    left = await keys(db, "Masters", "Works", "Debts")
+    assert sorted(each for each in left if not each.startswith("craft_")) == [
+        "debt_0097",
+        "master_0001",
+        "pupil_0001_0001",
+        "work_0001",
+    ]
+    assert (await db.get(Guild, town="Bern", name="a")).motto == ""
+    (pending,) = [each async for each in find_pending(connection_of(db), "Guilds")]
+    assert "('a', 'master_0001')" in str(pending.decision.error)
+    for table, place in spoilt.items():
+        await db.merge(PropertyBag(table, *place, {"craft": "smith", "town": "Bern"}), if_match="*")
+    await db.delete(Guild, town="Bern", name="a", if_match="*")
+    await work(db)
+    assert sorted(await keys(db, *EVERYWHERE)) == kept
+
+
+async def test_an_index_elsewhere_loads_children(db: Database) -> None:
+    """
+    If nothing else bounds the relation: as each is now, with its ETag, not as an old entry tells; later those that have
+    no entry yet.
+    """
+    guilds = [await fill(db, "a"), await fill(db, "b"), Guild(town="Bern", name="c")]
+    explained = db.explain_load(guilds, Guild.works)
+    with db.observe() as seen:
+        await db.load(guilds, Guild.works)
+    found = [[(each.shelf, each.guild) for each in guild.works] for guild in guilds]
+    assert found == [[(f"{name}{number}", name) for number in range(3)] for name in "ab"] + [[]]
+    assert explained.max_requests is None
+    assert len(explained.requests) == 3 <= len(seen.requests)
+    moved = guilds[0].works[0]
+    moved.guild = "b"
+    await db.save(moved)
+
+    limited = Guild.works.where(Work.shelf != "a1").limit(1).only(Work.guild)
+    (guild, *_) = await db.select(Guild).where(Guild.town == "Bern").load(limited).all()
+    assert [(each.shelf, each.etag is None) for each in guild.works] == [("a2", False)]
+    entries = await everything(db.store, "Shelves")
+    (entry,) = [row for row in entries if row["RowKey"].startswith("work_a2")]
+    await db.store.write("Shelves", Operation(Verb.DELETE, entry, "*"))
+    await db.store.write("Shelves", Operation(Verb.INSERT, {**entry, "PartitionKey": "Bern_b"}))
+    await db.load(guilds, Guild.works)
+    assert [[each.shelf for each in guild.works] for guild in guilds] == [["a1"], ["a0", "b0", "b1", "b2"], []]
 
 
 class Loose(Entity, table="Guilds", partition_key="{town}", row_key="loose_{name}"):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    AuditReport,
     Conflict,
     Count,
     Database,
@@ -286,6 +287,38 @@ async def test_an_audit_counts_orphans() -> None:
 
     assert (report.orphans, report.clean, report.found) == (80, True, 0)
     assert "80 orphans" in str(report) and len(seen.requests) <= 2 + 1 + 6  # a request for each parent at most
+
+
+async def test_programs_that_share_an_audit_count_orphans_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each counts those in its own ranges, and the report adds them up; also if one has stopped and another goes on."""
+    monkeypatch.setattr("tableorm.audit.audit.LEAST_ROWS", 10)
+    monkeypatch.setattr("tableorm.relations.orphans.MAX_PAGE", 7)
+    url = f"local:{tmp_path}/books.tables"
+    async with connect(url) as db, connect(url) as other:
+        await db.create_tables(Shelf, Book)
+        async with db.bulk() as bulk:
+            for number in range(200):
+                await bulk.insert(Book(room=f"room {number % 20:02d}", shelf="one", id=number))
+            for number in range(0, 20, 2):
+                await bulk.insert(Shelf(room=f"room {number:02d}", name="one"))
+        together = await asyncio.gather(*(each.audit(Shelf, name="together", parallel=2) for each in (db, other)))
+
+        def stop(report: AuditReport) -> None:
+            if report.orphans:
+                raise _StopError
+
+        with pytest.raises(_StopError):
+            await db.audit(Shelf, name="in turn", parallel=1, on_progress=stop)
+        resumed = await other.audit(Shelf, name="in turn", parallel=1)
+        ranges = {each.name: each.ranges for each in await db.runs()}
+
+    assert [each.orphans for each in together] == [100, 100]
+    assert resumed.orphans == 100
+    assert min(ranges.values()) > 10
+
+
+class _StopError(Exception):
+    """A program is ended."""
 
 
 async def test_damaged_parents_end_no_audit() -> None:

@@ -123,6 +123,29 @@ async def test_what_was_changed_is_sent_with_the_first_row(db: Database) -> None
     assert (await db.get(Year, id=1)).sent[700] == 7
 
 
+@pytest.mark.parametrize(
+    ("verb", "arguments", "method"),
+    [
+        ("merge", {"only": [Year.sent[700]], "if_match": "*"}, "PUT"),
+        ("upsert", {}, "PUT"),
+        ("replace", {"if_match": "*"}, "PUT"),
+        ("delete", {"if_match": "*"}, "DELETE"),
+    ],
+)
+async def test_what_is_sent_for_what_was_not_read(db: Database, verb: Any, arguments: Any, method: str) -> None:
+    """All rows of the entity are read, and those that change are written, in as many requests as are explained."""
+    await db.insert(Year(id=1, sent=list(range(1000))))
+    year = Year(id=1, sent=[7] * 1000)
+    explained = db.explain_write(verb, year, **arguments)
+    looked, guard, parts = explained.steps
+    with db.observe(show_values=True) as seen:
+        await getattr(db, verb)(year, **arguments)
+    assert seen.requests[0].filter == looked.path.partition("$filter=")[2]
+    assert [guard.method, parts.method, parts.path] == [method, method, "/Wide(...)"]
+    assert guard.if_match == "the ETag that was read"
+    assert explained.cost == seen.cost == 2
+
+
 async def test_parts_come_and_go(db: Database) -> None:
     """A part without a property is not stored; a delete leaves none, also of an older version with other fields."""
     text = Text(id=1, one="1")

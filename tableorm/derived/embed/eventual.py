@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
+import msgspec
 from msgspec import structs
 
 from ...audit.check import AuditedMaintainer, Check
@@ -47,6 +48,7 @@ __all__ = ["EventualEmbedMaintainer"]
 _LOG = make_logger("tableorm.outbox")
 
 _PAGE = 200  # holders, between two notes of how far it is
+_LEFT = "left "  # before two cursors as JSON, in place of one: the first page with holders that are left, and the next
 
 
 class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
@@ -332,20 +334,39 @@ class _HeldRules(PagedRules[HeldEntry]):
     async def do_page(
         self, db: Connection, source: RowAddress, name: str, entry: HeldEntry, cursor: str | None
     ) -> str | None:
-        """Update the copies of one page of holders. Takes, returns and raises what `PagedRules.do_page` does."""
+        """
+        Update the copies of one page of holders. Takes, returns and raises what `PagedRules.do_page` does.
+
+        Holders that a newer program has written hold up no others. When all other pages are done, the first one that
+        has such holders is done again: then it raises NotSupported, or a newer program goes on from there.
+        """
         embed = find_eventual(source.table, name, entry.table)
         if not isinstance(embed, EventualEmbedMaintainer):
             raise NotSupported(
                 f"entities of table {entry.table} hold copies of {source} by {shown(name)}, which this program does "
                 "not declare; leave it to a program that does, or import its model"
             )
+        first: str | None = None  # the first page with such holders
+        some_left = cursor is not None and cursor.startswith(_LEFT)
+        if cursor is not None and some_left:
+            first, cursor = msgspec.json.decode(cursor.removeprefix(_LEFT), type=tuple[str | None, str | None])
+        again = some_left and cursor is None
+        if again:
+            cursor, some_left = first, False
         holders, following = await embed.find(db, source, cursor)
+        newer = list[NotSupported]()
 
         async def correct(holder: RowAddress) -> None:
             try:
                 await embed.correct(db, holder)
+            except NotSupported as error:
+                newer.append(error)
             except DecodeError as error:  # the others get theirs all the same
                 _LOG.warning("the copies of %s by %s are left to audits: %s", holder, embed.label, error)
 
         await map_together(correct, list(dict.fromkeys(holders)))
-        return following
+        if newer and again:
+            raise newer[0]
+        if not newer and not some_left:
+            return following
+        return _LEFT + msgspec.json.encode((first if some_left else cursor, following)).decode()

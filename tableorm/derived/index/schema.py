@@ -118,6 +118,7 @@ class EntrySchema(Schema):
         )
         self.name = self.label
         self.visibility = primary.visibility
+        self.partial = not follows and len(self.fields) < len(primary.fields)
         self.each = None if row.each is None else primary.fields[row.each]
         if self.each is not None and self.each.name not in fields:
             (member,) = self.each.members
@@ -125,7 +126,6 @@ class EntrySchema(Schema):
         self.needed = tuple([n for n in self.key_fields if primary.fields[n].optional or n == row.each])
         # What entries have and their primary row does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
-        self._encode_own = make_encoder(self.label, self._own, self._slow_encoder, {})
         members = [info.member for info in self._own]  # a key of the entity holds each
         extra = [member.property for member in members]
         annotated = [member.property + ANNOTATION for member in members if member.type.edm is not Edm.STRING]
@@ -159,18 +159,21 @@ class EntrySchema(Schema):
         """The schema of the model."""
         return self._primary
 
-    def _generate(self) -> None:
-        super()._generate()
+    @cached_property
+    def decode_current(self) -> Callable[[Row], Any]:
+        """See `Schema`."""
         if self.follows:
-            self.decode_current = _as_it_is
-            return
-        self.partial = len(self.fields) < len(self.primary.fields)
+            return _as_it_is
         decode = make_decoder(self.model, self.stored, self._keys_read(), partial=self.partial)
 
         def decode_entry(row: Row) -> Any:
             return self._finish(decode(row), row, self.properties)
 
-        self.decode_current = decode_entry
+        return decode_entry
+
+    @cached_property
+    def _encode_own(self) -> Callable[[dict[str, Any], str, str], tuple[Row, int]]:
+        return make_encoder(self.label, self._own, self._slow_encoder, {})
 
     def _check(self, table: str | None, partition: Template, row: Template) -> None:
         """Refuse keys that another entity, or another entity's entry, could have. Raises ModelError."""

@@ -1,0 +1,298 @@
+"""
+Relations that lead to rows that cannot be read: one bad row hides neither the others nor their parents.
+"""
+
+import datetime as dt
+import pickle
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import (
+    AccessDenied,
+    Database,
+    DecodeError,
+    Entity,
+    Key,
+    Mapped,
+    ModelError,
+    NotLoaded,
+    PropertyBag,
+    WrongKind,
+    connect,
+    field,
+    many,
+    one,
+)
+
+pytestmark = pytest.mark.limit(20)  # what hangs shall fail soon
+
+SECOND = dt.timedelta(seconds=1)
+
+
+class Buyer(Entity, table="MisfitBuyers", partition_key="{tenant}", row_key="buyer_{id:03d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[int] = field(default=1)
+
+
+class Purchase(Entity, table="MisfitPurchases", partition_key="{tenant}", row_key="purchase_{id:03d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+    buyer: Mapped[Key[Buyer] | None] = field(default=None)
+
+    customer = one(lambda: Buyer, key="buyer")
+    items = many(lambda: Item, tenant="{tenant}", purchase="{id}", on_delete="keep")
+
+
+class Item(Entity, table="MisfitPurchases", partition_key="{tenant}", row_key="item_{purchase:03d}_{id:03d}"):
+    tenant: Mapped[str]
+    purchase: Mapped[int]
+    id: Mapped[int]
+    size: Mapped[int] = field(default=0)
+
+    of = one(lambda: Purchase, tenant="{tenant}", id="{purchase}")
+
+
+class Step(Entity, table="MisfitSteps", partition_key="{tenant}", row_key="{at:ticks}"):
+    tenant: Mapped[str]
+    at: Mapped[dt.datetime]
+    buyer: Mapped[Key[Buyer]]
+
+    customer = one(lambda: Buyer, key="buyer")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as database:
+        await database.create_tables(Buyer, Purchase, Step)
+        yield database
+
+
+DAMAGE: dict[str, dict[str, Any]] = {
+    "another kind": {"EntityType": "Other"},
+    "another type": {"age": "old", "size": "large"},
+    "no version": {"EntityType": "{kind}:x"},
+}
+
+
+async def spoil(db: Database, entity: Entity, damage: str = "another type") -> None:
+    """Alter a row as another program would, so that its model cannot read it."""
+    key, kind = entity.key, type(entity).__name__
+    told = {name: value.format(kind=kind) for name, value in DAMAGE[damage].items()}
+    await db.merge(PropertyBag(key.table, key.partition_key, key.row_key, told), if_match="*")
+
+
+async def fill(db: Database, fits: list[bool], tenant: str = "t", damage: str = "another type") -> list[Purchase]:
+    """Insert a purchase for each, with a buyer who can be read or not, and two items, of which one can then be read."""
+    for number, fit in enumerate(fits):
+        buyer = Buyer(tenant=tenant, id=number)
+        items = [Item(tenant=tenant, purchase=number, id=item) for item in range(2)]
+        for each in (buyer, Purchase(tenant=tenant, id=number, buyer=buyer.key), *items):
+            await db.insert(each)
+        if not fit:
+            await spoil(db, buyer, damage)
+            await spoil(db, items[0], damage)
+    return await db.select(Purchase).where(Purchase.tenant == tenant).all()
+
+
+@pytest.mark.parametrize("damage", list(DAMAGE))
+async def test_a_link_to_a_row_that_cannot_be_read(db: Database, damage: str) -> None:
+    """The error names relation, parent and row; the others have theirs, and the parent keeps what it had."""
+    bought = await fill(db, [True, False, True], damage=damage)
+
+    with pytest.raises(
+        DecodeError, match=r"^Purchase\.customer of Purchase \('t', 'purchase_001'\).*buyer_001"
+    ) as told:
+        await db.load(bought, Purchase.customer)
+    assert told.value.key == ("t", "buyer_001") and told.value.parents == (bought[1],)
+    assert pickle.loads(pickle.dumps(told.value)).parents == (bought[1],)
+    assert [each.customer and each.customer.id for each in bought[::2]] == [0, 2]
+    with pytest.raises(NotLoaded):
+        _ = bought[1].customer
+
+
+@pytest.mark.parametrize("damage", list(DAMAGE))
+async def test_misfits_of_a_load(db: Database, damage: str) -> None:
+    """A function is called with the error of each row; the parents have the rest."""
+    bought = await fill(db, [True, False, True, False], damage=damage)
+    errors: list[DecodeError] = []
+
+    await db.load(bought, Purchase.items, misfits=errors.append)
+    unfit = [] if damage == "another kind" else [1, 3]  # a query finds no rows of other kinds
+    sizes = [2, 1, 2, 1]
+    assert [len(each.items) for each in bought] == sizes
+    assert [(error.key[1], error.parents) for error in errors] == [
+        (f"item_{number:03d}_000", (bought[number],)) for number in unfit
+    ]
+    await db.load(bought, Purchase.customer, misfits="skip")
+    assert [each.customer and each.customer.id for each in bought] == [0, None, 2, None]
+    with pytest.raises(ModelError, match=r"load\(misfits='no'\) is refused"):
+        await db.load(bought, Purchase.customer, misfits="no")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_one_row_of_several_parents(db: Database) -> None:
+    """Its error comes once, with all of them; also at the end of a path, where they are those that were given."""
+    (bought,) = await fill(db, [False])
+    others = [Purchase(tenant="t", id=number, buyer=bought.buyer) for number in (1, 2)]
+    for each in others:
+        await db.insert(each)
+    errors: list[DecodeError] = []
+
+    await db.load([bought, *others], Purchase.customer, misfits=errors.append)
+    assert [error.parents for error in errors] == [(bought, *others)]
+    await spoil(db, bought)
+    await db.insert(Item(tenant="t", purchase=0, id=2))
+    items = await db.select(Item).where(Item.tenant == "t").misfits("skip").all()
+    errors.clear()
+    await db.load(items, Item.of, Purchase.customer, misfits=errors.append)
+    assert [error.parents for error in errors] == [tuple(items)]
+    assert "Purchase.customer of Purchase ('t', 'purchase_000')" in str(errors[0])
+
+
+async def test_a_link_out_of_the_scope(db: Database) -> None:
+    """Is like a row that cannot be read: nothing of it is read, and the others have theirs."""
+    bought = await fill(db, [True, True])
+    (other,) = await fill(db, [True], "other")
+    bought[0].buyer = other.buyer
+    await db.save(bought[0])
+    mine, errors = db.scope(tenant="t"), list[DecodeError]()
+
+    found = await mine.select(Purchase).load(Purchase.customer).misfits(errors.append).all()
+    assert [each.customer and each.customer.id for each in found] == [None, 1]
+    assert [error.key for error in errors] == [("other", "buyer_000")]
+    assert isinstance(errors[0].__cause__, AccessDenied)
+    with pytest.raises(DecodeError, match=r"buyer_000.*scope is of tenant='t'"):
+        await mine.load(found, Purchase.customer)
+
+
+async def test_a_cache_keeps_the_others(db: Database) -> None:
+    """A row that cannot be read is an error for those alone who ask for it, each time; it can be mended."""
+    bought = await fill(db, [True, False, True])
+    cache, errors = db.cached(Buyer, ttl=60), list[DecodeError]()
+
+    await db.load(bought, Purchase.customer, cache=cache, misfits=errors.append)
+    assert [each.customer and each.customer.id for each in bought] == [0, None, 2]
+    with db.observe() as seen:
+        assert (await cache.get(tenant="t", id=2)).id == 2
+        with pytest.raises(DecodeError):
+            await cache.get(tenant="t", id=1)
+    assert len(errors) == len(seen.requests) == 1
+    keys = [Buyer.key(tenant="t", id=number) for number in range(3)]
+    by_key: dict[Key[Buyer], DecodeError | WrongKind] = {}
+    assert [each and each.id for each in await cache.get_many(keys, misfits=by_key)] == [0, None, 2]
+    assert [each and each.id for each in await db.get_many(keys, misfits=by_key)] == [0, None, 2]
+    assert [*by_key] == [keys[1]]
+    await db.replace(Buyer(tenant="t", id=1), if_match="*")
+    assert (await cache.get(tenant="t", id=1)).id == 1
+
+
+Read = list[int | str]
+
+
+async def streamed(query: Any, _: int) -> Read:
+    """What streams give, each from the cursor of that before it on."""
+    seen: Read = []
+    cursor = None
+    while True:
+        async with query.stream(cursor) as stream:
+            try:
+                async for entity in stream:
+                    seen.append(entity.id)
+                return seen
+            except DecodeError as error:
+                seen.append(error.key[1][-7:])
+                told = error.cursor
+        cursor = stream.cursor
+        assert cursor == told is not None
+
+
+async def iterated(query: Any, size: int) -> Read:
+    """What `async for` gives; the error has the cursor."""
+    seen: Read = []
+    try:
+        async for entity in query:
+            seen.append(entity.id)
+        return seen
+    except DecodeError as told:
+        error = told
+    assert error.cursor is not None
+    return [*seen, error.key[1][-7:], *await paged(query, size, error.cursor)]
+
+
+async def paged(query: Any, size: int, cursor: str | None = None) -> Read:
+    """What pages give."""
+    seen: Read = []
+    while True:
+        try:
+            page = await query.page(size, cursor)
+        except DecodeError as error:
+            seen.append(error.key[1][-7:])
+            cursor = error.cursor
+            assert cursor is not None
+            continue
+        assert len(page.items) <= size
+        seen += [entity.id for entity in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            return seen
+
+
+@given(
+    fits=st.lists(st.booleans(), max_size=6),
+    size=st.integers(1, 4),
+    limit=st.none() | st.integers(1, 6),
+    relation=st.sampled_from(["items", "customer"]),
+)
+async def test_a_query_gives_the_parents_before_it(
+    fits: list[bool], size: int, limit: int | None, relation: str
+) -> None:
+    """
+    However it is read: first the parents before the one whose row cannot be read, then the error, whose cursor leads on
+    behind that parent; with misfits() all parents.
+    """
+    fits = [*fits, True]
+    async with connect("local::memory:") as db:
+        await db.create_tables(Buyer, Purchase)
+        await fill(db, fits)
+        query = db.select(Purchase).where(Purchase.tenant == "t").load(getattr(Purchase, relation))
+        query = query if limit is None else query.limit(limit)
+        expected: Read = []
+        for number, fit in enumerate(fits):
+            if limit is None or sum(type(each) is int for each in expected) < limit:
+                expected.append(number if fit else f"{number:03d}_000" if relation == "items" else f"yer_{number:03d}")
+        errors: list[DecodeError] = []
+
+        for read in (streamed, iterated, paged):
+            assert await read(query, size) == expected
+        found = await query.misfits(errors.append).all()
+        assert [each.id for each in found] == list(range(len(fits)))[:limit]
+        assert len(errors) == fits[:limit].count(False)
+
+
+async def test_a_limit_for_each_parent(db: Database) -> None:
+    """Rows behind it are not read, so they are no errors; those before it do not count."""
+    bought = await fill(db, [True, False, True])
+    await spoil(db, Item(tenant="t", purchase=2, id=1))
+    errors: list[DecodeError] = []
+
+    await db.load(bought, Purchase.items.limit(1), misfits=errors.append)
+    assert [[item.id for item in each.items] for each in bought] == [[0], [1], [0]]
+    assert [error.key[1] for error in errors] == ["item_001_000"]
+
+
+async def test_following_a_log_that_loads(db: Database) -> None:
+    """The entities of the poll come first, without the one whose row cannot be read, which the error names."""
+    noon, bought = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC), await fill(db, [True, False, True])
+    for number, each in enumerate(bought):
+        assert each.buyer
+        await db.insert(Step(tenant="t", at=noon + number * SECOND, buyer=each.buyer))
+    query = db.select(Step).where(Step.tenant == "t").load(Step.customer)
+    log = query.follow(lag=dt.timedelta(days=20_000), since=noon, pause=SECOND)
+
+    assert [(await anext(log)).at.second for _ in range(2)] == [0, 2]
+    with pytest.raises(DecodeError, match=r"Step\.customer of Step"):
+        await anext(log)
