@@ -269,7 +269,7 @@ class Entity(Storable, metaclass=_ModelClass):
 
         Raises:
             ModelError: The class is not of the family, its entities have other keys, or a field is missing; or this
-                class has a change feed, and the other one has none.
+                class has a change feed, or a count of others, which both do not have in common.
             NotLoaded: The entity was not read in full.
         """
         mine, theirs, state = self.__schema__, schema_of(model), state_of(self)
@@ -284,6 +284,13 @@ class Entity(Storable, metaclass=_ModelClass):
                 "a word; declare the feed in a base class of both"
             )
         _require_all(call, state)
+        for info in mine.maintained:
+            ends = not info.optional and info.name not in schema_of(family[0]).fields
+            if ends and self.__dict__[info.name] != info.absent():
+                raise ModelError(
+                    f"{call} is refused: its {info.name} is {self.__dict__[info.name]}: other entities are counted in "
+                    "it; delete those first, or declare the field in a base class of both"
+                )
         values = {name: value for name, value in self.__dict__.items() if name in theirs.fields}
         made = model(**(values | fields))
         keys = state.keys or mine.make_keys(self.__dict__)

@@ -54,6 +54,18 @@ class Watched(Person):
     changes = Feed(keep=dt.timedelta(days=1))
 
 
+class Lead(Person):
+    pupils: Mapped[int] = field(default=0, maintained=True)
+
+
+class Pupil(Entity, table="Staff", partition_key="{team}", row_key="pupil_{id}"):
+    team: Mapped[str]
+    id: Mapped[str]
+    lead: Mapped[str]
+
+    counted = Count(lambda: Lead.pupils, team="{team}", id="{lead}")
+
+
 class Named(Person, row_key="named_{id}"):
     pass
 
@@ -104,6 +116,19 @@ async def test_a_class_that_is_not_counted(db: Database) -> None:
     await db.save(former.become(Boss, level=1))
     assert (await db.get(Team, team="t")).count == 2
     assert (await db.audit(Team, Clerk, Boss)).clean
+
+
+async def test_who_is_counted_in_it_is_not_forgotten(db: Database) -> None:
+    """An entity in which others are counted becomes none that has no count of them."""
+    await db.create_tables(Lead, Pupil)
+    await db.insert(Lead(team="t", id="1", name="Ann"))
+    await db.insert(Pupil(team="t", id="1", lead="1"))
+    with pytest.raises(ModelError, match="its pupils is 1: other entities are counted in it"):
+        (await db.get(Lead, team="t", id="1")).become(Former)
+
+    await db.delete(Pupil, team="t", id="1", if_match="*")
+    await db.save((await db.get(Lead, team="t", id="1")).become(Former))
+    assert (await db.audit(Lead, Former, Pupil)).clean
 
 
 async def test_what_cannot_become_another_is_refused(db: Database) -> None:
