@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from itertools import pairwise
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -41,10 +41,17 @@ _EXAMPLE = "compare fields with values, as in: age > 30 and city == 'Oslo'"
 
 
 def read_value(annotation: Any, value: object) -> Any:
-    """Return a value as a field of a type has it; as it is if it cannot be, which the condition or key then refuses."""
+    """
+    Return a value as a field of a type has it; as it is if it cannot be, which the condition or key then refuses.
+
+    Raises:
+        ModelError: The value should be a moment, and is spelled otherwise.
+    """
     try:
         return msgspec.convert(value, annotation, strict=False)
     except (msgspec.ValidationError, TypeError):
+        if isinstance(value, str) and dt.datetime in (annotation, *get_args(annotation)):
+            raise ModelError(f"{value!r} is refused: write a time as in '2026-01-31T12:00:00Z'") from None
         return value
 
 

@@ -7,6 +7,7 @@ import re
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
+from shlex import quote
 
 import attrs
 
@@ -169,7 +170,7 @@ class Init:
             path.write_text(text.replace("PACKAGE", package), encoding="utf-8")
         values = {"folder": str(folder), "files": [str(path) for path in texts]}
         test = "python -m pip install tableorm pytest pytest-asyncio && python -m pytest"
-        emit(args, values, f"{folder} has a project, {package}; test it: cd {folder} && {test}")
+        emit(args, values, f"{folder} has a project, {package}; test it: cd {quote(str(folder))} && {test}")
         return 0
 
 

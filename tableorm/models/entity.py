@@ -268,7 +268,8 @@ class Entity(Storable, metaclass=_ModelClass):
                 dropped.
 
         Raises:
-            ModelError: The class is not of the family, its entities have other keys, or a field is missing.
+            ModelError: The class is not of the family, its entities have other keys, or a field is missing; or this
+                class has a change feed, and the other one has none.
             NotLoaded: The entity was not read in full.
         """
         mine, theirs, state = self.__schema__, schema_of(model), state_of(self)
@@ -277,6 +278,11 @@ class Entity(Storable, metaclass=_ModelClass):
         if not family or theirs.abstract or theirs.table != mine.table or mine.stages or theirs.stages:
             why = "is abstract" if theirs.abstract else "is not of the same family, table and form"
             raise ModelError(f"{call} is refused: {theirs.name} {why}; make a new entity, and delete this one")
+        if [any(each.is_feed for each in one.derived.values()) for one in (mine, theirs)] == [True, False]:
+            raise ModelError(
+                f"{call} is refused: {mine.name} has a change feed and {theirs.name} has none, which would end without "
+                "a word; declare the feed in a base class of both"
+            )
         _require_all(call, state)
         values = {name: value for name, value in self.__dict__.items() if name in theirs.fields}
         made = model(**(values | fields))

@@ -28,7 +28,17 @@ from .row_stage import KeyedStage, RowStage, SplitStage
 from .state import set_state, state_of
 from .visibility import Visibility
 
-__all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
+__all__ = [
+    "MISFITS",
+    "DerivedSchema",
+    "Discriminator",
+    "FieldInfo",
+    "Schema",
+    "Upgrade",
+    "concrete",
+    "descendants",
+    "relatives",
+]
 
 Upgrade = Callable[[PropertyBag], PropertyBag]
 Discriminator = Literal["property", "row_key", "partition_key"] | Callable[[PropertyBag], type[Storable]]
@@ -625,6 +635,12 @@ def concrete(schema: Schema) -> list[Schema]:
         return [schema]
     # A class that was declared again, in a notebook or by a reload, replaces the one before.
     return list({(s.model.__module__, s.model.__qualname__): s for s in descendants(schema.model)}.values())
+
+
+def relatives(schema: Schema) -> list[Schema]:
+    """The schemas of the classes that an entity of a model may have been of: itself first, then those of its bases."""
+    bases = [base.__dict__["__schema__"] for base in schema.model.__mro__ if "__schema__" in base.__dict__]
+    return list(dict.fromkeys(each for base in bases for each in concrete(base)))
 
 
 def descendants(model: type[Any]) -> Iterator[Schema]:

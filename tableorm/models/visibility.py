@@ -6,6 +6,9 @@ dropped here.
 """
 
 import datetime as dt
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 import attrs
@@ -13,9 +16,11 @@ import attrs
 from ..stores import utc_now
 from .property_types import FieldInfo
 
-__all__ = ["Visibility", "is_live", "live_only"]
+__all__ = ["Visibility", "including_expired", "is_live", "live_only"]
 
 T = TypeVar("T")
+
+_ALL_COUNT: ContextVar[bool] = ContextVar("tableorm_all_count", default=False)
 
 
 @attrs.frozen
@@ -40,11 +45,21 @@ class Visibility:
         return until is None or until > now
 
 
+@contextmanager
+def including_expired() -> Generator[None]:
+    """Let readers find entities that do not count too, in this task and those that it starts."""
+    token = _ALL_COUNT.set(True)
+    try:
+        yield
+    finally:
+        _ALL_COUNT.reset(token)
+
+
 def is_live(found: object, now: dt.datetime) -> bool:
     """Return whether an entity counts, of which the fields that tell it were read; a bag always does."""
     schema = getattr(type(found), "__schema__", None)
     visibility: Visibility | None = None if schema is None else schema.visibility
-    return visibility is None or visibility.is_live(found, now)
+    return visibility is None or _ALL_COUNT.get() or visibility.is_live(found, now)
 
 
 def live_only(found: list[T]) -> list[T]:

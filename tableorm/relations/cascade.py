@@ -32,6 +32,7 @@ from ..models.kinds import KindSet
 from ..models.manifest import DeletedEntry, ManifestEntry, manifest_of, manifest_text
 from ..models.reserved import MANIFEST
 from ..models.schema import Schema, concrete
+from ..models.visibility import including_expired
 from ..models.write_tokens import new_token
 from ..outbox.decision import Decision, Work, read_decision, read_decisions
 from ..outbox.overview import Pending, ring_again
@@ -117,7 +118,9 @@ async def _begin(reads: Reads, db: Connection, entity: Entity) -> None:
     for bound, values in _relations_of(entity.__schema__, "cascade", entity.__dict__):
         bound.by_eventual_index(reads, values)  # refuses what nothing finds
     for bound, values in _relations_of(entity.__schema__, "refuse", entity.__dict__):
-        if await bound.query(reads, values).limit(1).all():
+        with including_expired():  # they are counted too
+            children = await bound.query(reads, values).limit(1).all()
+        if children:
             raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
     await commit(db, (write,))
 
@@ -261,8 +264,10 @@ class _Cascade:
             decision, row, is_on = await self._look()
             if decision is None or not is_on:
                 return decision
+            with including_expired():
+                found = await self._delete_children()
             # Where others insert children all the time, the entity goes all the same, and their children after it.
-            if await self._delete_children() and attempt < (ATTEMPTS if row is None else ATTEMPTS // 2):
+            if found and attempt < (ATTEMPTS if row is None else ATTEMPTS // 2):
                 continue
             if row is None:
                 return decision

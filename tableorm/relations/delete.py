@@ -16,6 +16,7 @@ from ..errors import Conflict, EntityNotFound, LostRace, PreconditionFailed
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.schema import Schema, concrete
+from ..models.visibility import including_expired
 from ..protocol.codes import Code
 from ..stores import RowAddress
 from ..writes.commit import write_change
@@ -107,7 +108,8 @@ class _Attempt:
             raise EntityNotFound(f"delete of {self.key}: there is no such row", Code.RESOURCE_NOT_FOUND, self.key)
         self._check(entity)
         self.last, self.refused = entity, None
-        self.progress = await _delete_children(self.reads, self.db, entity)
+        with including_expired():  # they are counted too
+            self.progress = await _delete_children(self.reads, self.db, entity)
         self.rounds += self.progress
         if self.progress and self.rounds < ATTEMPTS:
             return False

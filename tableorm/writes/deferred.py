@@ -28,7 +28,7 @@ from ..models.manifest import (
     SubtotalEntry,
     manifest_of,
 )
-from ..models.schema import Schema
+from ..models.schema import Schema, relatives
 from ..outbox.bell import check_reach, show
 from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Claim, Doorbell
@@ -413,6 +413,8 @@ async def _carry_out_work(
             rules = deferred_rules(name, entries[0])
             if isinstance(rules, PagedRules):
                 await _do_pages(db, source, name, entries[-1], rules, progress)
+            elif schema is not None and (former := _former(schema, name, form)) is not None:
+                await former.reconcile(db, source, entries)
             else:
                 await rules.remove(db, source, name, entries)
 
@@ -425,6 +427,12 @@ async def _carry_out_work(
     last = [form for form in forms if is_last(form[0])]
     await map_together(reconcile, [form for form in forms if form not in last])
     await map_together(reconcile, last)
+
+
+def _former(schema: Schema, name: str, form: type[ManifestEntry]) -> Maintainer | None:
+    """Return what declares a total, which nothing else knows, in another class that the entity may have been of."""
+    found = (each.derived.get(name) for each in relatives(schema)) if form is SubtotalEntry else ()
+    return next((each for each in found if isinstance(each, Maintainer) and each.entry_type is form), None)
 
 
 class _LeftToWorkers(TableOrmError):

@@ -16,9 +16,10 @@ from tests.commandline import run_command as tableorm
 
 def test_a_new_project_passes_its_tests(tmp_path: Path) -> None:
     """It is complete and formatted: its tests pass, and its service runs. A second one replaces nothing."""
-    folder = tmp_path / "my-staff"
+    folder = tmp_path / "my staff"
     made = tableorm("init", str(folder))
     assert (made.returncode, made.stderr, made.stdout.count("\n")) == (0, "", 1)
+    assert f" cd '{folder}' && " in made.stdout  # it can be pasted into a shell
 
     commands = ["pytest -q -p no:cacheprovider", "my_staff.service"]
     commands += ["ruff format --check ."] * (find_spec("ruff") is not None)  # as where the code is checked

@@ -246,6 +246,8 @@ def test_system_properties_in_conditions() -> None:
     """Keys and Timestamp are compared as they are stored."""
     moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     assert str(parse_where("Timestamp >= '2026-01-01T00:00:00Z'", Sailor)) == str(Timestamp >= moment)
+    with pytest.raises(ModelError, match="'2026-01-01' is refused: write a time as in '2026-01-31T12:00:00Z'"):
+        parse_where("Timestamp >= '2026-01-01'", Sailor)
 
 
 CELLS = st.one_of(

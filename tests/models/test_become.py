@@ -1,5 +1,6 @@
 """An entity that becomes one of another class of its family."""
 
+import datetime as dt
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,6 +9,7 @@ from tableorm import (
     Count,
     Database,
     Entity,
+    Feed,
     Index,
     Mapped,
     ModelError,
@@ -42,6 +44,14 @@ class Clerk(Worker):
 
 class Boss(Worker):
     level: Mapped[int]
+
+
+class Former(Person):
+    """Nothing is derived from it."""
+
+
+class Watched(Person):
+    changes = Feed(keep=dt.timedelta(days=1))
 
 
 class Named(Person, row_key="named_{id}"):
@@ -81,8 +91,23 @@ async def test_it_keeps_its_key_and_etag(db: Database) -> None:
     assert Clerk(team="t", id="2", name="Bo").become(Boss, level=1) == Boss(team="t", id="2", name="Bo", level=1)
 
 
+async def test_a_class_that_is_not_counted(db: Database) -> None:
+    """What becomes one of it is counted no more, and has no entries; and again when it comes back."""
+    await db.create_tables(Former)
+    await db.insert(Clerk(team="t", id="1", name="Ann"))
+    await db.insert(Clerk(team="t", id="2", name="Bo"))
+    former = (await db.get(Clerk, team="t", id="1")).become(Former)
+    await db.save(former)
+    assert (await db.get(Team, team="t")).count == 1
+    assert [each.id for each in await db.select(Clerk.by_name).where(Clerk.team == "t").all()] == ["2"]
+
+    await db.save(former.become(Boss, level=1))
+    assert (await db.get(Team, team="t")).count == 2
+    assert (await db.audit(Team, Clerk, Boss)).clean
+
+
 async def test_what_cannot_become_another_is_refused(db: Database) -> None:
-    """Another family, an abstract class, another key, a field that is missing, and an entity that was read in part."""
+    """Another family, abstract, another key, a field that is missing, no feed any more, and what was read in part."""
     clerk = Clerk(team="t", id="1", name="Ann")
     await db.insert(clerk)
     for model, problem in (
@@ -93,6 +118,9 @@ async def test_what_cannot_become_another_is_refused(db: Database) -> None:
     ):
         with pytest.raises(ModelError, match=problem):
             clerk.become(model)
+    with pytest.raises(ModelError, match="Watched has a change feed and Former has none"):
+        Watched(team="t", id="1", name="Ann").become(Former)
+    assert Former(team="t", id="1", name="Ann").become(Watched).id == "1"
     with pytest.raises(ModelError, match="has no field 'rank'"):
         clerk.become(Boss, rank=1)
     part = await db.select(Clerk).where(Clerk.team == "t").only(Clerk.desk).one()

@@ -467,6 +467,30 @@ async def test_a_source_that_becomes_another_kind(db: Database) -> None:
     assert {each.damage.value for each in (await db.audit(Branch)).findings} == {"dangling"}
 
 
+async def test_what_becomes_another_kind_is_counted_no_more(db: Database) -> None:
+    """Also where only its former class declares the count."""
+
+    class Letter(Entity, table="Letters", partition_key="{town}", row_key="letter_{id}", abstract=True):
+        town: Mapped[str]
+        id: Mapped[int]
+        office: Mapped[str]
+
+    class Unread(Letter):
+        counted = Count(lambda: Office.staff, name="{office}", consistency="eventual")
+
+    class Read(Letter):
+        pass
+
+    await db.create_tables(Unread, Read)
+    for number in range(2):
+        await db.insert(Unread(town="Bern", id=number, office="a"))
+    await db.save((await db.get(Unread, town="Bern", id=1)).become(Read))
+
+    assert (await db.get(Office, name="a")).staff == 1
+    await db.delete(await db.get(Read, town="Bern", id=1))
+    assert (await db.get(Office, name="a")).staff == 1
+
+
 async def test_kinds_that_keys_tell() -> None:
     """A source or total may have no property that tells its kind: it is found, and an audit is content."""
     async with connect("local::memory:") as db:

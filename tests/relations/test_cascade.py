@@ -1,6 +1,7 @@
 """Deleting a parent whose children are in other partitions: workers delete them, and then the parent."""
 
 import asyncio
+import datetime as dt
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ class Pupil(Entity, table="Masters", partition_key="{guild}", row_key="pupil_{ma
 class Debt(Entity, table="Debts", partition_key="{debtor:04d}", row_key="debt_{id:04d}"):
     debtor: Mapped[int]
     id: Mapped[int]
+    until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
 class Work(Entity, table="Works", partition_key="{shelf}", row_key="work_{id:04d}"):
@@ -126,7 +128,8 @@ async def fill(db: Database, name: str) -> Guild:
         for number in range(3):
             await bulk.insert(Master(guild=name, id=number))
             await bulk.insert(Pupil(guild=name, master=number, id=1))
-            await bulk.insert(Debt(debtor=number, id=ord(name)))
+            expired = dt.datetime(2020, 1, 1, tzinfo=dt.UTC) if number else None
+            await bulk.insert(Debt(debtor=number, id=ord(name), until=expired))
             await bulk.insert(Work(shelf=f"{name}{number}", id=number, town="Bern", guild=name))
     return await db.get(Guild, town="Bern", name=name)
 

@@ -1,6 +1,7 @@
 """What becomes of children when their parent is deleted."""
 
 import asyncio
+import datetime as dt
 import random
 import time
 from collections.abc import AsyncIterator
@@ -49,6 +50,7 @@ class File(Entity, table="Files", partition_key="{disk}", row_key="file_{folder}
     folder: Mapped[str]
     id: Mapped[int]
     size: Mapped[int] = field(default=1)
+    until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
     by_size = Index(row_key="size_{size:06d}_{folder}_{id:04d}")
     counted = Count(lambda: Folder.files, disk="{disk}", name="{folder}")
@@ -131,6 +133,14 @@ async def test_grandchildren_are_deleted_before_children(db: Database) -> None:
     await fill(db, "b")
     await db.delete(disk)
     assert await keys(db) == ["share_a_x", "share_b_x"]
+
+
+async def test_children_that_have_expired_are_deleted_too(db: Database) -> None:
+    """As they are counted."""
+    folder = await fill(db, count=1)
+    await db.insert(File(disk="d", folder="a", id=7, until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
+    await db.delete(folder, if_match="*")
+    assert await keys(db) == ["share_a_x"]
 
 
 async def test_a_parent_that_has_changed_stays(db: Database) -> None:

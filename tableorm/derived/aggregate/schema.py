@@ -12,7 +12,7 @@ from ...expressions import Field
 from ...models.key import Storable
 from ...models.manifest import AggregateEntry, ManifestEntry
 from ...models.reserved import is_reserved_property
-from ...models.schema import FieldInfo, Schema, concrete
+from ...models.schema import FieldInfo, Schema, concrete, relatives
 from ...models.upgrades import stored_version
 from ...protocol.edm import Edm
 from ...stores import RowAddress
@@ -246,13 +246,15 @@ def is_of_older_version(write: PlannedWrite) -> bool:
 
 def _declared_for(entry: AggregateEntry, name: str, schema: Schema) -> AggregateSchema | None:
     """
-    Return the count or sum of a model that a manifest entry is of, by its name, or by the property that it names if
-    the declaration had another name; None if it is of none, and so may name any row and property.
+    Return the count or sum of a model, or of another class that the entity may have been of, that a manifest entry is
+    of: by its name, or by the property that it names if the declaration had another name. None if it is of none, and so
+    may name any row and property.
     """
-    found = schema.derived_as(AggregateSchema)
-    some = [found[name]] if name in found else list(found.values())
-    for each in some:
-        current = each.current_entry(entry) if name in found else entry
-        if isinstance(current, AggregateEntry) and [*current.amounts] == [each.target[1].member.property]:
-            return each
+    for relative in relatives(schema):
+        found = relative.derived_as(AggregateSchema)
+        some = [found[name]] if name in found else list(found.values())
+        for each in some:
+            current = each.current_entry(entry) if name in found else entry
+            if isinstance(current, AggregateEntry) and [*current.amounts] == [each.target[1].member.property]:
+                return each
     return None
