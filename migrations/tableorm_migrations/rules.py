@@ -443,7 +443,8 @@ RULES = {
             _REFUSED,
             "an index, list, count, sum or embedding is made of something else",
             "older and new programs would find each other's rows wrong",
-            "declare it under another name, and remove this one later",
+            "declare it under another name, and remove this one later; if only the field of a count is renamed, keep "
+            'its property: field(name="...")',
         ),
         _rule(
             "derived-removed",

@@ -119,6 +119,10 @@ def _add_up(ours: Any, theirs: Any) -> Any:
 
 
 def _shorten(text: str) -> str:
-    """Return a text on one line, which JSON needs no more than twice the room for."""
+    """
+    Return a text on one line, which JSON needs no more than twice the room for. Of a long one the middle is left out:
+    an error begins with what it is about, and ends with the remedy.
+    """
     text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
+    half = _MOST_CHARACTERS // 2
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: half - 3]}...{text[-half:]}"

@@ -111,7 +111,7 @@ def test_a_copy_that_is_stopped(urls: tuple[str, str], tmp_path: Path, how: int,
     """The same command goes on, and in the end both sides are equal."""
     more = [*options, *([str(tmp_path / "state")] if options == ["--state"] else [])]
     command = [sys.executable, "-m", "tableorm.cli", "copy", *urls, *more]
-    process = subprocess.Popen([*command, "--rate", "150"], stderr=subprocess.PIPE, text=True, env=environment())
+    process = subprocess.Popen([*command, "--rate", "60"], stderr=subprocess.PIPE, text=True, env=environment())
 
     async def count() -> int:
         async with connect(urls[1]) as db:

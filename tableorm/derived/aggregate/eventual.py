@@ -82,7 +82,16 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
         due = self.entry(values, partition_key, row_key)
         if not isinstance(entry, SubtotalEntry) or not entry.is_sound or due is None:
             return False
-        return entry.row_key == due.row_key and (self.of is not None or entry.amount == 1)
+        # An upgrade of the entity that has the total may have renamed it since.
+        same = entry.holder.is_same(due.holder) and self.property_of(entry.field) == due.field
+        return same and (self.of is not None or entry.amount == 1)
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Move what the entity has added under a former name of the total; otherwise as any count or sum."""
+        entry, due = super().rebuild(before, source)
+        if isinstance(before, SubtotalEntry) and isinstance(entry, SubtotalEntry) and before.field != entry.field:
+            return self.effects(before, source)
+        return entry, due
 
     def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
         """Return the entry: another name of the property is another subtotal."""

@@ -71,7 +71,7 @@ def count_row_of(row: Row) -> CountRow:
     """Return what a row of a count says. Raises DecodeError if it is none or damaged, or another's subtotal."""
     try:
         kind, of, field = row[ENTITY_TYPE], RowAddress.from_json(row[COPY_OF]), _decode_field(row[_FIELD])
-        found = CountRow(kind, of, field, int(row[_VALUE]), int(row[_NUMBER]), row)
+        found = CountRow(kind, of, field, int(str(row[_VALUE])), int(str(row[_NUMBER])), row)
         is_one = kind in (SUBTOTAL_KIND, SHARE_KIND) and len(field) == 1 + (kind == SHARE_KIND)
         if is_one and (kind == SHARE_KIND or SubtotalEntry.of(of, field[0], 0).row_key == row["RowKey"]):
             return found

@@ -203,14 +203,16 @@ async def write_once(db: Database, draw: random.Random, number: int, made: Count
             await db.insert(Employee(id=number))
         case 2:
             shared = draw.randrange(4)
-            await db.modify(Employee, lambda each: each.evolve(count=each.count + 1), department="Sales", id=shared)
+            one = await db.get(Employee, department="Sales", id=shared)
+            one.count += 1
+            await db.save(one)  # calls of `modify` at the same time are one change
             made[shared] += 1
         case 3:
             async with db.transaction() as tx:
                 tx.insert(Employee(id=number, mail=str(number)))
                 tx.insert(Employee(id=number + 1))
         case 4:
-            async with db.bulk() as bulk:
+            async with db.bulk(errors="report") as bulk:
                 for each in range(number, number + 5):
                     await bulk.insert(Employee(id=each, mail=f"bulk{each}"))
         case 5:

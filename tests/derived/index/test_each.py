@@ -43,6 +43,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, Verb
 from tableorm.testing import MemoryStore
 from tableorm_migrations import compare_snapshots, describe_models
+from tests.derived.index.test_verbs import raise_first
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 
@@ -149,8 +150,9 @@ async def _in_transaction(db: Database, fan: Fan, change: Change) -> None:
 
 async def _in_bulk(db: Database, fan: Fan, change: Change) -> None:
     change(fan)
-    async with db.bulk(errors="raise") as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.upsert(fan)
+    raise_first(bulk.report)
 
 
 async def _changed(fan: Fan, change: Change, write: Callable[[Fan], Awaitable[object]]) -> None:

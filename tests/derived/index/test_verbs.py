@@ -232,20 +232,20 @@ async def tx_delete_insert(db: Database, one: Employee, change: dict[str, Any]) 
 
 
 async def bulk_save(db: Database, one: Employee, change: dict[str, Any]) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.save(assign(one, change))
     raise_first(bulk.report)
 
 
 async def bulk_upsert(db: Database, one: Employee, change: dict[str, Any]) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.upsert(assign(one, change), mode="replace")
     raise_first(bulk.report)
 
 
 async def bulk_delete(db: Database, one: Employee, change: dict[str, Any]) -> None:
     del change
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.delete(one.key, if_match="*")
     raise_first(bulk.report)
 
