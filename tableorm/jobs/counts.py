@@ -10,11 +10,12 @@ import msgspec
 
 __all__ = ["MOST_FAILURES", "JobCounts", "RowSum"]
 
-MOST_FAILURES = 50
+MOST_FAILURES = 40
 """How many failures are kept: as JSON they are no more text than a property may hold."""
 
 _MOST_OF_A_RANGE = 20
-_MOST_CHARACTERS = 300
+_MOST_CHARACTERS = 400
+_ENDING = 100
 
 
 @attrs.frozen
@@ -124,5 +125,4 @@ def _shorten(text: str) -> str:
     an error begins with what it is about, and ends with the remedy.
     """
     text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    half = _MOST_CHARACTERS // 2
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: half - 3]}...{text[-half:]}"
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - _ENDING - 3]}...{text[-_ENDING:]}"

@@ -131,7 +131,7 @@ class TwoClients(RuleBasedStateMachine):
         fates=st.lists(st.sampled_from([Fate.FINE, Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY]), max_size=2),
     )
     def write(self, slot: int, client: int, verb: str, values: dict[str, Any], fates: list[Fate]) -> None:
-        one = self.held[slot]
+        one, values = self.held[slot], {} if verb in DELETES else values  # an entity that is gone takes none
         # A save of what is so already, as far as it knows, writes nothing, whatever others have made of it.
         idle = verb in SAVES and all(one.__dict__.get(name) == value for name, value in values.items())
         self.networks[client].plan(*fates)
