@@ -37,7 +37,7 @@ from .description import QueryDescription
 from .execution import CONCURRENCY, Allowance, FetchedPage, Position, QueryExecution, bound_together
 from .explain import WITHOUT_KIND, Explanation, explain
 from .follow import check_durations, find_moment, follow_log
-from .misfits import MisfitPolicy, taker_of
+from .misfits import taker_of
 from .misuse import check_count
 from .pages import EntityStream, Page, fetch_page
 from .planning.index_choice import choose_index
@@ -51,7 +51,7 @@ from .progress import ReadProgress, key_of_entity
 from .projection import Projection
 from .run import fetch_pages, load_entities, requests_ahead
 
-__all__ = ["Query", "limit_of", "loads_relations", "plan_query", "policy_of", "start_query"]
+__all__ = ["Query", "limit_of", "loads_relations", "plan_query", "start_query"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -639,11 +639,6 @@ async def start_query(query: Query[Any]) -> list[QueryExecution]:
 def loads_relations(query: Query[Any]) -> bool:
     """Return whether a query loads what belongs to the entities that it finds."""
     return bool(query._loads)  # pyright: ignore[reportPrivateUsage]
-
-
-def policy_of(query: Query[Any]) -> MisfitPolicy:
-    """Return what a query does with rows that do not fit their model."""
-    return query._misfits  # pyright: ignore[reportPrivateUsage]
 
 
 def limit_of(query: Query[Any]) -> int | None:

@@ -25,9 +25,9 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row
 from .execution import CONCURRENCY, Allowance, FetchedPage, QueryExecution
 from .explain import ExplainedRequest, explain_request
-from .misfits import TakeMisfit, take_last_misfit, taker_of
+from .misfits import MisfitPolicy, TakeMisfit, take_last_misfit, taker_of
 from .planning.plan import QueryPlan, Range
-from .query import Query, limit_of, plan_query, policy_of, start_query
+from .query import Query, limit_of, plan_query, start_query
 from .run import LoadPacer, fetch_request
 
 __all__ = ["explain_queries", "read_queries"]
@@ -102,9 +102,13 @@ def _joined(parts: Sequence[_Part]) -> Range:
     return attrs.evolve(first, query=query, client_filters=())
 
 
-async def read_queries(queries: Sequence[Query[E]]) -> list[list[E]]:
+async def read_queries(queries: Sequence[Query[E]], policies: Sequence[MisfitPolicy]) -> list[list[E]]:
     """
-    Read queries of the same kinds, which differ in the values of their conditions, and in what takes misfits, alone.
+    Read queries of the same kinds, which differ in the values of their conditions alone.
+
+    Args:
+        queries: The queries.
+        policies: What becomes of the misfits of each.
 
     Returns:
         The results of each query, in key order.
@@ -120,7 +124,7 @@ async def read_queries(queries: Sequence[Query[E]]) -> list[list[E]]:
         if not first.sorted_here:
             plans = [plan_query(query, assumed=False) for query in queries]
     groups, alone = _divide(plans, [limit_of(query) for query in queries])
-    takers = [taker_of(policy_of(query)) for query in queries]
+    takers = [taker_of(policy) for policy in policies]
 
     async def read_group(parts: list[_Part]) -> None:
         (run,) = await start_query(queries[parts[0].number])
@@ -130,7 +134,7 @@ async def read_queries(queries: Sequence[Query[E]]) -> list[list[E]]:
     each = max(1, CONCURRENCY // max(1, len(alone)))
 
     async def read_alone(number: int) -> None:
-        plan, query = plans[number], queries[number]
+        plan, query = plans[number], queries[number].misfits(policies[number])
         plain = plan is not None and len(plan.requests) == 1 and not plan.target.fetches_primaries
         found[number] = await (query if plain else query.concurrency(each)).all()
 

@@ -189,8 +189,8 @@ async def _load(
             elif by_key[key] is not None:
                 found[source].append(by_key[key])
     elif wanted:
-        queries = zip(wanted, bound.by_eventual_index(reads, wanted[0]).queries(reads, wanted), strict=True)
-        results = await read_queries([query.misfits(misfits[source].append) for source, query in queries])
+        queries = bound.by_eventual_index(reads, wanted[0]).queries(reads, wanted)
+        results = await read_queries(queries, [misfits[source].append for source in wanted])
         for source, some in zip(wanted, results, strict=True):
             if bound.to_one and len(some) > 1:
                 raise MultipleEntitiesFound(
