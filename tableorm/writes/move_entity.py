@@ -54,6 +54,7 @@ from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive
 from .stages.encode import encode, encode_surely, needs_row
+from .stages.prepare import missing_etag
 from .subject import adopt, check_change, key_of
 
 __all__ = ["RELOCATION", "archive_entity", "carry_out_moves", "handle_moves", "move_entity"]
@@ -122,6 +123,8 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     state = state_of(entity)
     subject = stored if state.etag != command.etag or state.partial else entity
     await commit(db, (marking_write(subject, command, new_token()),))
+    if subject.etag is None:  # the reply was lost, and others have written the row since, which removes the mark
+        raise missing_etag("move", entity, stale=True)
     command = structs.replace(command, etag=str(subject.etag))
 
     async def carry_out() -> Any:

@@ -391,6 +391,20 @@ async def test_writers_meet_the_rows(world: World) -> None:
         await world.check()
 
 
+async def test_a_move_whose_mark_nobody_heard_of_and_others_overwrote(world: World) -> None:
+    """The mark was written, as its token in the row says, and is gone: so is the move, and the other write stays."""
+    world.network.plan(Fate.LOST_REPLY)
+    world.network.meanwhile = lambda: update(world.db, "a", "1")
+
+    with pytest.raises(PreconditionFailed, match="another client may have changed its row since"):
+        await world.db.move(world.person, dep="b")
+
+    assert await world.homes() == {"a": "t1"}
+    await world.recover()
+    assert await world.homes() == {"a": "t1"}
+    await world.check()
+
+
 class Case:
     """Users of one entity, who act at the same time, and what they were told."""
 

@@ -550,12 +550,17 @@ def rewrite_change(subject: Entity, verb: str, mark: MoveMark | None = None) -> 
     Write the row of an entity as it is, under its ETag: nothing is filled in, nor validated.
 
     Args:
-        subject: An entity that was just read in full.
+        subject: An entity that was just read in full, or written.
         verb: What to call it.
         mark: What the row is to say of a move.
+
+    Raises:
+        PreconditionFailed: Nobody knows its ETag, since its row was written by others before the reply was known.
     """
     state, row = _row_of(subject)
     etag = None if row is None else row.get("odata.etag")
+    if etag is None:
+        raise missing_etag(verb, subject, stale=True)
     before = _remembered(subject, state, row, None, etag, blind=False, copied=None)
     key, schema = key_of(subject), subject.__schema__
     address = RowAddress.of(key)
