@@ -21,7 +21,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help:
 	@echo "make demo    load a month of flights and ask questions"
 	@echo "make test    run the tests, in a few minutes"
-	@echo "make torture run all attacks, and at length the tests that explore at random, in several hours"
+	@echo "make torture run all attacks, and at length the tests that explore at random, in an hour or two"
 	@echo "make lint    check style, types and imports"
 	@echo "make format  format the code"
 	@echo "make bench   measure"
