@@ -32,6 +32,7 @@ from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF
 from ..models.schema import Schema
+from ..models.write_tokens import new_token
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
 from ..stores import Row, RowAddress, Verb
@@ -545,7 +546,7 @@ async def _read(
             routed = effect.route(row)
             if routed == [effect]:
                 found[effect.row_key] = row
-                if await _split(db, effect, row, derived):
+                if await _split(db, effect, row):
                     return None
                 continue
             del derived.effects[effect.row_key]
@@ -571,9 +572,9 @@ async def _fetch(db: Connection, derived: Derived, options: SendOptions) -> dict
     return dict(zip(fills, rows, strict=True))
 
 
-async def _split(db: Connection, effect: Effect, row: Row | None, derived: Derived) -> bool:
+async def _split(db: Connection, effect: Effect, row: Row | None) -> bool:
     """Send the transaction that splits a row before the effect, if it is full; return whether it was."""
-    operations = effect.split_first(row, derived.token)
+    operations = effect.split_first(row, new_token())  # that of the write proves that the write was applied
     if not operations:
         return False
     change = effect.origin.change

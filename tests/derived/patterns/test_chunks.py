@@ -11,6 +11,7 @@ from tableorm import (
     EntityExists,
     Index,
     Mapped,
+    OutcomeUnknown,
     PreconditionFailed,
     RetryPolicy,
     TableNotFound,
@@ -105,3 +106,24 @@ async def test_a_list_that_may_not_be_divided(db: Database, monkeypatch: pytest.
             await db.insert(Employee(department="Sales", id=number, last_name="Li"))
     monkeypatch.undo()
     await assert_consistent(db)
+
+
+async def test_a_list_that_was_divided_proves_no_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list is divided in a transaction of its own: it says nothing of the insert behind it, which never arrived."""
+    async with connect("local::memory:", retry=RetryPolicy(base=0, attempts=2)) as db:
+        await db.create_tables(Department, Employee)
+        await fill(db)
+        real, faults, number = ListEffect.split_first, Faults(db), 0
+
+        def split_first(self: ListEffect, stored: Row | None, token: str) -> list[Operation]:
+            operations = real(self, stored, token)
+            if operations:
+                faults.lose_request("merge", times=1000)  # of the department's count, beside the insert
+            return operations
+
+        monkeypatch.setattr(ListEffect, "split_first", split_first)
+        with pytest.raises(OutcomeUnknown):
+            for number in range(1000):
+                await db.insert(Employee(department="Sales", id=number, last_name="Li"))
+        assert number > 100
+        assert await db.select(Employee).where(Employee.department == "Sales").count() == number
