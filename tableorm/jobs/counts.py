@@ -10,12 +10,12 @@ import msgspec
 
 __all__ = ["MOST_FAILURES", "JobCounts", "RowSum"]
 
-MOST_FAILURES = 40
+MOST_FAILURES = 35
 """How many failures are kept: as JSON they are no more text than a property may hold."""
 
 _MOST_OF_A_RANGE = 20
-_MOST_CHARACTERS = 400
-_ENDING = 100
+_MOST_CHARACTERS = 440
+_ENDING = 130
 
 
 @attrs.frozen

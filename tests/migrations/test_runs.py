@@ -135,8 +135,8 @@ async def test_many_failures_fit_into_the_rows(db: Database) -> None:
 
     report = await rewrite(db, Player)
 
-    assert (report.failed, len(report.failures)) == (200, 40)
-    assert all(len(each) <= 400 for each in report.failures)
+    assert (report.failed, len(report.failures)) == (200, 35)
+    assert all(len(each) <= 440 for each in report.failures)
 
 
 async def test_progress_is_of_all_processes(db: Database) -> None:

@@ -149,7 +149,7 @@ async def test_failures_that_are_too_long() -> None:
             part = JobRange(table="ForgedBoats", partitions=Bounds(), done=True)
             await db.insert(range_of(run, number=number, part=part, counts=counts))
         report = await rewrite(db, Boat)
-        assert (report.state, report.failed, max(map(len, report.failures))) == ("failed", 2, 400)
+        assert (report.state, report.failed, max(map(len, report.failures))) == ("failed", 2, 440)
 
 
 async def test_a_sum_that_is_no_number() -> None:
