@@ -12,7 +12,7 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race
-from ..errors import Conflict, EntityNotFound, LostRace, PreconditionFailed
+from ..errors import Conflict, EntityNotFound, LostRace, PreconditionFailed, TableOrmError
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.schema import Schema, concrete
@@ -153,8 +153,12 @@ async def _delete_children(reads: Reads, db: Connection, entity: Any) -> bool:
         query = bound.query(reads, source)
         if any(child.cascades for child in concrete(bound.target.__schema__)):
             for child in await query.all():
-                await delete_with_children(reads, db, child, {}, if_match=None, missing_ok=True)
                 found = True
+                try:
+                    await delete_with_children(reads, db, child, {}, if_match=None, missing_ok=True)
+                except TableOrmError as error:
+                    if not is_race(error):
+                        raise  # otherwise it is looked for once more
             continue
         report = await query.delete()
         found = found or report.written + report.failures > 0

@@ -137,6 +137,30 @@ async def test_grandchildren_are_deleted_before_children(db: Database) -> None:
     assert await keys(db) == ["share_a_x", "share_b_x"]
 
 
+@pytest.mark.parametrize("counted", [False, True])
+async def test_a_child_that_others_change_meanwhile_is_deleted_all_the_same(db: Database, *, counted: bool) -> None:
+    """A child with children of its own, whose row others write between two looks at it, ends no delete."""
+    await db.insert(Disk(disk="d"))
+    await fill(db)
+    changes = iter([1])
+
+    class Busy(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            if request.keys == ("d", "folder_a"):
+                for number in changes:
+                    if counted:
+                        await db.insert(File(disk="d", folder="a", id=100 + number))
+                    else:
+                        await db.modify(Folder, lambda each: each.evolve(note="new"), disk="d", name="a")
+            return await super().send(request)
+
+    connection_of(db).wrap_store(Busy)
+    await db.delete(Disk, disk="d", if_match="*")
+
+    assert await keys(db) == ["share_a_x"]
+    assert next(changes, None) is None
+
+
 async def test_children_that_have_expired_are_deleted_too(db: Database) -> None:
     """As they are counted."""
     folder = await fill(db, count=1)
