@@ -16,6 +16,7 @@ from tableorm import (
     NotLoaded,
     PreconditionFailed,
     PropertyBag,
+    UniqueViolation,
     connect,
     encrypted,
     field,
@@ -169,6 +170,7 @@ class User(Entity, table="Users", partition_key="{team}", row_key="user_{id}", a
     place: Mapped[str]
 
     by_place = Index(partition_key="{place}", row_key="user_{team}_{id}", table="Places", consistency="eventual")
+    by_id = Index(partition_key="{id}", row_key="user", table="UserIds", consistency="eventual", unique=True)
 
 
 class Sitting(User):
@@ -202,6 +204,29 @@ async def test_rows_in_other_partitions_follow(db: Database) -> None:
     assert rows == [("b", "Typing#by_place")]
     assert [(await db.get(Desk, name=name)).users for name in "ab"] == [0, 1]
     assert (await db.audit(Desk, Sitting, Typing)).clean
+
+
+@pytest.mark.parametrize("repair", [False, True])
+async def test_a_unique_value_is_found_by_the_new_class(db: Database, *, repair: bool) -> None:
+    """Also if an earlier version has left the row that reserves it as it was, once an audit has repaired it."""
+    await db.create_tables(Desk, Sitting, Typing)
+    await db.insert(Desk(name="a"))
+    await db.insert(Sitting(team="t", id="1", place="a"))
+    async with db.worker(Sitting, Typing) as worker:
+        await worker.drain()
+        await db.save((await db.get(Sitting, team="t", id="1")).become(Typing))
+        await worker.drain()
+    if repair:
+        await db.merge(PropertyBag("UserIds", "1", "user", {"EntityType": "Sitting#by_id"}), if_match="*")
+        assert (await db.audit(Sitting, Typing, repair=True)).repaired == 1
+
+    assert (await db.get(Typing.by_id, id="1")).place == "a"
+    assert len(await db.select(Typing.by_id).where(Typing.id == "1").all()) == 1
+    assert (await db.audit(Desk, Sitting, Typing)).clean
+    with pytest.raises(UniqueViolation):
+        await db.insert(Sitting(team="t", id="1", place="a"))
+    with pytest.raises(UniqueViolation):
+        await db.insert(Sitting(team="u", id="1", place="a"))
 
 
 class Invoice(Entity, table="Invoices", partition_key="{team}", row_key="{id}"):
