@@ -145,9 +145,13 @@ class EventualIndexMaintainer(AuditedMaintainer):
     def _correct(self, place: PlacedEntry, stored: Row | None, primary: Row | None) -> Operation | None:
         """Return what makes an entry right; None if it is right, or the row is not an entry of this entity."""
         wanted = self.wanted_row(primary)
+        kind = str((stored or {}).get(ENTITY_TYPE)).partition(":")[0]
         if wanted is None or wanted[0] != place:
-            # Or it was made when the entity was of another class, with a declaration of that name.
-            return None if stored is None or _name_of(stored) != self.name else delete_as_read(stored)
+            if stored is None or _name_of(stored) != self.name:
+                return None
+            # The entity may have become one of another class, whose entry stays.
+            stays = kind != self.rows.kind and manifest_of(primary).get(self.name) == place
+            return None if stays else delete_as_read(stored)
         row = wanted[1]
         if stored is None:
             return Operation(Verb.INSERT, row)
@@ -159,7 +163,6 @@ class EventualIndexMaintainer(AuditedMaintainer):
                 Code.ENTITY_EXISTS,
                 index=self.rows.label,
             )
-        kind = str(stored.get(ENTITY_TYPE)).partition(":")[0]
         if kind == self.rows.kind and stored.get(COPIED_VERSION) == row[COPIED_VERSION]:
             return None
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
