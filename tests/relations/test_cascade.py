@@ -298,6 +298,20 @@ class Coded(Entity, table="Guilds", partition_key="{town}", row_key="coded", tra
     masters = many(lambda: Master, guild="{code}", on_delete="cascade")
 
 
+class Ping(Entity, table="Pings{at:%Y}", partition_key="{guild}", row_key="{at:ticks}"):
+    guild: Mapped[str]
+    at: Mapped[dt.datetime]
+
+
+class Pinged(Entity, table="Guilds", partition_key="{town}", row_key="pinged_{name}", tracked=True):
+    """No query for its children says in which tables they are."""
+
+    town: Mapped[str]
+    name: Mapped[str]
+
+    pings = many(lambda: Ping, guild="{name}", on_delete="cascade")
+
+
 class Sparse(Entity, table="Guilds", partition_key="{town}", row_key="sparse_{name}", tracked=True):
     """No index has all of its children: those without a guild have no entry."""
 
@@ -333,6 +347,8 @@ async def test_what_cannot_be_deleted_is_refused(db: Database) -> None:
         await db.insert(Loose(town="Bern", name="a"))
     with pytest.raises(ModelError, match=r"Coded\.masters: deleting Coded .* does not hold code in full"):
         await db.insert(Coded(town="Bern", code="a"))
+    with pytest.raises(ModelError, match=r"Pinged\.pings: on_delete='cascade' is refused for Ping, which has a table"):
+        await db.insert(Pinged(town="Bern", name="a"))
     await db.insert(Sparse(town="Bern", name="a"))
     with pytest.raises(ModelError, match=r"Sparse\.works: town of Work bound neither"):
         await db.delete(Sparse, town="Bern", name="a", if_match="*")
