@@ -280,8 +280,8 @@ class Entity(Storable, metaclass=_ModelClass):
             raise ModelError(f"{call} is refused: {theirs.name} {why}; make a new entity, and delete this one")
         if [any(each.is_feed for each in one.derived.values()) for one in (mine, theirs)] == [True, False]:
             raise ModelError(
-                f"{call} is refused: {mine.name} has a change feed and {theirs.name} has none, which would end without "
-                "a word; declare the feed in a base class of both"
+                f"{call} is refused: {mine.name} has a change feed and {theirs.name} has none, so readers of the feed "
+                "would see no change; declare the feed in a base class of both"
             )
         _require_all(call, state)
         for info in mine.maintained:
