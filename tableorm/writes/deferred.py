@@ -238,14 +238,14 @@ def coming_entries(
         leaving: Entries that entities lose besides, so that there is room.
     """
     found: dict[tuple[Maintainer, ManifestEntry | None], DeferredWork] = {}
-    lost = set(leaving)
+    lost = list(leaving)
     for each in derived.deferred:
         change = each.origin.change
         for name, entries in each.work.entries.items():
             maintainer = None if change.schema is None else change.schema.derived.get(name)
             if isinstance(maintainer, Maintainer) and maintainer.limited:
                 noted = manifest_of(each.origin.after).get(name)
-                lost.update(entry for entry in entries if entry != noted)
+                lost += [entry for entry in entries if entry != noted]
                 found.setdefault((maintainer, noted if noted in entries else None), each)
     return {(one, None if entry in lost else entry): each for (one, entry), each in found.items()}
 
