@@ -29,9 +29,10 @@ from ..errors import (
 )
 from ..models.entity import Entity
 from ..models.key import Key
+from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF
-from ..models.schema import Schema
+from ..models.schema import Schema, concrete
 from ..models.write_tokens import new_token
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
@@ -52,7 +53,7 @@ from .plan import (
     refuse_before_sending,
 )
 from .rows import overlaid
-from .stages.change import delete_change
+from .stages.change import delete_change, hides_class
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives
 from .stages.encode import encode, needs_row
@@ -73,6 +74,7 @@ __all__ = [
     "load_existing",
     "read_current",
     "refresh_entity",
+    "with_class",
     "write_change",
 ]
 
@@ -190,6 +192,19 @@ async def delete_target(
         forget(subject)
         return False
     return True
+
+
+async def with_class(db: Connection, target: Any) -> Any:
+    """Return a key of an abstract model as one of the class of its row, if a delete needs that; others as they are."""
+    schema: Schema | None = getattr(target.model, "__schema__", None) if isinstance(target, Key) else None
+    if schema is None or not hides_class(schema):
+        return target
+    db.boundary.check(target)
+    row = await read_current(db, target)
+    found = None if row is None else KindSet.of([schema.model]).resolve(row)
+    # Where no entity is, a class whose rows are read finds that out.
+    of = max(concrete(schema), key=lambda each: each.tracked) if found is None else found[0]
+    return Key(of.model, target.table, target.partition_key, target.row_key)
 
 
 async def load_existing(db: Connection, load: Loader, key: Key[Any], fields: Mapping[str, Any] | None) -> Any:

@@ -146,7 +146,8 @@ class EventualIndexMaintainer(AuditedMaintainer):
         """Return what makes an entry right; None if it is right, or the row is not an entry of this entity."""
         wanted = self.wanted_row(primary)
         if wanted is None or wanted[0] != place:
-            return None if stored is None or not self._is_of_kind(stored) else delete_as_read(stored)
+            # Or it was made when the entity was of another class, with a declaration of that name.
+            return None if stored is None or _name_of(stored) != self.name else delete_as_read(stored)
         row = wanted[1]
         if stored is None:
             return Operation(Verb.INSERT, row)
@@ -158,12 +159,10 @@ class EventualIndexMaintainer(AuditedMaintainer):
                 Code.ENTITY_EXISTS,
                 index=self.rows.label,
             )
-        if self._is_of_kind(stored) and stored.get(COPIED_VERSION) == row[COPIED_VERSION]:
+        kind = str(stored.get(ENTITY_TYPE)).partition(":")[0]
+        if kind == self.rows.kind and stored.get(COPIED_VERSION) == row[COPIED_VERSION]:
             return None
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
-
-    def _is_of_kind(self, stored: Row) -> bool:
-        return str(stored.get(ENTITY_TYPE)).partition(":")[0] == self.rows.kind
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the entries."""

@@ -14,7 +14,7 @@ from ...models.key import Key
 from ...models.marker_rows import MARKER_HEADS, MoveMark
 from ...models.property_bag import PropertyBag, is_projection, read_in_part, stored_row_of
 from ...models.reserved import is_reserved_property
-from ...models.schema import Schema
+from ...models.schema import Schema, concrete
 from ...models.state import STATE, UNSTORED, EntityState, state_of
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, RowAddress
@@ -39,6 +39,7 @@ __all__ = [
     "as_given",
     "delete_change",
     "guard_change",
+    "hides_class",
     "insert_change",
     "merge_change",
     "over_row",
@@ -512,7 +513,7 @@ def delete_change(
 
 
 def _refuse_alone(subject: Subject | Key[Any]) -> None:
-    """Refuse to delete an entity of which others are deleted first."""
+    """Refuse to delete an entity of which others are deleted first, or whose key does not tell what else is."""
     model: Any = subject.model if isinstance(subject, Key) else type(subject)
     schema: Schema | None = getattr(model, "__schema__", None)
     if schema is not None and schema.relations and schema.cascades:
@@ -520,6 +521,20 @@ def _refuse_alone(subject: Subject | Key[Any]) -> None:
             f"{schema.name} is deleted by db.delete(...) alone, one at a time: it has a relation with "
             "on_delete='cascade', so that its children are deleted first"
         )
+    if hides_class(schema):
+        raise ModelError(
+            f"delete of {subject} is refused: {model.__name__} is abstract, and the class of the entity tells what is "
+            "deleted with it; give the entity, or a key of its class, or use db.delete(key)"
+        )
+
+
+def hides_class(schema: Schema | None) -> bool:
+    """Return whether a model is an abstract one that has a class of which a delete needs more than the key."""
+    return (
+        schema is not None
+        and schema.abstract
+        and any(each.tracked or each.stages or each.maintained or each.cascades for each in concrete(schema))
+    )
 
 
 def guard_change(subject: Subject) -> Change:
