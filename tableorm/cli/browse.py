@@ -9,8 +9,6 @@ import os
 import sys
 from typing import Any
 
-import attrs
-
 from ..errors import NotSupported
 from .arguments import add_database, add_models, open_existing, parse_count
 from .command_line import main
@@ -22,7 +20,6 @@ __all__ = ["BROWSE", "Browse"]
 _ARGUMENTS = "TABLEORM_BROWSE"
 
 
-@attrs.frozen
 class Browse:
     """
     `tableorm browse URL [MODULE[:MODEL] ...]` shows tables, entities, and what a query would send before it runs.
@@ -35,7 +32,7 @@ class Browse:
         tableorm browse local:./hr.tables hr.models --web
     """
 
-    help: str = "look at tables, in the terminal or in a browser"
+    help = "look at tables, in the terminal or in a browser"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -5,8 +5,6 @@ The command `tableorm inspect`, which proposes models for a table that other pro
 import argparse
 import sys
 
-import attrs
-
 from ..advice import inspect_table
 from .arguments import add_database, open_existing, parse_count, parse_table
 from .progress import TableProgress
@@ -14,7 +12,6 @@ from .progress import TableProgress
 __all__ = ["INSPECT", "Inspect"]
 
 
-@attrs.frozen
 class Inspect:
     """
     `tableorm inspect URL TABLE > models.py` writes a module of models for the rows of a table.
@@ -27,7 +24,7 @@ class Inspect:
         tableorm inspect local:./old.tables Customers --rows 5000
     """
 
-    help: str = "propose models for a table that other programs have written"
+    help = "propose models for a table that other programs have written"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

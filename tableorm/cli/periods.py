@@ -16,7 +16,6 @@ from .output import emit
 __all__ = ["DROP_PERIODS", "DropPeriods"]
 
 
-@attrs.frozen
 class DropPeriods:
     """
     `tableorm drop-periods URL MODULE:MODEL --before DATE` deletes the tables of the periods that have ended by a date,
@@ -26,7 +25,7 @@ class DropPeriods:
         tableorm drop-periods local:./logs.tables logs.models:Entry --before 2026-03-01 --dry-run
     """
 
-    help: str = "delete the tables of periods that have ended"
+    help = "delete the tables of periods that have ended"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

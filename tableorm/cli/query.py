@@ -7,8 +7,6 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-import attrs
-
 from .. import to_dict
 from ..database.database import Database
 from ..derived.index.index import IndexOf
@@ -25,7 +23,6 @@ from .tabular import as_text, print_rows
 __all__ = ["GET", "QUERY", "Get", "QueryCommand", "values_of"]
 
 
-@attrs.frozen
 class QueryCommand:
     """
     `tableorm query URL TABLE|MODULE:MODEL` prints the entities of a model, or the rows of a table, that satisfy a
@@ -37,7 +34,7 @@ class QueryCommand:
         tableorm query local:./hr.tables hr.models:Employee --only name,age --all --csv
     """
 
-    help: str = "read entities or rows by a condition"
+    help = "read entities or rows by a condition"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -79,7 +76,6 @@ class QueryCommand:
         return 0
 
 
-@attrs.frozen
 class Get:
     """
     `tableorm get URL MODULE:MODEL FIELD=VALUE ...` prints the entity with a key, or that a unique index has; of a TABLE
@@ -90,7 +86,7 @@ class Get:
         tableorm get local:./hr.tables Directory PartitionKey=Sales RowKey=empid_000007
     """
 
-    help: str = "read one entity or row by its key"
+    help = "read one entity or row by its key"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

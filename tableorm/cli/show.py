@@ -6,7 +6,6 @@ import argparse
 import sys
 from typing import Any
 
-import attrs
 import msgspec
 
 from ..connection.connection import connection_of
@@ -26,7 +25,6 @@ from .query import values_of
 __all__ = ["SHOW", "Show"]
 
 
-@attrs.frozen
 class Show:
     """
     `tableorm show URL TABLE` prints rows as lines of JSON, in key order; with models entities by their fields.
@@ -40,7 +38,7 @@ class Show:
         tableorm show local:./hr.tables Directory hr.models
     """
 
-    help: str = "show the rows of a table as lines of JSON"
+    help = "show the rows of a table as lines of JSON"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -8,8 +8,6 @@ import sys
 from contextlib import suppress
 from typing import Any, get_args
 
-import attrs
-
 from ..database.database import Database
 from ..errors import TableOrmError
 from ..models.reserved import BLOB_LISTS
@@ -36,7 +34,6 @@ __all__ = ["COPY", "EXPORT", "IMPORT", "Copy", "Export", "Import"]
 _PATIENCE = 5.0  # seconds of waiting for the blobs of a database, whose tables are what the command is about
 
 
-@attrs.frozen
 class Copy:
     """
     `tableorm copy FROM TO [TABLE ...]` copies rows as they are stored, from one database to another. With `--verify` it
@@ -49,7 +46,7 @@ class Copy:
         tableorm copy local:./a.tables local:./b.tables Directory --verify
     """
 
-    help: str = "copy rows to another database, and compare both"
+    help = "copy rows to another database, and compare both"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -68,12 +65,10 @@ class Copy:
         progress = _progress(args)
         options: dict[str, Any] = run_options(args) | {"where": args.where, "on_progress": progress.note}
         async with open_existing(args) as db, open_target(args) as target:
-            try:
+            with progress:
                 report = await db.copy_rows(
                     target, *args.tables, if_exists=args.if_exists, cursor=progress.read_cursor(), **options
                 )
-            finally:
-                progress.save()  # also when it was interrupted
             await _tell_what_is_left(db, report)
             status = print_report(report, args)
             if args.verify:
@@ -82,7 +77,6 @@ class Copy:
         return status
 
 
-@attrs.frozen
 class Export:
     """
     `tableorm export URL TABLE FILE` writes the rows of a table to a file: JSON Lines, CSV or Parquet, as its name ends;
@@ -93,7 +87,7 @@ class Export:
         tableorm export local:./hr.tables Directory -
     """
 
-    help: str = "write the rows of a table to a file"
+    help = "write the rows of a table to a file"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -120,7 +114,6 @@ class Export:
         return print_report(report, args, sys.stderr if args.file == "-" else sys.stdout)
 
 
-@attrs.frozen
 class Import:
     """
     `tableorm import URL TABLE FILE` writes the rows of a file to a table, after all of them were checked; `-` is stdin.
@@ -131,7 +124,7 @@ class Import:
         tableorm import local:./hr.tables Directory employees.csv --if-exists replace
     """
 
-    help: str = "write the rows of a file to a table"
+    help = "write the rows of a file to a table"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

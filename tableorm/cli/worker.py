@@ -9,8 +9,6 @@ import signal
 import sys
 from contextlib import suppress
 
-import attrs
-
 from ..connection.tasks import stop_tasks
 from ..outbox.workflow import Workflow
 from ..writes.archive_copy import BlobArchive, DatabaseArchive
@@ -20,7 +18,6 @@ from .output import report, to_json
 __all__ = ["WORKER", "WorkerCommand"]
 
 
-@attrs.frozen
 class WorkerCommand:
     """
     `tableorm worker URL MODULE[:MODEL]` works until it is interrupted or terminated; then it finishes what it has
@@ -31,7 +28,7 @@ class WorkerCommand:
         tableorm worker local:./hr.tables hr.models:Employee --drain
     """
 
-    help: str = "finish interrupted cross-partition writes in the background"
+    help = "finish interrupted cross-partition writes in the background"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-import attrs
-
 from tableorm import ModelError
 from tableorm.cli.output import emit, report
 
@@ -21,7 +19,6 @@ from .arguments import add_directory, add_modules, add_snapshot, find_models
 __all__ = ["CheckAction", "RevisionAction"]
 
 
-@attrs.frozen
 class CheckAction:
     """
     `tableorm migrate check MODULE ...` prints what has changed since the snapshot was written, and what each change
@@ -33,7 +30,7 @@ class CheckAction:
         tableorm migrate check hr.models --write
     """
 
-    help: str = "print what has changed since the snapshot was written, and what each change needs"
+    help = "print what has changed since the snapshot was written, and what each change needs"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -81,7 +78,6 @@ class CheckAction:
         return 0
 
 
-@attrs.frozen
 class RevisionAction:
     """
     `tableorm migrate revision MODULE ... --message TEXT` writes what has changed since the snapshot was written as a
@@ -92,7 +88,7 @@ class RevisionAction:
         tableorm migrate revision hr.models --message "index of names"
     """
 
-    help: str = "write what has changed in models as a revision, with what it needs done to stored rows"
+    help = "write what has changed in models as a revision, with what it needs done to stored rows"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

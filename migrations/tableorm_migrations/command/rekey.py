@@ -30,7 +30,6 @@ from .output import Output
 __all__ = ["REKEY_ACTIONS"]
 
 
-@attrs.frozen
 class _PlanAction:
     """
     `tableorm migrate plan URL MODULE:MODEL` prints what a re-key will read and write, and what stands against it. The
@@ -41,7 +40,7 @@ class _PlanAction:
         tableorm migrate plan local:./hr.tables hr.models:Employee --full
     """
 
-    help: str = "print what a re-key of a model with moved_from= will do, and what stands against it"
+    help = "print what a re-key of a model with moved_from= will do, and what stands against it"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
