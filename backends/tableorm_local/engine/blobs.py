@@ -73,8 +73,7 @@ class Blobs:
         def work(session: WriteSession) -> None:
             if _find_container_number(session.connection, container) is not None:
                 raise Fault(Code.CONTAINER_EXISTS, f"The specified container already exists: {container!r}.")
-            session.connection.execute("INSERT INTO containers (name) VALUES (?)", (container,))
-            session.dirty = True
+            session.write("INSERT INTO containers (name) VALUES (?)", (container,))
 
         await self._host.submit(work)
 
@@ -83,8 +82,7 @@ class Blobs:
 
         def work(session: WriteSession) -> None:
             number = _require_container(session.connection, container)
-            session.connection.execute("UPDATE containers SET name = NULL WHERE id = ?", (number,))
-            session.dirty = True
+            session.write("UPDATE containers SET name = NULL WHERE id = ?", (number,))
 
         await self._host.submit(work)
         self._host.reclaim()
@@ -249,7 +247,7 @@ class Blobs:
             if if_match is not None:
                 _check_etag(name, blob, if_match)
             blob_contents.release(session, blob.content)
-            session.connection.execute("DELETE FROM blobs WHERE container = ? AND name = ?", (blob.container, name))
+            session.write("DELETE FROM blobs WHERE container = ? AND name = ?", (blob.container, name))
 
         await self._host.submit(work)
         self._host.reclaim()
@@ -378,7 +376,7 @@ def _write_row(
 ) -> BlobInfo:
     """Write the row of a blob, of whose content the caller has called `keep`. Return its info."""
     tick = session.tick()
-    session.connection.execute(
+    session.write(
         f"REPLACE INTO blobs (container, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
         (number, name, content, length, tick, appends, _encode(metadata)),
     )

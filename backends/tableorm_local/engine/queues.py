@@ -67,8 +67,7 @@ class Queues:
 
         def work(session: WriteSession) -> None:
             if _find_number(session.connection, queue) is None:
-                session.connection.execute("INSERT INTO queues (name) VALUES (?)", (queue,))
-                session.dirty = True
+                session.write("INSERT INTO queues (name) VALUES (?)", (queue,))
 
         await self._host.submit(work)
 
@@ -83,10 +82,9 @@ class Queues:
     async def _drop(self, queue: str, *, anew: bool) -> None:
         def work(session: WriteSession) -> None:
             number = _require_number(session.connection, queue)
-            session.connection.execute("UPDATE queues SET name = NULL WHERE id = ?", (number,))
+            session.write("UPDATE queues SET name = NULL WHERE id = ?", (number,))
             if anew:
-                session.connection.execute("INSERT INTO queues (name) VALUES (?)", (queue,))
-            session.dirty = True
+                session.write("INSERT INTO queues (name) VALUES (?)", (queue,))
 
         await self._host.submit(work)
         self._host.reclaim()
@@ -138,11 +136,10 @@ class Queues:
             receipt, until = session.tick(), _add_seconds(present, visibility_seconds)
             taken, _ = _read_visible(connection, number, present, count)
             for message in taken:
-                connection.execute(
+                session.write(
                     "UPDATE messages SET visible = ?, count = min(count + 1, ?), receipt = ? WHERE id = ?",
                     (until, _MOST, receipt, int(message.id)),
                 )
-                session.dirty = True
             return [attrs.evolve(each, receipt=str(receipt), dequeue_count=each.dequeue_count + 1) for each in taken]
 
         # Looking first: a program that asks a queue again and again must not delay those that write.
@@ -161,11 +158,10 @@ class Queues:
         def work(session: WriteSession) -> Message:
             taken_id = _find_taken(session.connection, _require_number(session.connection, queue), message)
             receipt = session.tick()
-            session.connection.execute(
+            session.write(
                 "UPDATE messages SET visible = ?, receipt = ? WHERE id = ?",
                 (_add_seconds(now(), visibility_seconds), receipt, taken_id),
             )
-            session.dirty = True
             return attrs.evolve(message, receipt=str(receipt))
 
         renewed: Message = await self._host.submit(work)
@@ -177,7 +173,7 @@ class Queues:
         def work(session: WriteSession) -> None:
             number = _require_number(session.connection, queue)
             taken_id = _find_taken(session.connection, number, message)
-            session.connection.execute("DELETE FROM messages WHERE id = ?", (taken_id,))
+            session.write("DELETE FROM messages WHERE id = ?", (taken_id,))
             _change_length(session, number, -1)
 
         await self._host.submit(work)
@@ -238,8 +234,7 @@ def _require_number(connection: Connection, queue: str) -> int:
 
 
 def _change_length(session: WriteSession, number: int, change: int) -> None:
-    session.connection.execute("UPDATE queues SET length = min(length + ?, ?) WHERE id = ?", (change, _MOST, number))
-    session.dirty = True
+    session.write("UPDATE queues SET length = min(length + ?, ?) WHERE id = ?", (change, _MOST, number))
 
 
 def _remove_expired(session: WriteSession, number: int, present: int) -> int:

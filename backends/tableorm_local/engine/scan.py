@@ -16,7 +16,7 @@ import apsw
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm, check_text, utf16_key
 from tableorm.protocol.filters import And, Compare, Filter, Not, Op, matcher
-from tableorm.protocol.limits import MAX_PAGE, check_filter
+from tableorm.protocol.limits import check_filter
 from tableorm.stores import Bounds, Row, RowPage, RowQuery, project
 
 from .catalog import Table
@@ -28,7 +28,6 @@ __all__ = [
     "EVERYTHING",
     "Interval",
     "PageScan",
-    "check_limit",
     "count_comparisons",
     "filter_intervals",
     "intersect",
@@ -46,17 +45,6 @@ _BATCH_ROWS = 100
 _BATCH_BYTES = 64 * 1024
 _BATCH_COMPARISONS = 400
 _VERSION = b"\x01"
-
-
-def check_limit(limit: int) -> None:
-    """
-    Refuse a page size that the service would refuse.
-
-    Raises:
-        Fault: InvalidInput.
-    """
-    if not 1 <= limit <= MAX_PAGE:
-        raise Fault(Code.INVALID_INPUT, f"A page has 1 to {MAX_PAGE} rows (got {limit}).")
 
 
 def _compile_filter(where: Filter) -> Callable[[Row], bool]:
