@@ -26,12 +26,12 @@ from ..outbox.decision import is_pending
 from ..protocol.edm import Edm
 from ..protocol.filter_text import FilterSyntaxError, parse_filter
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
-from ..stores import Bounds, Row
+from ..stores import Bounds, Row, position_of
 from ..writes.bulk.pacing import Pace
 from .blobs import BlobTransfer, prepare_blobs
 from .content import differing_properties, plain_row
 from .report import TransferReport, make_report
-from .writing import IfExists, RowWriter, check_if_exists, create_table, position_of
+from .writing import IfExists, RowWriter, check_if_exists, create_table
 
 __all__ = ["Selection", "compare_rows", "copy_rows", "transfer_job"]
 
