@@ -24,10 +24,10 @@ from ..expressions import (
     Comparison,
     Expression,
     Field,
+    FieldTerm,
     Membership,
     NoneOf,
     PartitionKey,
-    Presence,
     RowKey,
     conjuncts,
 )
@@ -263,7 +263,7 @@ class RekeyedSelect(Select[E_co]):
     def _older(self) -> Select[Any]:
         """The query of the older model, of all entities that may satisfy the conditions, and perhaps of others."""
         model = self._rekeying.old.model
-        terms = [_older_condition(self._rekeying, term) for each in self._where for term in conjuncts(each)]
+        terms = [_older_condition(self._rekeying, term) for term in conjuncts(self._where)]
         query: Select[Any] = Select(
             self._db, KindSet.of([model]), (model,), tuple(each for each in terms if each is not None)
         )
@@ -365,7 +365,7 @@ def _older_condition(rekeying: Rekeying, term: Expression, *, exact: bool = Fals
         term: The condition.
         exact: Whether the condition must hold nowhere else either.
     """
-    if isinstance(term, (Comparison, Membership, Presence)):
+    if isinstance(term, FieldTerm):
         name = term.field.name
         if name not in rekeying.copied or not _is_told(rekeying.old, term, exact=exact):
             return None
@@ -383,7 +383,7 @@ def _older_condition(rekeying: Rekeying, term: Expression, *, exact: bool = Fals
     return None
 
 
-def _is_told(old: Schema, term: Comparison | Membership | Presence, *, exact: bool) -> bool:
+def _is_told(old: Schema, term: FieldTerm, *, exact: bool) -> bool:
     """
     Return whether a stored row of the older model tells what its entity has. A row without a property does not if the
     field is read as its default then: only that it has none of some other values is told.

@@ -9,7 +9,17 @@ from typing import Any
 import attrs
 
 from ...derived.index.schema import ElementMember
-from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
+from ...expressions import (
+    AllOf,
+    AnyOf,
+    Comparison,
+    Expression,
+    FieldTerm,
+    Membership,
+    NoneOf,
+    Presence,
+    PropertyComparison,
+)
 from ...keys.bounds import REVERSED, outside
 from ...keys.format import Order
 from ...keys.template import Template
@@ -18,7 +28,7 @@ from ...models.schema import MISFITS, Schema
 from ...protocol.edm import utf16_key
 from ...protocol.filters import Compare, Op, Test, combination, compile_filter, compile_membership, negation
 from ...stores import Row
-from .normalize import FieldTerm, key_of_field, misfit_error, one_property, owners_of
+from .normalize import key_of_field, misfit_error, one_property, owners_of
 from .server_filter import property_filter
 from .target import QueryTarget
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import attrs
 
-from ...expressions import Comparison, Expression, Membership, Presence, conjuncts
+from ...expressions import Expression, FieldTerm, conjuncts
 from ...keys.ranges import KeyInterval
 from ...keys.template import MAX_BUCKETS
 from ...models.entity import schema_of
@@ -196,7 +196,7 @@ class Planner:
         target = self.target
         for expression in where:
             refuse_other_models(target, expression)
-        terms = tuple([term for each in parameterise(where) for term in conjuncts(normalize(target, each))])
+        terms = tuple(conjuncts(normalize(target, each) for each in parameterise(where)))
         alternatives = None if any(term is FALSE for term in terms) else Alternatives(target, terms)
         prepared = _PreparedPlan(terms, PointPlanner.of(target, terms), alternatives)
         if not any(_may_change(target, leaf) for expression in where for leaf in leaves(expression)):
@@ -212,7 +212,7 @@ def planner_of(kinds: KindSet) -> Planner:
 
 def _may_change(target: QueryTarget, leaf: Expression) -> bool:
     """Return whether a condition is about all classes of an abstract base, of which more can be declared later."""
-    if not isinstance(leaf, (Comparison, Membership, Presence)):
+    if not isinstance(leaf, FieldTerm):
         return False
     named = schema_of(leaf.field.model)
     return named.abstract and (target.bags or not all(issubclass(s.model, named.model) for s in target.schemas))
