@@ -62,9 +62,7 @@ async def _show_rows(db: Database, args: argparse.Namespace) -> None:
     continuation: str | None = None
     while True:
         size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
-        store, _ = connection_of(db).sending("query", "")
-        request = store.query(args.table, query, limit=size, continuation=continuation)
-        page = await connection_of(db).call(f"show {args.table}", args.table, request)
+        page = await connection_of(db).read_page(f"show {args.table}", args.table, query, size, continuation)
         for row in page.rows:
             sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
         if limit is not None:

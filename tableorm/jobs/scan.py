@@ -70,10 +70,7 @@ async def pages(
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
         if counts is not None:
             counts.requests += 1
-        store, rows = db.sending("query", "" if kinds is None else kinds.names)
-        page = await db.call(what, table, store.query(table, query, size, continuation))
-        rows.rows += len(page.rows)
-        return page
+        return await db.read_page(what, table, query, size, continuation, model="" if kinds is None else kinds.names)
 
     for region in regions:
         query = RowQuery(region.partition, region.row, where, select)

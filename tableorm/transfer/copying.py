@@ -7,7 +7,6 @@ source. The mapper's own records are copied last: the state of an index says tha
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 import attrs
 
@@ -31,7 +30,7 @@ from ..writes.bulk.pacing import Pace
 from .blobs import BlobTransfer, prepare_blobs
 from .content import differing_properties, plain_row
 from .report import TransferReport, make_report
-from .writing import IfExists, RowWriter, check_if_exists, create_table
+from .writing import IfExists, RowWriter, check_if_exists
 
 __all__ = ["Selection", "compare_rows", "copy_rows", "transfer_job"]
 
@@ -185,7 +184,7 @@ async def copy_rows(
 
     async def plan() -> list[JobRange]:
         parts = await selection.plan(db)
-        await map_together(partial(create_table, target), selection.tables)
+        await map_together(target.create_table, selection.tables)
         return parts
 
     def work(part: JobRange, pace: Pace | None) -> Steps[JobCounts]:
