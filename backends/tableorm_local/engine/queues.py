@@ -16,11 +16,11 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
 from tableorm.protocol.limits import (
     MAX_MESSAGE_BYTES,
-    MAX_VISIBILITY_SECONDS,
     check_message,
     check_message_count,
+    check_message_times,
     check_queue_name,
-    check_seconds,
+    check_visibility,
 )
 from tableorm.stores import Capabilities, Message
 
@@ -98,9 +98,7 @@ class Queues:
     async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """Add a message. It is durable on return."""
         check_message(body)
-        check_seconds("delay_seconds", delay_seconds, 0, MAX_VISIBILITY_SECONDS)
-        if ttl_seconds is not None:
-            check_seconds("ttl_seconds", ttl_seconds, delay_seconds + 1)
+        check_message_times(delay_seconds, ttl_seconds)
 
         def work(session: WriteSession) -> Message:
             connection = session.connection
@@ -121,7 +119,7 @@ class Queues:
     async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
         """Take at most `count` visible messages, beginning with the one that has been visible for longest."""
         check_message_count(count)
-        check_seconds("visibility_seconds", visibility_seconds, 1, MAX_VISIBILITY_SECONDS)
+        check_visibility(visibility_seconds, 1)
 
         def work(session: WriteSession) -> Steps:
             connection = session.connection
@@ -153,7 +151,7 @@ class Queues:
 
     async def renew(self, queue: str, message: Message, visibility_seconds: int) -> Message:
         """Hide a taken message for `visibility_seconds` from now."""
-        check_seconds("visibility_seconds", visibility_seconds, 0, MAX_VISIBILITY_SECONDS)
+        check_visibility(visibility_seconds)
 
         def work(session: WriteSession) -> Message:
             taken_id = _find_taken(session.connection, _require_number(session.connection, queue), message)
