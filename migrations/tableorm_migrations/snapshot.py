@@ -14,10 +14,10 @@ import msgspec
 
 from tableorm import Entity, ModelError
 from tableorm.audit.check import AuditedMaintainer
-from tableorm.models.entity import schema_of
+from tableorm.models.entity import concrete_schemas
 from tableorm.models.json_types import is_pydantic_model, members_of_pydantic
 from tableorm.models.property_types import FieldInfo, PropertyType, annotation_name
-from tableorm.models.schema import Schema, concrete
+from tableorm.models.schema import Schema
 
 __all__ = [
     "HAVE_STATES",
@@ -157,7 +157,7 @@ def describe_each(models: Iterable[type[Entity]]) -> dict[type[Entity], ModelLay
     Raises:
         ModelError: There is none, or one refers to a model that is not declared.
     """
-    schemas: list[Schema] = list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))
+    schemas = concrete_schemas(models)
     if not schemas:
         raise ModelError("there is no model to describe: give at least one class with entities")
     return {cast("type[Entity]", schema.model): _describe(schema) for schema in schemas}

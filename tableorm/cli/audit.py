@@ -6,15 +6,7 @@ import argparse
 
 from ..audit.report import AuditReport
 from ..errors import counted
-from .arguments import (
-    add_database,
-    add_models,
-    add_name,
-    add_run,
-    add_state,
-    open_existing,
-    run_options,
-)
+from .arguments import add_database, add_flag, add_models, add_name, add_run, add_state, open_existing, run_options
 from .output import emit
 from .progress import ProgressReporter
 
@@ -38,7 +30,7 @@ class Audit:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser, plain_tables=True)
-        parser.add_argument("--repair", action="store_true", help="repair what is found")
+        add_flag(parser, "--repair", "repair what is found")
         add_name(parser)
         add_run(parser)
         add_state(parser, "audit")

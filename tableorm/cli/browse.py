@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from ..errors import NotSupported
-from .arguments import add_database, add_models, open_existing, parse_count
+from .arguments import add_count, add_database, add_flag, add_models, open_existing
 from .command_line import main
 from .conditions import parse_where
 
@@ -38,10 +38,8 @@ class Browse:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser, optional=True)
-        parser.add_argument(
-            "--web", action="store_true", help="print the address of a page for a browser of this machine"
-        )
-        parser.add_argument("--port", metavar="N", type=parse_count, default=0, help="the port of the page")
+        add_flag(parser, "--web", "print the address of a page for a browser of this machine")
+        add_count(parser, "--port", "the port of the page", 0)
 
     async def run(self, args: argparse.Namespace) -> int:
         """Show the tables."""

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ..advice import inspect_table
-from .arguments import add_database, open_existing, parse_count, parse_table
+from .arguments import add_count, add_database, open_existing, parse_table
 from .progress import TableProgress
 
 __all__ = ["INSPECT", "Inspect"]
@@ -30,9 +30,7 @@ class Inspect:
         """Declare the arguments."""
         add_database(parser)
         parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
-        parser.add_argument(
-            "--rows", metavar="N", type=parse_count, help="read about N rows, the first of evenly spread ranges of keys"
-        )
+        add_count(parser, "--rows", "read about N rows, the first of evenly spread ranges of keys")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the module."""

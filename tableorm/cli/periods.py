@@ -10,7 +10,7 @@ import attrs
 from ..errors import ModelError, counted
 from ..models.entity import schema_of
 from ..models.schema import Schema
-from .arguments import add_database, add_models, open_existing
+from .arguments import add_database, add_flag, add_models, open_existing
 from .output import emit
 
 __all__ = ["DROP_PERIODS", "DropPeriods"]
@@ -42,7 +42,7 @@ class DropPeriods:
             metavar="CONTAINER/NAME",
             help="also delete the blobs of these periods, such as logs/queue for logs/queue/2026/02/28/...",
         )
-        parser.add_argument("--dry-run", action="store_true", help="delete nothing, and print what would be deleted")
+        add_flag(parser, "--dry-run", "delete nothing, and print what would be deleted")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Drop the periods and print what was dropped."""

@@ -18,7 +18,7 @@ from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..queries.select import Select
 from ..stores import Bounds, RowQuery
-from .arguments import add_database, add_models, open_existing, parse_count, parse_table
+from .arguments import add_count, add_database, add_models, open_existing, parse_table
 from .output import report, to_json
 from .query import values_of
 
@@ -46,7 +46,7 @@ class Show:
         parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
         add_models(parser, plain_tables=True, optional=True)
         parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
-        parser.add_argument("--limit", metavar="N", type=parse_count, help="how many rows to show at most")
+        add_count(parser, "--limit", "how many rows to show at most")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the rows."""

@@ -8,7 +8,7 @@ import math
 import attrs
 
 from ..advice import measure_table
-from .arguments import add_database, add_tables, open_existing, parse_count
+from .arguments import add_count, add_database, add_tables, open_existing
 from .output import to_json
 from .progress import TableProgress
 
@@ -32,19 +32,8 @@ class StatsCommand:
         """Declare the arguments."""
         add_database(parser)
         add_tables(parser, optional=True)
-        parser.add_argument(
-            "--sample",
-            metavar="N",
-            type=parse_count,
-            help="read only the first page of N evenly spaced ranges of each table",
-        )
-        parser.add_argument(
-            "--parallel",
-            metavar="N",
-            type=parse_count,
-            default=8,
-            help="number of key ranges to read in parallel",
-        )
+        add_count(parser, "--sample", "read only the first page of N evenly spaced ranges of each table")
+        add_count(parser, "--parallel", "number of key ranges to read in parallel", 8)
         parser.add_argument(
             "--gib-price", metavar="PRICE", type=_parse_price, help="of storing a GiB for a month, to print costs"
         )

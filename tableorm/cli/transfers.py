@@ -15,7 +15,9 @@ from ..transfer.files import Format
 from ..transfer.report import TransferReport
 from ..transfer.writing import IfExists
 from .arguments import (
+    add_count,
     add_database,
+    add_flag,
     add_name,
     add_run,
     add_source_and_target,
@@ -23,7 +25,6 @@ from .arguments import (
     add_tables,
     open_existing,
     open_target,
-    parse_count,
     parse_table,
     run_options,
 )
@@ -54,7 +55,7 @@ class Copy:
         add_tables(parser, optional=True)
         _add_where(parser)
         _add_if_exists(parser)
-        parser.add_argument("--verify", action="store_true", help="compare all rows of both sides afterwards")
+        add_flag(parser, "--verify", "compare all rows of both sides afterwards")
         add_name(parser)
         add_run(parser)
         add_state(parser, "copy")
@@ -94,9 +95,9 @@ class Export:
         add_database(parser)
         _add_file(parser, "write to; - for stdout")
         _add_where(parser)
-        parser.add_argument("--system", action="store_true", help="write Timestamps and ETags too")
-        parser.add_argument("--overwrite", action="store_true", help="replace a file of that name")
-        parser.add_argument("--rate", metavar="N", type=parse_count, help="read at most N rows per second")
+        add_flag(parser, "--system", "write Timestamps and ETags too")
+        add_flag(parser, "--overwrite", "replace a file of that name")
+        add_count(parser, "--rate", "read at most N rows per second")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Export, and print the report: on stderr if the rows are on stdout."""
@@ -131,10 +132,8 @@ class Import:
         add_database(parser)
         _add_file(parser, "read; - for stdin")
         _add_if_exists(parser)
-        parser.add_argument(
-            "--parallel", metavar="N", type=parse_count, default=8, help="transactions in parallel; default: 8"
-        )
-        parser.add_argument("--rate", metavar="N", type=parse_count, help="write at most N rows per second")
+        add_count(parser, "--parallel", "transactions in parallel; default: 8", 8)
+        add_count(parser, "--rate", "write at most N rows per second")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Import, and print the report."""

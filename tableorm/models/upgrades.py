@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ..errors import Conflict, DecodeError, ModelError, shown
+from ..errors import Conflict, DecodeError, ModelError, check_count, shown
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION
 from ..stores import Row, position_of
@@ -117,10 +117,7 @@ def upgrade(model: type[Entity], from_version: int) -> Callable[[Upgrade], Upgra
         raise ModelError(f"@upgrade({model!r}, from_version={from_version!r}): {model!r} is not a model")
 
     def register(function: Upgrade) -> Upgrade:
-        if type(from_version) is not int or from_version < 1:
-            raise ModelError(
-                f"@upgrade({schema.name}): from_version={from_version!r} is refused: versions count from 1"
-            )
+        check_count(f"@upgrade({schema.name}): from_version={from_version!r}", from_version, "versions count from 1")
         if not schema.abstract and from_version >= schema.version:
             raise ModelError(
                 f"@upgrade({schema.name}, from_version={from_version}): the model's version is {schema.version}; raise "

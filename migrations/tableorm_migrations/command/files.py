@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tableorm import ModelError
+from tableorm.cli.arguments import add_flag
 from tableorm.cli.output import emit, report
 
 from ..evolution import Difference, carry_removed, compare_snapshots
@@ -37,7 +38,7 @@ class CheckAction:
         add_modules(parser)
         add_snapshot(parser)
         add_directory(parser)
-        parser.add_argument("--write", action="store_true", help="write the snapshot anew, unless a change is refused")
+        add_flag(parser, "--write", "write the snapshot anew, unless a change is refused")
 
     def run(self, args: argparse.Namespace) -> int:
         """

@@ -15,7 +15,7 @@ from ...connection.index_states import find_unreadable, not_readable
 from ...connection.nearby import NearbyRows
 from ...connection.rows import is_place, read_row
 from ...connection.tasks import work_together
-from ...errors import ModelError, TableOrmError, TemplateError
+from ...errors import ModelError, TableOrmError, TemplateError, check_count
 from ...jobs.scan import pages
 from ...keys.ranges import KeyRegion
 from ...models.derivation import RowsOf, bound_to, refuse_building
@@ -63,8 +63,7 @@ async def look_up(
         if isinstance(given, RowsOf):
             raise ModelError(f"lookup({index!r}) is refused: it is an index; read it by db.select({index!r})")
         raise ModelError(f"lookup({index!r}) is refused: give an index list of a model, as Employee.by_last_name")
-    if type(concurrency) is not int or concurrency < 1:
-        raise ModelError(f"lookup(concurrency={concurrency!r}) is refused: give a number from 1")
+    check_count(f"lookup(concurrency={concurrency!r})", concurrency)
     schemas = bound_to(index, ListSchema)
     if len(schemas) != 1:
         raise ModelError(f"{index} is of an abstract model: look up the list of one of its concrete classes")
