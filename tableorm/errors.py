@@ -76,7 +76,6 @@ __all__ = [
     "Unavailable",
     "UniqueViolation",
     "WrongKind",
-    "check_count",
     "counted",
     "near",
     "shown",
@@ -90,12 +89,6 @@ def shown(value: object, limit: int = 80) -> str:
     except Exception as error:  # noqa: BLE001  # a message about a value must not fail because its repr() does
         text = f"<{type(value).__name__} whose repr() raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-def check_count(what: str, count: object, give: str = "give a number from 1") -> None:
-    """Refuse what is not a whole number from 1. Raises ModelError."""
-    if type(count) is not int or count < 1:
-        raise ModelError(f"{what} is refused: {give}")
 
 
 def counted(number: int, noun: str) -> str:

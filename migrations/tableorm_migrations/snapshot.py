@@ -18,6 +18,7 @@ from tableorm.models.entity import concrete_schemas
 from tableorm.models.json_types import is_pydantic_model, members_of_pydantic
 from tableorm.models.property_types import FieldInfo, PropertyType, annotation_name
 from tableorm.models.schema import Schema
+from tableorm.models.upgrades import upgrade_step
 
 __all__ = [
     "HAVE_STATES",
@@ -214,7 +215,7 @@ def _describe(schema: Schema) -> ModelLayout:
         derived=derived,
         building=tuple(name for name, each in schema.derived.items() if each.building),
         unasked=tuple(name for name, each in schema.derived.items() if each.declaration and each.building is False),
-        upgrades=tuple(number for number in range(1, schema.version) if _upgrades_from(schema, number)),
+        upgrades=tuple(number for number in range(1, schema.version) if upgrade_step(schema, number) is not None),
     )
 
 
@@ -240,12 +241,6 @@ def _describe_field(info: FieldInfo) -> Iterator[tuple[str, FieldLayout]]:
                 accept_plain=info.accept_plain and first,
             ),
         )
-
-
-def _upgrades_from(schema: Schema, version: int) -> bool:
-    """Return whether a function upgrades a version, registered for the model or for a base of it."""
-    schemas = (base.__dict__.get("__schema__") for base in schema.model.__mro__)
-    return any(isinstance(each, Schema) and version in each.upgrades for each in schemas)
 
 
 def _values(kind: PropertyType) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ..connection.connection import Connected, connection_of
 from ..connection.tasks import work_together
-from ..errors import check_count, shown
+from ..errors import ModelError, shown
 from ..inspection import Proposal, propose
 from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..protocol.limits import MAX_PAGE
@@ -46,8 +46,8 @@ async def inspect_table(
         TableNotFound: There is no such table.
         TableOrmError: The store refused a request, or did not answer.
     """
-    if rows is not None:
-        check_count(f"inspect_table({table!r}, rows={shown(rows)})", rows, "give 1 or more")
+    if rows is not None and (type(rows) is not int or rows < 1):
+        raise ModelError(f"inspect_table({table!r}, rows={shown(rows)}) is refused: give 1 or more")
     connection = connection_of(db)
     connection.require_open()
     connection.boundary.check_whole_table(f"inspect_table({table!r})")

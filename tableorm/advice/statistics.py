@@ -11,7 +11,7 @@ import attrs
 
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.tasks import map_together, work_together
-from ..errors import check_count, shown
+from ..errors import ModelError, shown
 from ..jobs.plan import narrow
 from ..keys.ranges import divide
 from ..protocol.limits import MAX_PAGE
@@ -149,7 +149,8 @@ async def measure_table(
         TableOrmError: The store refused a request, or did not answer.
     """
     for name, number in (("sample", 1 if sample is None else sample), ("parallel", parallel)):
-        check_count(f"measure_table({table!r}, {name}={shown(number)})", number, "give 1 or more")
+        if type(number) is not int or number < 1:
+            raise ModelError(f"measure_table({table!r}, {name}={shown(number)}) is refused: give 1 or more")
     connection = connection_of(db)
     connection.require_open()
     connection.boundary.check_whole_table(f"measure_table({table!r})")

@@ -459,6 +459,11 @@ class Connection:
             if continuation is None:
                 return
 
+    async def list_tables(self) -> list[str]:
+        """Return the names of all tables, in order. Raises what `call` does."""
+        store, _ = self.sending("list-tables", "")
+        return await self.call("list of tables", "", store.list_tables())
+
     async def create_table(self, table: str) -> bool:
         """Create a table, and return whether it is new. Raises what `call` does, unless the table exists."""
         store, _ = self.sending("create-table", "")

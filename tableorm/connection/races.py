@@ -9,11 +9,11 @@ from typing import Self, TypeVar
 from ..errors import (
     EntityExists,
     EntityNotFound,
+    ModelError,
     PreconditionFailed,
     ReferenceNotFound,
     TableOrmError,
     Unavailable,
-    check_count,
     shown,
 )
 from ..protocol.codes import THROTTLING, Fault
@@ -65,7 +65,8 @@ class Attempts:
 
 def check_attempts(verb: str, attempts: object) -> None:
     """Refuse a number of attempts that is none. Raises ModelError."""
-    check_count(f"{verb}(attempts={shown(attempts)})", attempts, "try at least once")
+    if type(attempts) is not int or attempts < 1:
+        raise ModelError(f"{verb}(attempts={shown(attempts)}) is refused: try at least once")
 
 
 def is_race(error: BaseException | None) -> bool:

@@ -14,7 +14,7 @@ from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
-from ..errors import DecodeError, EntityNotFound, ModelError, WrongKind, check_count, shown
+from ..errors import DecodeError, EntityNotFound, ModelError, WrongKind, shown
 from ..expressions import Field
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
@@ -197,7 +197,8 @@ class Reader(Stores):
         """
         if not isinstance(misfits, dict):
             check_policy(f"get_many(misfits={misfits!r})", misfits)
-        check_count(f"get_many(concurrency={concurrency!r})", concurrency)
+        if type(concurrency) is not int or concurrency < 1:
+            raise ModelError(f"get_many(concurrency={concurrency!r}) is refused: give a number from 1")
         if not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"get_many({shown(keys)}) is refused: give a list of keys; make them with Model.key(...)")
         wanted = list(keys)

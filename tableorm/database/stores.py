@@ -212,8 +212,7 @@ class Stores(Connected, AsyncOnly):
 
     async def tables(self) -> list[str]:
         """Return the names of all tables, in order."""
-        store, _ = self._connection.sending("list-tables", "")
-        return await self._connection.call("list of tables", "", store.list_tables())
+        return await self._connection.list_tables()
 
     async def drop_table(self, target: type[Entity] | str, *, missing_ok: bool = False) -> None:
         """

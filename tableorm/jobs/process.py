@@ -19,7 +19,7 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.tasks import finish, stop_tasks, work_together
-from ..errors import LostRace, ModelError, TableNotFound, check_count, counted, shown
+from ..errors import LostRace, ModelError, TableNotFound, counted, shown
 from ..models.reserved import UPKEEP_TABLE
 from ..models.write_tokens import new_token
 from ..stores import utc_now
@@ -128,7 +128,8 @@ class RunOptions(Generic[R]):
 
     def check(self, verb: str) -> None:
         """Refuse what no run takes. Raises ModelError."""
-        check_count(f"{verb}(parallel={self.parallel!r})", self.parallel, "give a number from 1 up")
+        if type(self.parallel) is not int or self.parallel < 1:
+            raise ModelError(f"{verb}(parallel={self.parallel!r}) is refused: give a number from 1 up")
         told = self.on_progress
         if told is not None and (not callable(cast("object", told)) or inspect.iscoroutinefunction(told)):
             raise ModelError(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal, TypedDict, cast
 
-from ..errors import ModelError, check_count, near
+from ..errors import ModelError, near
 from ..expressions import Field
 from ..keys.overlap import refuse_meeting
 from ..keys.parse import parse_template
@@ -326,4 +326,5 @@ def _check_kind(name: str, kind: str | None, version: int) -> None:
         raise ModelError(f"{name}: kind={kind!r} is refused: it must be text that is not empty and holds no ':' or '#'")
     if kind is None and version != 1:
         raise ModelError(f"{name}: version={version!r} is refused with kind=None, which stores no version")
-    check_count(f"{name}: version={version!r}", version, "versions count from 1")
+    if type(version) is not int or version < 1:
+        raise ModelError(f"{name}: version={version!r} is refused: versions count from 1")

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ..errors import Conflict, DecodeError, ModelError, check_count, shown
+from ..errors import Conflict, DecodeError, ModelError, shown
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION
 from ..stores import Row, position_of
@@ -17,7 +17,7 @@ from .reserved import ENTITY_TYPE, ENTITY_VERSION, FIRST_OF_SEVERAL, MANIFEST, M
 from .schema import Schema, Upgrade
 from .state import set_state, state_of
 
-__all__ = ["parse_version", "stored_version", "upgrade", "upgrade_row"]
+__all__ = ["parse_version", "stored_version", "upgrade", "upgrade_row", "upgrade_step"]
 
 
 def parse_version(schema: Schema, row: Row, stored: object) -> int:
@@ -56,7 +56,7 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
     keys = position_of(row)
     bag = bag_of_row(table, {name: value for name, value in row.items() if name != OPENED})
     for number in range(version, schema.version):
-        step = _upgrade_step(schema, number)
+        step = upgrade_step(schema, number)
         if step is None:
             raise DecodeError(
                 f"has version {version} and the model {schema.version}, but nothing upgrades version {number}; write "
@@ -85,7 +85,8 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
     return entity
 
 
-def _upgrade_step(schema: Schema, version: int) -> Upgrade | None:
+def upgrade_step(schema: Schema, version: int) -> Upgrade | None:
+    """Return the function that upgrades a version, registered for the model or for a base of it; None without one."""
     for base in schema.model.__mro__:
         own = base.__dict__.get("__schema__")
         if isinstance(own, Schema) and version in own.upgrades:
@@ -117,7 +118,10 @@ def upgrade(model: type[Entity], from_version: int) -> Callable[[Upgrade], Upgra
         raise ModelError(f"@upgrade({model!r}, from_version={from_version!r}): {model!r} is not a model")
 
     def register(function: Upgrade) -> Upgrade:
-        check_count(f"@upgrade({schema.name}): from_version={from_version!r}", from_version, "versions count from 1")
+        if type(from_version) is not int or from_version < 1:
+            raise ModelError(
+                f"@upgrade({schema.name}): from_version={from_version!r} is refused: versions count from 1"
+            )
         if not schema.abstract and from_version >= schema.version:
             raise ModelError(
                 f"@upgrade({schema.name}, from_version={from_version}): the model's version is {schema.version}; raise "

@@ -20,7 +20,7 @@ import msgspec
 
 from ..connection.connection import Connection
 from ..connection.translate import translate
-from ..errors import ModelError, NotSupported, check_count, shown
+from ..errors import ModelError, NotSupported, shown
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.marker_rows import DECISION_KIND, note_follower
@@ -154,7 +154,8 @@ def workflow(
         raise ModelError(
             f"workflow({shown(name)}) is refused: a name has up to 63 letters, digits, '_' and '-', a letter first"
         )
-    check_count(f"workflow({name!r}, version={shown(version)})", version, "give a whole number from 1 up")
+    if type(version) is not int or version < 1:
+        raise ModelError(f"workflow({name!r}, version={shown(version)}) is refused: give a whole number from 1 up")
 
     if tries is not None and (type(tries) is not int or not 1 <= tries <= _MOST_TRIES):
         raise ModelError(

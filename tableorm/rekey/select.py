@@ -31,12 +31,11 @@ from ..expressions import (
     RowKey,
     conjuncts,
 )
-from ..keys.ranges import KeyPosition
+from ..keys.ranges import KeyPosition, key_order
 from ..models.entity import Entity
 from ..models.kinds import KindSet
 from ..models.schema import Schema
 from ..models.state import state_of
-from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
 from ..queries.explain import Explanation, explain_together
 from ..queries.misfits import settle_error
@@ -175,7 +174,7 @@ class RekeyedSelect(Select[E_co]):
                     async for entity in newer:
                         keys = self._keys_of(entity)
                         held.found.pop(keys, None)
-                        while self._ordered and waiting and _sort_key(waiting[0]) < _sort_key(keys):
+                        while self._ordered and waiting and key_order(waiting[0]) < key_order(keys):
                             before = waiting.popleft()
                             if before in held.found:
                                 for loaded in self._load(held.found.pop(before), note_misfit):
@@ -310,13 +309,13 @@ class _Held:
     def __init__(self, most: int, after: KeyPosition | None) -> None:
         self.found: dict[KeyPosition, Any] = {}
         self.last: KeyPosition | None = None
-        self._most, self._after = most, None if after is None else _sort_key(after)
+        self._most, self._after = most, None if after is None else key_order(after)
         self._last: _SortKey | None = None
 
     def add(self, keys: KeyPosition, entity: Any) -> None:
         """Add an entity, unless it is not behind the key, or behind enough others."""
         if self._after is not None or self._last is not None:
-            place = _sort_key(keys)
+            place = key_order(keys)
             if (self._after is not None and place <= self._after) or (self._last is not None and place > self._last):
                 return
         self.found[keys] = entity
@@ -325,12 +324,12 @@ class _Held:
 
     def end(self) -> list[KeyPosition]:
         """Drop those that are too many, and return the keys of the others in order."""
-        keys = sorted(self.found, key=_sort_key)
+        keys = sorted(self.found, key=key_order)
         if len(keys) > self._most:
             keys, dropped = keys[: self._most], keys[self._most :]
             for each in dropped:
                 del self.found[each]
-            self.last, self._last = keys[-1], _sort_key(keys[-1])
+            self.last, self._last = keys[-1], key_order(keys[-1])
         return keys
 
 
@@ -350,10 +349,6 @@ def _between(after: KeyPosition | None, last: KeyPosition | None) -> list[Expres
     if last is not None:
         found.append((PartitionKey < last[0]) | ((PartitionKey == last[0]) & (RowKey <= last[1])))
     return found
-
-
-def _sort_key(keys: KeyPosition) -> _SortKey:
-    return utf16_key(keys[0]), utf16_key(keys[1])
 
 
 def _older_condition(rekeying: Rekeying, term: Expression, *, exact: bool = False) -> Expression | None:

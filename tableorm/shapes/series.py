@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack, ca
 
 import msgspec
 
-from ..errors import EncodeError, ModelError, NotLoaded, check_count, shown
+from ..errors import EncodeError, ModelError, NotLoaded, shown
 from ..expressions import ComposedField, Field
 from ..models.fields import FieldDeclaration, Mapped
 from ..models.property_types import PropertyType, Shape, ValueType, annotation_name, property_type, split_optional
@@ -258,7 +258,8 @@ def series(
         A declaration, which the class turns into the field. An entity that is created without the field has an empty
         series.
     """
-    check_count(f"series({shown(length)})", length, "give the number of slots")
+    if type(length) is not int or length < 1:
+        raise ModelError(f"series({shown(length)}) is refused: give the number of slots")
     if accept_plain and not encrypted:
         raise ModelError("series(accept_plain=True) is refused: its slots are plain; add encrypted=True")
     shape = _SeriesShape(length, default)

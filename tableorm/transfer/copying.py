@@ -116,8 +116,7 @@ async def _select(
     if db.backend is target.backend:
         raise ModelError(f"{verb}() is refused: both sides are one database; give another one as the target")
     if not tables:
-        store, _ = db.sending("list-tables", "")
-        tables = await db.call("list of tables", "", store.list_tables())
+        tables = await db.list_tables()
     if name is not None and len(tables) > MOST_RANGES:
         raise ModelError(
             f"{verb}(name={name!r}) is refused: there are {len(tables)} tables, and a run has at most {MOST_RANGES} "

@@ -15,7 +15,7 @@ import msgspec
 from tableorm import Database, Entity, ModelError
 from tableorm.advice import measure_table
 from tableorm.connection.connection import connection_of
-from tableorm.errors import check_count, counted, shown
+from tableorm.errors import counted, shown
 from tableorm.jobs.plan import plan_ranges
 from tableorm.jobs.scan import pages
 from tableorm.keys.ranges import KeyRegion
@@ -170,7 +170,8 @@ async def plan_rekey(
         OSError: The file cannot be written.
     """
     layouts = Layouts.of("plan_rekey", db, (old, new), to_new, target)
-    check_count(f"plan_rekey(sample={shown(sample)})", sample, "give a number of entities, 1 or more")
+    if type(sample) is not int or sample < 1:
+        raise ModelError(f"plan_rekey(sample={shown(sample)}) is refused: give a number of entities, 1 or more")
     if online and rekeying_of(new.__schema__) is None:
         raise ModelError(f"plan_rekey(online=True) is refused: {new.__name__} has no moved_from=")
     with _open_file(rejected) as write:

@@ -26,7 +26,6 @@ from ...expressions import (
     Presence,
     PropertyComparison,
 )
-from ...keys.template import Template
 from ...models.entity import schema_of
 from ...models.property_types import Member, PropertyType
 from ...models.schema import Schema, concrete
@@ -40,7 +39,6 @@ __all__ = [
     "OPPOSITE",
     "TRUE",
     "has_field",
-    "key_of_field",
     "leaves",
     "misfit_error",
     "normalize",
@@ -205,7 +203,7 @@ def properties_of(target: QueryTarget, term: Expression) -> Iterator[str]:
             yield leaf.property
         elif isinstance(leaf, FieldTerm):
             for owners in owners_of(target, leaf).values():
-                yield from (o.by_path[leaf.field.name].property for o in owners if not key_of_field(o, leaf.field.name))
+                yield from (o.by_path[leaf.field.name].property for o in owners if leaf.field.name not in o.key_holders)
 
 
 # Where a field is
@@ -235,11 +233,6 @@ def owners_of(target: QueryTarget, term: FieldTerm) -> dict[Schema | None, list[
     if target.bags or not owners:
         owners[None] = concrete(named)
     return owners
-
-
-def key_of_field(schema: Schema, field: str) -> tuple[Template, str] | None:
-    """Return the template that holds a field in full and the key that it writes; None if no key holds the field."""
-    return schema.key_holders.get(field)
 
 
 def one_property(target: QueryTarget, term: FieldTerm) -> Member | None:

@@ -6,7 +6,6 @@ what is left becomes a filter that the store evaluates; what the store cannot ex
 that come back. A plan depends on nothing but the conditions and the models.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -25,7 +24,7 @@ from .client_filter import ClientFilter, make_test
 from .elements import once, with_once
 from .normalize import FALSE, leaves, normalize, refuse_other_models
 from .parameters import QueryShape, bind, parameterise, shape_of
-from .partition import clip_request, divide_request
+from .partition import clip_request, divide_requests
 from .plan import RANKS, Access, Point, QueryPlan, Range, Scans
 from .points import PointPlanner, can_be_key, make_point
 from .scan_refusal import scan_error, too_many_buckets_error, too_many_error
@@ -185,8 +184,7 @@ class Planner:
                 names = tuple(wanted)
                 found = [_select_properties(request, names) for request in found]
         if parallel > 1:
-            each_part = math.ceil(parallel / max(len(found), 1))
-            found = [part for each in found for part in divide_request(self.target, each, each_part)]
+            found = divide_requests(self.target, found, parallel)
         if interval is not None:
             found = [part for each in found for part in clip_request(each, interval)]
         return QueryPlan(self.target, _worst_access(found), tuple(found), names, merged, first)
