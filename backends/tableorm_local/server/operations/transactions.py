@@ -6,8 +6,7 @@ with the operation's number at the start of the message.
 """
 
 import time
-from collections.abc import Generator, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Generator, Sequence
 
 import attrs
 
@@ -26,8 +25,6 @@ from .entities import access_of_write, answer_write, get_entity, keys_of, read_w
 from .request import Request
 
 __all__ = ["run_transaction"]
-
-T = TypeVar("T")
 
 # How long reading the parts may keep the event loop busy.
 _SLICE_SECONDS = 0.002
@@ -119,29 +116,36 @@ _WRITE_VERBS = {
 async def _write_all(request: Request, parts: Sequence[multipart.Part]) -> list[Answer]:
     if len(parts) > MAX_TRANSACTION_OPERATIONS:
         raise invalid_input(f"{MAX_TRANSACTION_OPERATIONS} operations are allowed at most.", MAX_TRANSACTION_OPERATIONS)
-    steps = await request.engine.take_turns(
-        _in_slices(_read_step(request, part, index) for index, part in enumerate(parts))
-    )
+    steps = await request.engine.take_turns(_read_steps(request, parts))
     table = steps[0].request.resource.table
     _check_together(steps, table)
     writes = [_require_allowed(step, index) for index, step in enumerate(steps)]
     etags = await request.engine.transact(table, writes)
-    written = zip(steps, writes, etags, strict=True)
-    return await request.engine.take_turns(
-        _in_slices(answer_write(step.request, write, etag) for step, write, etag in written)
-    )
+    return await request.engine.take_turns(_answer_steps(steps, writes, etags))
 
 
-def _in_slices(results: Iterable[T]) -> Generator[None, None, list[T]]:
-    """Collect results, each of which takes a moment of work, in steps that let other tasks run in between."""
-    found = list[T]()
+def _answer_steps(
+    steps: Sequence[_Step], writes: Sequence[Operation], etags: Sequence[str | None]
+) -> Generator[None, None, list[Answer]]:
+    answers = list[Answer]()
     until = time.perf_counter() + _SLICE_SECONDS
-    for each in results:
-        found.append(each)
+    for step, write, etag in zip(steps, writes, etags, strict=True):
+        answers.append(answer_write(step.request, write, etag))
         if time.perf_counter() > until:
             yield
             until = time.perf_counter() + _SLICE_SECONDS
-    return found
+    return answers
+
+
+def _read_steps(request: Request, parts: Sequence[multipart.Part]) -> Generator[None, None, list[_Step]]:
+    steps = list[_Step]()
+    until = time.perf_counter() + _SLICE_SECONDS
+    for index, part in enumerate(parts):
+        steps.append(_read_step(request, part, index))
+        if time.perf_counter() > until:
+            yield
+            until = time.perf_counter() + _SLICE_SECONDS
+    return steps
 
 
 def _read_step(whole: Request, part: multipart.Part, index: int) -> _Step:
