@@ -150,9 +150,8 @@ async def _divide(db: Connection, other: OtherRanges, most: int) -> list[JobRang
 async def _is_small(db: Connection, kinds: KindSet, guests: Sequence[Schema], counts: AuditCounts) -> bool:
     """Return whether a table has so few rows to check that one request reads them: dividing it would take many."""
     counts.requests += 1
-    store, _ = db.sending("query", "")
     query = RowQuery(where=_rows_to_check(kinds, guests), select=("PartitionKey", "RowKey"))
-    page = await db.call("audit", kinds.table, store.query(kinds.table, query, SMALL))
+    page = await db.read_page("audit", kinds.table, query, SMALL)
     return page.continuation is None
 
 

@@ -15,7 +15,7 @@ import attrs
 from ..keys.ranges import KeyPosition, key_order
 from ..protocol.codes import Fault
 from ..protocol.limits import MAX_PAGE
-from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery
+from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery, position_of
 from .connection import Connection
 from .observe import QueryWork
 from .period_tables import NO_TABLE
@@ -161,7 +161,7 @@ class NearbyRows:
 
     def _take(self, wanted: _Wanted, page: RowPage, found: dict[KeyPosition, Row | None]) -> bool:
         """Take from a page what is wanted, and return whether that was at least half of it."""
-        rows = {(row["PartitionKey"], row["RowKey"]): row for row in page.rows}
+        rows = {position_of(row): row for row in page.rows}
         if page.continuation is not None and not rows:
             return False
         # Up to here all is known; everything is, if no other page follows.

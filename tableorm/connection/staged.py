@@ -17,7 +17,7 @@ from ..protocol.codes import Code, Fault
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or, matcher
 from ..protocol.limits import MAX_PAGE
-from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery, StoreLayer, TableStore, pause_after
+from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery, StoreLayer, TableStore, pause_after, position_of
 from .stats import Counts
 from .tasks import map_together
 
@@ -105,7 +105,7 @@ class StagedStore(StoreLayer):
         for at, row in enumerate(found):
             stage = split.get(_kind_of(row))
             if stage is not None and not stage.is_in_first(select):
-                joined = stage.join(row, others.get((row["PartitionKey"], row["RowKey"]), ()))
+                joined = stage.join(row, others.get(position_of(row), ()))
                 if joined is None:
                     again.append(at)
                 else:

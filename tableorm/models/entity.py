@@ -4,7 +4,7 @@ Entities: the base class of models.
 
 import datetime as dt
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -35,10 +35,10 @@ from .property_bag import PropertyBag, shown_properties
 from .property_types import ENCRYPTED
 from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances, union_of
 from .reserved import is_reserved_property
-from .schema import Schema
+from .schema import Schema, concrete
 from .state import STATE, EntityState, set_state, state_of
 
-__all__ = ["Entity", "KeyMaker", "copy_unknown", "schema_of", "shown_values"]
+__all__ = ["Entity", "KeyMaker", "concrete_schemas", "copy_unknown", "schema_of", "shown_values"]
 
 E = TypeVar("E", bound="Entity")
 
@@ -537,3 +537,8 @@ def schema_of(model: type[Any]) -> Schema:
     if isinstance(cast(Any, model), Entity):
         raise ModelError(f"{shown(model)} is an entity, and not a model; give its class, {type(model).__name__}")
     raise ModelError(f"{model!r} is not a model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)")
+
+
+def concrete_schemas(models: Iterable[type[Any]]) -> list[Schema]:
+    """The schemas of the concrete classes of several models, each once. Raises ModelError as `schema_of` does."""
+    return list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))

@@ -20,7 +20,7 @@ from .schema import MISFITS, Schema, concrete
 from .upgrades import parse_version, upgrade_row
 from .visibility import live_only
 
-__all__ = ["KindSet", "UsedModels", "describe_kind", "refuse_same_kinds"]
+__all__ = ["KindSet", "UsedModels", "describe_kind", "filter_of_kinds", "refuse_same_kinds"]
 
 
 class KindSet:
@@ -277,12 +277,16 @@ def _refuse_overlaps(schemas: Sequence[Schema]) -> None:
 
 def _filter_of_kind(kind: str) -> Filter:
     """Return the filter for a kind with any version: `EntityType` is `Employee`, or from `Employee:` to `Employee;`."""
+    return Or((_compare(Op.EQ, kind), filter_of_kinds(kind + ":", kind + ";")))
 
-    def compare(op: Op, text: str) -> Compare:
-        return Compare(ENTITY_TYPE, op, Constant(Edm.STRING, text))
 
-    versions = And((compare(Op.GE, kind + ":"), compare(Op.LT, kind + ";")))
-    return Or((compare(Op.EQ, kind), versions))
+def filter_of_kinds(low: str, high: str) -> Filter:
+    """Return the filter for the kinds, with their versions, from a text on, and before another one."""
+    return And((_compare(Op.GE, low), _compare(Op.LT, high)))
+
+
+def _compare(op: Op, kind: str) -> Compare:
+    return Compare(ENTITY_TYPE, op, Constant(Edm.STRING, kind))
 
 
 def describe_kind(row: Row) -> str:

@@ -25,7 +25,7 @@ from ..models.manifest import ManifestEntry, parse_entry
 from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
 from ..models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ..protocol.codes import Code, Fault
-from ..protocol.limits import MAX_PAGE, MAX_VALUE_BYTES
+from ..protocol.limits import MAX_VALUE_BYTES
 from ..stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb
 from .doorbell import TOKEN, AnyFormat, Begun
 
@@ -296,17 +296,11 @@ async def read_decision(db: Connection, table: str, partition_key: str, token: s
 async def read_decisions(db: Connection, table: str, partition_key: str) -> list[Decision]:
     """Read the decisions on all changes of a partition of which something is left. Raises what `decision_of` raises."""
     query = RowQuery(Bounds.only(partition_key), DECISION_ROWS)
+    what = f"query of the decision rows of partition {partition_key!r}"
     found: list[Decision] = []
-    continuation: str | None = None
-    while True:
-        store, counts = db.sending("query", DECISION_KIND)
-        what = f"query of the decision rows of partition {partition_key!r}"
-        page = await db.call(what, table, store.query(table, query, MAX_PAGE, continuation))
-        counts.rows += len(page.rows)
+    async for page in db.read_pages(what, table, query, model=DECISION_KIND):
         found += map(decision_of, page.rows)
-        continuation = page.continuation
-        if continuation is None:
-            return [each for each in found if each.committed]
+    return [each for each in found if each.committed]
 
 
 async def settle_decision(db: Connection, table: str, partition_key: str, token: str) -> Decision:

@@ -2,7 +2,7 @@
 The contract of backends, and what every backend shares.
 """
 
-from .address import RowAddress
+from .address import RowAddress, position_of
 from .backend import Backend
 from .blobs import BlobInfo, BlobPage, BlobStore, BlobStream
 from .capabilities import Capabilities
@@ -87,6 +87,7 @@ __all__ = [
     "note_bytes",
     "note_repetition",
     "pause_after",
+    "position_of",
     "project",
     "rights_of",
     "single_try",

@@ -8,7 +8,7 @@ import msgspec
 
 from .tables import Row
 
-__all__ = ["RowAddress"]
+__all__ = ["RowAddress", "position_of"]
 
 
 class _Addressed(Protocol):
@@ -69,3 +69,8 @@ class RowAddress(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_
 
 
 _decode = msgspec.json.Decoder(RowAddress).decode
+
+
+def position_of(row: Row) -> tuple[str, str]:
+    """Return the keys of a row."""
+    return row["PartitionKey"], row["RowKey"]

@@ -7,7 +7,6 @@ source. The mapper's own records are copied last: the state of an index says tha
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 import attrs
 
@@ -26,12 +25,12 @@ from ..outbox.decision import is_pending
 from ..protocol.edm import Edm
 from ..protocol.filter_text import FilterSyntaxError, parse_filter
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
-from ..stores import Bounds, Row
+from ..stores import Bounds, Row, position_of
 from ..writes.bulk.pacing import Pace
 from .blobs import BlobTransfer, prepare_blobs
 from .content import differing_properties, plain_row
 from .report import TransferReport, make_report
-from .writing import IfExists, RowWriter, check_if_exists, create_table, position_of
+from .writing import IfExists, RowWriter, check_if_exists
 
 __all__ = ["Selection", "compare_rows", "copy_rows", "transfer_job"]
 
@@ -117,8 +116,7 @@ async def _select(
     if db.backend is target.backend:
         raise ModelError(f"{verb}() is refused: both sides are one database; give another one as the target")
     if not tables:
-        store, _ = db.sending("list-tables", "")
-        tables = await db.call("list of tables", "", store.list_tables())
+        tables = await db.list_tables()
     if name is not None and len(tables) > MOST_RANGES:
         raise ModelError(
             f"{verb}(name={name!r}) is refused: there are {len(tables)} tables, and a run has at most {MOST_RANGES} "
@@ -185,7 +183,7 @@ async def copy_rows(
 
     async def plan() -> list[JobRange]:
         parts = await selection.plan(db)
-        await map_together(partial(create_table, target), selection.tables)
+        await map_together(target.create_table, selection.tables)
         return parts
 
     def work(part: JobRange, pace: Pace | None) -> Steps[JobCounts]:

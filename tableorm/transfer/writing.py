@@ -18,16 +18,15 @@ from ..connection.nearby import read_rows
 from ..connection.races import ATTEMPTS, pause_of
 from ..connection.tasks import map_together
 from ..connection.translate import translate
-from ..errors import AccessDenied, Conflict, ModelError, TableNotFound, Unavailable, shown
+from ..errors import AccessDenied, ModelError, TableNotFound, Unavailable, shown
 from ..jobs.counts import JobCounts
-from ..keys.ranges import KeyPosition
-from ..protocol.codes import LOST_RACE, Code, Fault
+from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, check_row
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, Verb, position_of
 from ..writes.stages.execute import most_row_bytes
 from .content import differing_properties
 
-__all__ = ["IfExists", "RowWriter", "check_if_exists", "create_table", "position_of"]
+__all__ = ["IfExists", "RowWriter", "check_if_exists"]
 
 IfExists = Literal["fail", "skip", "replace"]
 """What becomes of a row that is in the target with other content: a failure; or either row is kept."""
@@ -37,21 +36,6 @@ def check_if_exists(verb: str, if_exists: object) -> None:
     """Refuse what says nothing about rows that exist. Raises ModelError."""
     if if_exists not in get_args(IfExists):
         raise ModelError(f"{verb}(if_exists={shown(if_exists)}) is refused: give 'fail', 'skip' or 'replace'")
-
-
-def position_of(row: Row) -> KeyPosition:
-    """Return the keys of a row."""
-    return row["PartitionKey"], row["RowKey"]
-
-
-async def create_table(db: Connection, table: str) -> None:
-    """Create a table, if it does not exist yet."""
-    store, _ = db.sending("create-table", "")
-    try:
-        await db.call(f"creation of table {table}", table, store.create_table(table))
-    except Conflict as error:
-        if error.code != Code.TABLE_EXISTS:
-            raise
 
 
 @attrs.define(eq=False)

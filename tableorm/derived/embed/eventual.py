@@ -238,9 +238,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         within = row.bounds(Condition(name, Op.EQ, value) for name, value in values.items()).bounds
         table = self._places.table_name()
         query = RowQuery(Bounds.only(partition.format(values)), within or Bounds())
-        store, counts = db.sending("query", self.label)
-        page = await db.call(f"query of {self.label}", table, store.query(table, query, _PAGE, cursor))
-        counts.rows += len(page.rows)
+        page = await db.read_page(f"query of {self.label}", table, query, _PAGE, cursor, model=self.label)
         own, kinds = self.schema.table_name(), (self.schema.kind, getattr(self._places, "kind", None))
         entries, found = self._places if isinstance(self._places, EntrySchema) else None, list[RowAddress]()
         for each in page.rows:
