@@ -16,7 +16,7 @@ from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
 from .first_look import FirstLook
 
-__all__ = ["WRONG", "AuditedMaintainer", "Check", "IsCandidate", "Phase", "VerifyEntity", "VerifyTotals"]
+__all__ = ["WRONG", "AuditedMaintainer", "Check", "Claims", "IsCandidate", "Phase", "VerifyEntity", "VerifyTotals"]
 
 WRONG = 1
 """
@@ -36,6 +36,8 @@ class Phase(IntEnum):
     """What all entities together determine, once each of them is right."""
 
 
+Claims = Iterable[tuple[str, int]]
+"""What an entity or a row claims: addresses of the partition, each with a number."""
 IsCandidate = Callable[[str], bool]
 """Tells whether the claims on an address of the partition do not agree."""
 
@@ -135,7 +137,7 @@ class Check:
         del row
         return True
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """
         Return what an entity claims. The claims of entities and of derived rows add up to the same if and only if the
         derived rows, and what the manifests say of them, are right.
@@ -143,7 +145,7 @@ class Check:
         del snapshot
         return ()
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Return what a derived row claims. A number of 0 stands for a row that is not there."""
         del row
         return ()

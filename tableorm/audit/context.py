@@ -65,6 +65,10 @@ class EntitySnapshot:
         """The entity's version, as its derived rows have it."""
         return str(self.row.get(ENTITY_TYPE)).partition(":")[2] or str(self.row.get(ENTITY_VERSION, ""))
 
+    def entries(self, name: str) -> tuple[ManifestEntry | None, ManifestEntry | None]:
+        """Return what its manifest says of a declaration, and what it ought to say."""
+        return self.manifest.get(name), self.expected.get(name)
+
 
 @attrs.frozen(eq=False)
 class Problem:
@@ -76,7 +80,7 @@ class Problem:
         name: Name of the declaration; None for all of them.
         address: RowKey of the derived row; None if the problem is about no row.
         text: The problem in words.
-        rebuilt: Whether deriving this entity's rows anew repairs it.
+        rebuilt: Whether an audit can repair it, as by deriving this entity's rows anew.
         rival: The derived row of another entity that is where the row of this one belongs.
         first: RowKey of an entity that has to be repaired before this one can be; None if there is none.
         refused: Why the repair was tried and failed; None if it was not tried or did not fail.
@@ -148,10 +152,9 @@ class AuditContext:
             return False
         return bool(known_unreadable(self.db, [declaration], assumed=False)) if building is None else building
 
-    def snapshot(self, row: Row) -> EntitySnapshot | None:
-        """Return the entity of a row; None if the row is of another kind, or is a derived row."""
-        kind = kind_of(row)
-        if "#" in kind:
+    def snapshot(self, row: Row | None) -> EntitySnapshot | None:
+        """Return the entity of a row; None if there is none, or the row is of another kind, or is a derived row."""
+        if row is None or "#" in (kind := kind_of(row)):
             return None
         try:
             resolved = self.kinds.resolve(row)
@@ -272,15 +275,14 @@ class AuditContext:
             raise translate(fault, "audit(repair=True)", self.kinds.table) from fault
         return True
 
-    def record(self, schema: Schema, entity: RowAddress, problem: Problem, *, repaired: bool) -> None:
+    def record(self, schema: Schema, entity: RowAddress, problem: Problem) -> None:
         """
-        Count what was found.
+        Count what was found. It was repaired if rows are, it can be, and that was not refused.
 
         Args:
             schema: The model.
             entity: Where the entity is; its RowKey is "" if nobody knows it.
             problem: What is wrong.
-            repaired: Whether it was repaired.
         """
         finding = Finding(
             damage=problem.damage,
@@ -290,7 +292,7 @@ class AuditContext:
             row_key=entity.row_key,
             address=problem.address,
             problem=problem.text,
-            repaired=repaired,
+            repaired=self.repair and problem.rebuilt and problem.refused is None,
             refused=problem.refused,
         )
         self.counts.record(finding)

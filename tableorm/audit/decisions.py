@@ -6,7 +6,6 @@ stays so that no late request of its change can commit; a day later none can arr
 """
 
 import datetime as dt
-from collections.abc import Iterable
 from contextlib import aclosing, suppress
 
 from ..connection.rows import delete_as_read, is_place, time_of
@@ -16,7 +15,7 @@ from ..models.marker_rows import DECISION_KIND
 from ..outbox.decision import DECISION_ROWS, Decision, decision_of, delete_decision
 from ..stores import CLOCK, Bounds, Row, RowAddress
 from ..writes.deferred import carry_out, schemas_by_kind
-from .check import WRONG, Check, IsCandidate, Phase
+from .check import WRONG, Check, Claims, IsCandidate, Phase
 from .context import AuditContext, Problem
 from .report import Damage
 
@@ -77,7 +76,7 @@ class DecisionCheck(Check):
         """Return whether it is the kind of decision rows."""
         return kind == DECISION_KIND
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Claim that a decision row must be looked at, if it is so old that it should be gone."""
         old = CLOCK.now() - time_of(row, DECISION_KIND) > LONGEST_WRITE
         return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
@@ -121,5 +120,4 @@ class DecisionCheck(Check):
 
     def _record(self, address: RowAddress, text: str, refused: str | None) -> None:
         problem = Problem(Damage.UNFINISHED, None, address.row_key, text, refused=refused)
-        repaired = self.context.repair and refused is None
-        self.context.record(self.schema, address.beside(""), problem, repaired=repaired)
+        self.context.record(self.schema, address.beside(""), problem)

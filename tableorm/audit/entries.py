@@ -16,7 +16,7 @@ from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
 from ..models.schema import Schema
 from ..stores import Operation, Row, RowAddress
-from .check import WRONG, Check, IsCandidate, Phase
+from .check import WRONG, Check, Claims, IsCandidate, Phase
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
 from .report import Damage
 
@@ -106,12 +106,12 @@ class EntryCheck(Check):
         del snapshot
         return (self.name,)
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the row that the entity ought to have; WRONG where its manifest names another one, or none."""
         claims: list[tuple[str, int]] = []
         for name in self.names(snapshot):
-            noted, due = snapshot.manifest.get(name), _row_keys_of(snapshot.expected.get(name))
-            named = _row_keys_of(noted)
+            noted = snapshot.manifest.get(name)
+            named, due = map(_row_keys_of, snapshot.entries(name))
             for address in due:
                 if address in named:
                     row = _row_at(address, snapshot.derived_rows.get(name))
@@ -122,7 +122,7 @@ class EntryCheck(Check):
             claims += [(address, WRONG) for address in named if address not in due]
         return claims
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """
         Claim the row's content, or its kind, version and entity if the content is not known. Of a row that names no
         entity claim what adds to WRONG, and does not make up for it.
@@ -145,7 +145,7 @@ class EntryCheck(Check):
         """Compare the row that ought to be there; then look for one that the manifest names besides."""
         problems: list[Problem] = []
         for name in self.names(snapshot) if snapshot.problem is None else ():
-            noted, due = _row_keys_of(snapshot.manifest.get(name)), _row_keys_of(snapshot.expected.get(name))
+            noted, due = map(_row_keys_of, snapshot.entries(name))
             for address in due:
                 problem = self._compare_expected(name, address, snapshot, found.get(address))
                 problems += [] if problem is None else [problem]
@@ -159,7 +159,8 @@ class EntryCheck(Check):
         if row is not None and self.is_row_of(row, name, snapshot):
             text = f"the {self.noun} at {shown(address)} was left behind: the entity belongs elsewhere, or nowhere"
             return [Problem(Damage.ORPHAN, name, address, text)]
-        if {*_row_keys_of(snapshot.expected.get(name))} <= {*_row_keys_of(snapshot.manifest.get(name))}:
+        noted, due = map(_row_keys_of, snapshot.entries(name))
+        if {*due} <= {*noted}:
             text = f"its manifest names {shown(address)}, and the entity should have no {self.noun}"
             return [Problem(Damage.MANIFEST, name, address, text)]
         return []
@@ -228,10 +229,9 @@ class EntryCheck(Check):
             else:
                 owner, repairs = "", list[Operation]()
                 text = f"the {self.noun} at {shown(row_key)} names no entity, as each that tableorm writes does"
-                problem = Problem(Damage.FOREIGN, name, row_key, text)
+                problem = Problem(Damage.FOREIGN, name, row_key, text, rebuilt=False)
             if await context.settle(address, row, repairs):
-                repaired = context.repair and bool(repairs)
-                context.record(self.schema, address.beside(owner), problem, repaired=repaired)
+                context.record(self.schema, address.beside(owner), problem)
                 return
         context.counts.leave()
 
@@ -242,7 +242,7 @@ class EntryCheck(Check):
         """
         kind, _, name = kind_of(row).partition("#")
         primary = await self.context.read(self.context.at(row["PartitionKey"], row[COPY_OF]))
-        snapshot = None if primary is None else self.context.snapshot(primary)
+        snapshot = self.context.snapshot(primary)
         if snapshot is None or str(snapshot.schema.kind) != kind:
             return True
         if row["RowKey"] in _row_keys_of(snapshot.manifest.get(name)):
@@ -280,7 +280,7 @@ class EntityCheck(EntryCheck):
         entries = snapshot.manifest.items()
         return [name for name, entry in entries if entry.entry_keys and name not in self._declared]
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim WRONG for an entity that cannot be read; and the rows that it names under unknown names."""
         if snapshot.problem is not None or not snapshot.legible or _undeclared_places(snapshot):
             return [(snapshot.row["RowKey"], WRONG)]
@@ -309,7 +309,7 @@ class EntityCheck(EntryCheck):
         except msgspec.DecodeError:
             return await super()._is_orphan(row)  # it names a row of its own partition
         primary = await self.context.read(owner) if owner.table == self.context.kinds.table else None
-        snapshot = None if primary is None else self.context.snapshot(primary)
+        snapshot = self.context.snapshot(primary)
         if snapshot is not None and snapshot.age == "newer":
             entry = snapshot.manifest.get(kind_of(row).partition("#")[2])
             keys = row["PartitionKey"], row["RowKey"]

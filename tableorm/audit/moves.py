@@ -6,7 +6,6 @@ got another ETag, so that no late request can commit the move.
 """
 
 import datetime as dt
-from collections.abc import Iterable
 from contextlib import suppress
 
 from ..connection.rows import read_row, time_of
@@ -17,7 +16,7 @@ from ..models.schema import Schema
 from ..stores import CLOCK, Row, RowAddress
 from ..writes.move_entity import RELOCATION
 from ..writes.relocation import stays
-from .check import WRONG, Check, IsCandidate, Phase
+from .check import WRONG, Check, Claims, IsCandidate, Phase
 from .context import AuditContext, Problem, kind_of
 from .report import Damage
 
@@ -45,7 +44,7 @@ class MoveCheck(Check):
         """Return whether it is the kind of such rows; tentative index entries go with the row of their entity."""
         return kind in (f"{self.schema.kind}{TENTATIVE}", f"{self.schema.kind}{FORWARD}")
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Claim that a row must be looked at, if it is so old that it should be gone, and is not of a re-key."""
         old = CLOCK.now() - time_of(row, self.schema.name) > _LONGEST_MOVE and not _stays(row)
         return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
@@ -67,7 +66,7 @@ class MoveCheck(Check):
         what = "a forward" if kind_of(row).endswith(FORWARD) else "a tentative row"
         text = f"{what} of a move {'' if mark is None else f'to or from {mark.other} '}was left, and should be gone"
         problem = Problem(Damage.UNFINISHED, None, address.row_key, text, refused=refused)
-        context.record(self.schema, address, problem, repaired=context.repair and refused is None)
+        context.record(self.schema, address, problem)
 
     async def _end(self, place: RowAddress, mark: MoveMark) -> str | None:
         """Complete a move if it was committed, or make it impossible; return why that failed, or None."""

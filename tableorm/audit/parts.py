@@ -5,8 +5,6 @@ A program that deletes the first row by itself leaves the others behind. They ho
 entity succeeds.
 """
 
-from collections.abc import Iterable
-
 from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rows import delete_as_read
 from ..errors import shown
@@ -14,7 +12,7 @@ from ..models.reserved import PART
 from ..models.row_stage import SplitStage, as_one
 from ..models.schema import Schema
 from ..stores import Row, RowAddress
-from .check import Check, IsCandidate, Phase
+from .check import Check, Claims, IsCandidate, Phase
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
 from .report import Damage
 
@@ -42,11 +40,11 @@ class PartCheck(Check):
         """Return whether it is the kind of further rows."""
         return kind == f"{self.schema.kind}{PART}"
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the rows that the entity was joined of."""
         return [(key, 1) for key in self._split.further_keys(snapshot.row)]
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Claim that an entity has the row."""
         return ((row["RowKey"], 1),)
 
@@ -68,6 +66,6 @@ class PartCheck(Check):
             # Under the ETag that it had before its entity was read: who makes it a row of the entity writes it.
             if await context.settle(address, row, [delete_as_read(row)]):
                 problem = Problem(Damage.ORPHAN, None, address.row_key, text)
-                context.record(self.schema, owner, problem, repaired=context.repair)
+                context.record(self.schema, owner, problem)
                 return
         context.counts.leave()

@@ -169,7 +169,7 @@ class TableAudit:
         singly, attempts = False, Attempts(context.db, ATTEMPTS)
         async for attempt in attempts:
             row = await context.read(address)
-            snapshot = None if row is None else context.snapshot(row)
+            snapshot = context.snapshot(row)
             if row is None or snapshot is None:
                 return  # what was derived from it is verified by itself
             problems = await self._find_problems(snapshot)
@@ -191,7 +191,7 @@ class TableAudit:
                 part = [each for each in problems if each.name == name] if singly else problems
                 error = await self._rebuild(snapshot, part, kept)
                 if error is None:
-                    self._record(snapshot, part, repaired=True)
+                    self._record(snapshot, part)
                     if not singly:
                         return
                     attempts.skip_pause()
@@ -202,7 +202,7 @@ class TableAudit:
                     attempts.skip_pause()
                 continue
             if await context.settle(address, row):
-                self._record(snapshot, problems, repaired=False)
+                self._record(snapshot, problems)
                 return
         context.counts.leave()
 
@@ -248,10 +248,10 @@ class TableAudit:
         self.context.counts.requests += 1
         await commit(self.context.db, (rebuild_write(self.context.kinds, snapshot.row, names, counts=counts),))
 
-    def _record(self, snapshot: EntitySnapshot, problems: Iterable[Problem], *, repaired: bool) -> None:
+    def _record(self, snapshot: EntitySnapshot, problems: Iterable[Problem]) -> None:
         address = RowAddress.of_row(self.context.kinds.table, snapshot.row)
         for each in problems:
-            self.context.record(snapshot.schema, address, each, repaired=repaired and each.rebuilt)
+            self.context.record(snapshot.schema, address, each)
 
 
 async def are_right(snapshot: EntitySnapshot, checks: Sequence[Check], look: FirstLook) -> bool:

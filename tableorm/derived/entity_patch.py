@@ -25,6 +25,7 @@ from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Edm
 from ..stores import Operation, Row, Verb
 from ..writes.maintainer import touch_operation
+from ..writes.patch import Value
 from ..writes.plan import Effect, Mode, PlannedWrite
 from ..writes.rows import changes, is_int32
 from ..writes.stages.change import insert_change, rebuild_change
@@ -38,7 +39,7 @@ Share = tuple[PlannedWrite, Mapping[str, int]]
 """A write, and what it adds to properties."""
 
 
-class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class EntityPatch(Effect, Value, frozen=True, kw_only=True):
     """
     A change of another entity.
 

@@ -18,7 +18,7 @@ from ..outbox.decision import Decision, Work
 from ..outbox.shared_bell import SharedBell
 from ..protocol.codes import Fault
 from ..stores import Operation, Row, RowAddress
-from .patch import Known, Patch
+from .patch import Known, Patch, Value
 
 __all__ = [
     "PLAIN",
@@ -62,7 +62,7 @@ class Filled(NamedTuple):
         return own is self.over or (type(own) is type(self.over) and bool(own == self.over))
 
 
-class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class Change(Value, frozen=True, kw_only=True):
     """
     A verb and what it is applied to.
 
@@ -145,7 +145,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         return f"{self.verb} of {self.model} ({self.partition_key!r}, {self.row_key!r})"
 
 
-class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class SendOptions(Value, frozen=True, kw_only=True):
     """
     How a plan is sent.
 
@@ -172,7 +172,7 @@ PLAIN = SendOptions()
 """A write that is no transaction, sent again where that is safe."""
 
 
-class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class PlannedWrite(Value, frozen=True, kw_only=True):
     """
     One operation on one row, and where it came from.
 
@@ -378,7 +378,7 @@ class Effect:
         return None
 
 
-class DecisionEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
+class DecisionEffect(Effect, Value, frozen=True):
     """
     The insert of the decision row of a transaction.
 
@@ -391,7 +391,7 @@ class DecisionEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     origin: PlannedWrite
 
 
-class WritePlan(msgspec.Struct, frozen=True, eq=False, gc=False):
+class WritePlan(Value, frozen=True):
     """
     What is sent: one transaction, or a single operation if there is one.
 

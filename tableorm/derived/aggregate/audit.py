@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from ...audit.check import WRONG, Check, VerifyEntity
+from ...audit.check import WRONG, Check, Claims, VerifyEntity
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...connection.logger import make_logger
@@ -109,9 +109,10 @@ class AggregateCheck(Check):
         self.aggregate = aggregate
         self.verify_totals = _verify_holders
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim WRONG where the manifest says another amount, or another holder."""
-        if snapshot.manifest.get(self.name) != snapshot.expected.get(self.name):
+        noted, due = snapshot.entries(self.name)
+        if noted != due:
             return ((snapshot.row["RowKey"], WRONG),)
         return ()
 
@@ -123,7 +124,7 @@ class AggregateCheck(Check):
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Compare the manifest with the fields; whether the total is right is verified with its holder."""
         del found
-        noted, due = snapshot.manifest.get(self.name), snapshot.expected.get(self.name)
+        noted, due = snapshot.entries(self.name)
         if noted == due:
             return ()
         address = next((holder for holder, _, _ in _amounts_of(due)), None)
@@ -355,7 +356,7 @@ async def _verify_subtotal(
     declared = aggregate_of(context, now)
     if declared is not None:
         problem = Problem(Damage.STALE, declared.name, address.row_key, text)
-        context.record(declared.schema, address.beside(""), problem, repaired=context.repair)
+        context.record(declared.schema, address.beside(""), problem)
         if context.repair:
             await declared.copy(context.db, now.of, address)
     return True
@@ -370,8 +371,8 @@ async def _verify_holder(context: AuditContext, address: RowAddress, row: Row | 
         except DecodeError as error:
             adder = totals.adders.get(row_key)
             if adder is not None and row is not None and "#" not in kind_of(row):  # others are reported elsewhere
-                problem = Problem(Damage.BLOCKED, adder[1].name, row_key, str(error))
-                context.record(adder[1].schema, address.beside(adder[0]), problem, repaired=False)
+                problem = Problem(Damage.BLOCKED, adder[1].name, row_key, str(error), rebuilt=False)
+                context.record(adder[1].schema, address.beside(adder[0]), problem)
             return True
         return await _verify_subtotal(context, address, number, totals)
     if row is None:
@@ -399,8 +400,7 @@ async def _verify_holder(context: AuditContext, address: RowAddress, row: Row | 
     if not await context.settle(address, row, repairs):
         return False
     for problem in problems:
-        repaired = context.repair and problem.rebuilt
-        context.record(snapshot.schema, address, problem, repaired=repaired)
+        context.record(snapshot.schema, address, problem)
     return True
 
 
@@ -445,8 +445,8 @@ async def _verify_absent(context: AuditContext, address: RowAddress, totals: _To
     text = (
         f"it is counted in the {target.name} {shown(row_key)} of this partition, which does not exist; so may be others"
     )
-    problem = Problem(Damage.MISSING if create else Damage.DANGLING, declared.name, row_key, text)
-    context.record(snapshot.schema, by, problem, repaired=repaired)
+    problem = Problem(Damage.MISSING if create else Damage.DANGLING, declared.name, row_key, text, rebuilt=create)
+    context.record(snapshot.schema, by, problem)
     return not repaired  # a holder that was inserted is verified next
 
 

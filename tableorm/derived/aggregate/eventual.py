@@ -32,7 +32,15 @@ from ...protocol.codes import Code
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Operation, Row, RowAddress
 from ...writes.commit import commit
-from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, touch_operation, undo_entry
+from ...writes.maintainer import (
+    EntryAndEffects,
+    EntryRules,
+    Source,
+    entry_rules,
+    is_proven,
+    touch_operation,
+    undo_entry,
+)
 from ...writes.plan import Effect, PlannedWrite
 from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
@@ -86,7 +94,7 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
         same = entry.holder.is_same(due.holder) and self.property_of(entry.field) == due.field
         return same and (self.of is not None or entry.amount == 1)
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Move what the entity has added under a former name of the total; otherwise as any count or sum."""
         entry, due = super().rebuild(before, source)
         if isinstance(before, SubtotalEntry) and isinstance(entry, SubtotalEntry) and before.field != entry.field:
@@ -97,7 +105,7 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
         """Return the entry: another name of the property is another subtotal."""
         return entry
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take back what the entity has added to a subtotal, and add what it adds now."""
         entry = self.entry(source.values, source.partition_key, source.row_key)
         if entry == before:

@@ -15,6 +15,7 @@ from ...models.reserved import COPY_OF, ENTITY_TYPE, WRITE_TOKENS
 from ...models.write_tokens import tokens_of, with_token
 from ...protocol.edm import ANNOTATION, INT64_MAX, INT64_MIN, Edm
 from ...stores import Operation, Row, RowAddress, Verb
+from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 
 __all__ = ["CountRow", "SubtotalPatch", "count_row_of"]
@@ -85,7 +86,7 @@ def count_row_of(row: Row) -> CountRow:
 _decode_field = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-class SubtotalPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class SubtotalPatch(Effect, Value, frozen=True, kw_only=True):
     """
     A change of the subtotal of a partition.
 

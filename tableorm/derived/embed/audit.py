@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ...audit.check import WRONG, Check
+from ...audit.check import WRONG, Check, Claims
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import shown
@@ -70,13 +70,13 @@ class CopyHolderCheck(Check):
         super().__init__(context, embed.schema, embed.name)
         self._embed = embed
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim what the source says and has, if all is right; WRONG where the manifest says another source."""
         if snapshot.age != "current" or snapshot.problem is not None:
             return
         embed, row, row_key = self._embed, snapshot.row, snapshot.row["RowKey"]
-        due = snapshot.expected.get(self.name)
-        if snapshot.manifest.get(self.name) != due or (due is None and self._has_copies(row)):
+        noted, due = snapshot.entries(self.name)
+        if noted != due or (due is None and self._has_copies(row)):
             yield row_key, WRONG
         source = _source_of(due)
         if source is not None:
@@ -89,15 +89,14 @@ class CopyHolderCheck(Check):
         del found
         if snapshot.age != "current" or snapshot.problem is not None:
             return set()
-        sources = [_source_of(snapshot.expected.get(self.name)), _source_of(snapshot.manifest.get(self.name))]
-        return {source for source in sources if source is not None}
+        return {source for source in map(_source_of, snapshot.entries(self.name)) if source is not None}
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Compare the copies with their source, and what both manifests say."""
         if snapshot.age != "current" or snapshot.problem is not None:
             return ()
         embed, name, row = self._embed, self.name, snapshot.row
-        noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
+        noted, due = snapshot.entries(name)
         source, noted_source = _source_of(due), _source_of(noted)
         other = None if source is None else found.get(source)
         if source is not None:
@@ -132,7 +131,7 @@ class CopyHolderCheck(Check):
         return not all(same_value(row.get(name), value) for name, value in copies.items())
 
     def _is_legible(self, row: Row | None) -> bool:
-        snapshot = None if row is None else self.context.snapshot(row)
+        snapshot = self.context.snapshot(row)
         return snapshot is None or snapshot.legible
 
     def _is_noted(self, row_key: str, other: Row) -> bool:
@@ -155,7 +154,7 @@ class SourceCheck(Check):
         super().__init__(context, schema, embed.stem)
         self._declared_name = embed.name
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Take away what the holders claim."""
         for note, holder, properties in self._noted_holders(snapshot):
             number = _number_of(holder, properties, snapshot.row, properties)
@@ -171,10 +170,10 @@ class SourceCheck(Check):
         name, problems = self._declared_name, list[Problem]()
         for note, holder, _ in self._noted_holders(snapshot):
             row = found.get(holder)
-            other = None if row is None else self.context.snapshot(row)
+            other = self.context.snapshot(row)
             if other is not None and other.problem is not None:
                 continue  # nobody knows
-            entries = () if other is None else (other.manifest.get(name), other.expected.get(name))
+            entries = () if other is None else other.entries(name)
             if SourceEntry(snapshot.row["RowKey"], note) not in entries:
                 text = f"its manifest says that {shown(holder)} holds copies of it ({name}), which does not"
                 problems.append(Problem(Damage.MANIFEST, note, holder, text))

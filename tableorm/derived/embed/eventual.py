@@ -9,7 +9,6 @@ for each version, also where they are equal, so that whoever acts by an older on
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import Any, ClassVar
 
 import msgspec
@@ -27,7 +26,6 @@ from ...connection.tasks import map_together
 from ...errors import DecodeError, LostRace, ModelError, NotSupported, TableOrmError, shown
 from ...keys.bounds import Condition
 from ...models.key import Storable
-from ...models.kinds import KindSet
 from ...models.manifest import CopyEntry, HeldEntry, ManifestEntry, manifest_of, manifest_text
 from ...models.marker_rows import MoveState, is_marker, note_follower
 from ...models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
@@ -37,8 +35,8 @@ from ...protocol.codes import Code
 from ...protocol.filters import Op
 from ...stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb
 from ...writes.commit import commit
-from ...writes.maintainer import EntryRules, PagedRules, Source, entry_rules
-from ...writes.plan import Effect, PlannedWrite
+from ...writes.maintainer import EntryAndEffects, EntryRules, PagedRules, Source, entry_rules
+from ...writes.plan import PlannedWrite
 from ..index.schema import EntrySchema
 from .eventual_audit import EventualCopyCheck
 from .schema import EmbedSchema, FillCopies, check_copies, copies_of, find_eventual
@@ -112,10 +110,6 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         target.held[self.stem] = HeldEntry(self.schema.table_name(), tuple(sorted(properties.values())))
         return target, properties
 
-    @cached_property
-    def _kinds(self) -> KindSet:
-        return KindSet.of([self.schema.model])  # which is not declared yet when this is made
-
     # What writes do
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> CopyEntry | None:
@@ -124,14 +118,14 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         keys = self.keys(values)
         return None if keys is None else CopyEntry(*keys, self.target[0].table_name())
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies of another entity, if the entity refers to another one now."""
         entry = self.entry(source.values, source.partition_key, source.row_key)
         if entry == before:
             return before, []
         return self.rebuild(before, source)
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies in any case."""
         del before
         entry = self.entry(source.values, source.partition_key, source.row_key)
@@ -258,7 +252,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         return (EventualCopyCheck(context, self),) if self.schema in context.kinds.schemas else ()
 
 
-class _FillEventually(FillCopies, frozen=True, eq=False, gc=False):
+class _FillEventually(FillCopies, frozen=True):
     """
     The copies that an entity has to hold of another one of another partition.
 
@@ -306,10 +300,7 @@ class _FillEventually(FillCopies, frozen=True, eq=False, gc=False):
 
 @entry_rules(CopyEntry)
 class _CopyRules(EntryRules[CopyEntry]):
-    def undo(self, name: str, entry: CopyEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Return nothing: the source does not know its holders."""
-        del name, entry, write, checked
-        return []
+    """Nothing is undone: the source does not know its holders."""
 
     async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[CopyEntry]) -> None:
         """Do nothing: the declaration is gone, and with it the fields."""
@@ -317,12 +308,9 @@ class _CopyRules(EntryRules[CopyEntry]):
 
 @entry_rules(HeldEntry)
 class _HeldRules(PagedRules[HeldEntry]):
-    def undo(self, name: str, entry: HeldEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Return nothing: what follows is done by pages."""
-        del name, entry, write, checked
-        return []
+    """What follows a write of the source is done by pages."""
 
-    def follow(self, name: str, entry: HeldEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def follow(self, name: str, entry: HeldEntry, source: Source) -> EntryAndEffects:
         """Keep the entry, as a program that declares the copies would write it."""
         schema = source.write.change.schema
         return entry if schema is None else schema.held.get(name, entry), []

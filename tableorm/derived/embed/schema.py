@@ -18,7 +18,7 @@ from ...models.schema import MISFITS, Schema, concrete
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
-from ...writes.maintainer import EntryRules, Fill, Source, entry_rules, undo_entry
+from ...writes.maintainer import EntryAndEffects, EntryRules, Fill, Source, entry_rules, undo_entry
 from ...writes.plan import Change, Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from ..reference import ReferenceTarget, find_target
@@ -144,7 +144,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         """Return 1 for the other entity, unless the entity goes."""
         return int(values is not None)
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies of another entity, if the entity refers to another one now."""
         entry = self.entry(source.values, source.partition_key, source.row_key)
         # An upgrade may have renamed what holds the copies, which the manifest of the other entity names.
@@ -153,7 +153,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         effects: list[Effect] = [] if before is None else undo_entry(self.name, before, source.write)
         return entry, [*effects, *self._fill(entry, source)]
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies in any case, and let the other entity's manifest say so."""
         entry = self.entry(source.values, source.partition_key, source.row_key)
         effects = self._fill(entry, source)
@@ -172,7 +172,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         return [EntityPatch(row_key=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]
 
 
-class FillCopies(Fill, frozen=True, eq=False, gc=False):
+class FillCopies(Fill, frozen=True):
     """
     The copies that an entity has to hold of another one.
 
@@ -256,12 +256,9 @@ class _SourceRules(EntryRules[SourceEntry]):
 
 @entry_rules(HolderEntry)
 class _HolderRules(EntryRules[HolderEntry]):
-    def undo(self, name: str, entry: HolderEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Do nothing: only the holder takes it back, and until then a delete is refused."""
-        del name, entry, write, checked
-        return []
+    """Only the holder takes its entry back, and until then a delete is refused."""
 
-    def follow(self, name: str, entry: HolderEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def follow(self, name: str, entry: HolderEntry, source: Source) -> EntryAndEffects:
         """
         Change the copies of properties that change, if the manifest of the holder says that it has them.
 

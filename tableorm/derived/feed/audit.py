@@ -5,11 +5,11 @@ A row of each number up to what the counter says was committed before the counte
 trimmed since. So the counter is read, then the rows, then the counter again, while others write.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
-from ...audit.check import WRONG, Check, IsCandidate, Phase
+from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, Problem
 from ...audit.report import Damage
 from ...connection.races import ATTEMPTS, Attempts
@@ -55,7 +55,7 @@ class FeedCheck(Check):
         """Return whether it is the kind of the rows of a feed."""
         return kind in self.row_kinds
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Claim the number of a change; for the counter take away the claims of the numbers that are kept."""
         try:
             if row["RowKey"] == COUNTER_KEY:
@@ -89,11 +89,11 @@ class FeedCheck(Check):
         text = _find_problem(feeds, Counter(feed="") if before is None else before, counter)
         if text is None:
             return True
-        repaired = context.repair and bool(feeds or etag)
-        if repaired and not await self._repair(partition_key, feeds, counter, etag):
+        rebuilt = bool(feeds or etag)
+        if context.repair and rebuilt and not await self._repair(partition_key, feeds, counter, etag):
             return False
-        problem = Problem(Damage.GAP, self.name, COUNTER_KEY, text)
-        context.record(self.schema, context.at(partition_key, ""), problem, repaired=repaired)
+        problem = Problem(Damage.GAP, self.name, COUNTER_KEY, text, rebuilt=rebuilt)
+        context.record(self.schema, context.at(partition_key, ""), problem)
         return True
 
     async def _read_counter(self, partition_key: str) -> tuple[str | None, Counter | None]:

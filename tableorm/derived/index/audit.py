@@ -4,7 +4,7 @@ What an audit checks of an index: that each entity has its index entry, and that
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...audit.check import WRONG, IsCandidate, Phase
+from ...audit.check import WRONG, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
@@ -73,7 +73,7 @@ class IndexCheck(EntryCheck):
         """Return whether the entry is of the version of the model."""
         return bool(row[ENTITY_TYPE] == self._current)
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the entry; alone it also claims WRONG for an entity that cannot be read."""
         if self._alone and (snapshot.problem is not None or not snapshot.legible):
             return [(snapshot.row["RowKey"], WRONG)]
@@ -158,7 +158,7 @@ class EventualIndexCheck(PlacedCheck):
                     f"the index entry at {shown(row_key)} names no entity of table {self.schema.table_name()}, as each "
                     "that tableorm writes does"
                 )
-                problem = Problem(Damage.FOREIGN, self.name, row_key, text)
+                problem = Problem(Damage.FOREIGN, self.name, row_key, text, rebuilt=False)
             elif not await self._is_orphan(row, owner):
                 return
             else:
@@ -166,9 +166,8 @@ class EventualIndexCheck(PlacedCheck):
                 text = f"the index entry at {shown(row_key)} belongs to no entity: {keys} is gone, or has it elsewhere"
                 problem = Problem(Damage.ORPHAN, self.name, row_key, text)
             if await context.settle(address, row, repairs):
-                repaired = context.repair and bool(repairs)
                 entity = owner if owner.table else address.beside("")
-                context.record(self.schema, entity, problem, repaired=repaired)
+                context.record(self.schema, entity, problem)
                 return
         context.counts.leave()
 

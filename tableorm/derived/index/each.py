@@ -13,7 +13,7 @@ from ...models.write_tokens import with_tokens_of
 from ...protocol.codes import Code
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Row
-from ...writes.maintainer import Source, is_proven, undo_entry
+from ...writes.maintainer import EntryAndEffects, Source, is_proven, undo_entry
 from ...writes.plan import Effect
 from .effect import IndexEntryEffect, IndexMaintainer
 
@@ -44,20 +44,18 @@ class EachIndexMaintainer(IndexMaintainer):
         """Return the first of the entries that the entity ought to have; the others differ in their RowKeys."""
         return self.rows.entry_row(values, row, entry.entry_keys[0]) if isinstance(entry, EachEntry) else None
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write the entries of elements that came, or all if what they hold changes; delete those of others."""
         return self._derive(before, source, checked=False)
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write all entries, after reading those that the manifest names; delete what it names wrongly."""
         entry, effects = self._derive(before, source, checked=True)
         if before is not None and not isinstance(before, EachEntry):
             effects += undo_entry(self.name, before, source.write, checked=True)
         return entry, effects
 
-    def _derive(
-        self, before: ManifestEntry | None, source: Source, *, checked: bool
-    ) -> tuple[ManifestEntry | None, list[Effect]]:
+    def _derive(self, before: ManifestEntry | None, source: Source, *, checked: bool) -> EntryAndEffects:
         rows, write, values = self.rows, source.write, source.values
         due = rows.addresses(values)
         noted = frozenset(before.entry_keys if isinstance(before, EachEntry) else ())

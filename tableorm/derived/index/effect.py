@@ -22,7 +22,8 @@ from ...models.visibility import is_live
 from ...models.write_tokens import with_tokens_of
 from ...protocol.codes import Code, Fault
 from ...stores import Operation, Row, Verb, utc_now
-from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, undo_entry
+from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, is_proven, undo_entry
+from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 from .audit import IndexCheck
 from .schema import IndexSchema, contents_of
@@ -30,7 +31,7 @@ from .schema import IndexSchema, contents_of
 __all__ = ["IndexEntryEffect", "IndexMaintainer"]
 
 
-class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
+class IndexEntryEffect(Effect, Value, frozen=True):
     """
     A write of the index entry of an entity.
 
@@ -311,7 +312,7 @@ class IndexMaintainer(AuditedMaintainer):
         """Return the entry that the entity ought to have."""
         return self.rows.entry_row(values, row, entry.row_key) if isinstance(entry, IndexEntry) else None
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write the entry if what it holds changes; delete the entry at another key."""
         rows, write = self.rows, source.write
         address = rows.address(source.values)
@@ -335,7 +336,7 @@ class IndexMaintainer(AuditedMaintainer):
             return before, effects
         return None if address is None else IndexEntry(address), effects
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write the entry, after reading it if the manifest names it; delete what the manifest names wrongly."""
         rows, write = self.rows, source.write
         address = rows.address(source.values)

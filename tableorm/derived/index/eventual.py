@@ -9,7 +9,6 @@ for an older version fails at its ETag.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar
 
 from ...audit.check import AuditedMaintainer, Check
@@ -20,15 +19,13 @@ from ...connection.rows import delete_as_read, read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import EntityExists, LostRace, NotSupported, shown
 from ...keys.template import Template
-from ...models.kinds import KindSet
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
 from ...models.write_tokens import newest_token, tokens_of
 from ...protocol.codes import Code
 from ...stores import Operation, Row, RowAddress, Verb
-from ...writes.maintainer import EntryRules, Source, entry_rules, load_known
-from ...writes.plan import Effect, PlannedWrite
+from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, load_known
 from .audit import EventualIndexCheck
 from .eventual_schema import EventualIndexSchema
 
@@ -51,10 +48,6 @@ class EventualIndexMaintainer(AuditedMaintainer):
         super().__init__(rows.entry_name, rows.primary)
         self.rows, self.building, self.declaration = rows, rows.building, rows.declaration
         self.table, self.partition = rows.table, rows.partition
-
-    @cached_property
-    def _kinds(self) -> KindSet:
-        return KindSet.of([self.schema.model])  # which is not declared yet when this is made
 
     # What is declared
 
@@ -86,14 +79,10 @@ class EventualIndexMaintainer(AuditedMaintainer):
         del partition_key, row_key
         return self.rows.place(values)
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest where the entry is."""
         del before
         return self.rows.place(source.values), []
-
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
-        """Note in the manifest where the entry is."""
-        return self.effects(before, source)
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
         """Return whether the entry is to be elsewhere, or holds something of what changes."""
@@ -172,10 +161,7 @@ class EventualIndexMaintainer(AuditedMaintainer):
 
 @entry_rules(PlacedEntry)
 class _EventualIndexRules(EntryRules[PlacedEntry]):
-    def undo(self, name: str, entry: PlacedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Return nothing: the entry is removed after the write."""
-        del name, entry, write, checked
-        return []
+    """An entry is removed after the write."""
 
     async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[PlacedEntry]) -> None:
         """Delete entries that the manifest of the entity does not name. Takes and raises as `EntryRules.remove`."""

@@ -3,10 +3,10 @@ What an audit checks of a unique index in other partitions: that each value is r
 and that nothing else is reserved.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
-from ...audit.check import WRONG
+from ...audit.check import WRONG, Claims
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.decisions import LONGEST_WRITE
 from ...audit.report import Damage
@@ -38,7 +38,7 @@ class UniqueIndexCheck(EventualIndexCheck):
     def __init__(self, context: AuditContext, index: EventualIndexSchema) -> None:
         super().__init__(context, index, None)
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Claim that the entry must be looked at, if its write must have ended long since."""
         old = CLOCK.now() - time_of(row, self.schema.name) > LONGEST_WRITE
         return ((f"\n\n{row['RowKey']}", -WRONG),) if old else ()

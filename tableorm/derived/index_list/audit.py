@@ -17,7 +17,7 @@ from contextlib import aclosing
 
 import attrs
 
-from ...audit.check import WRONG, Check, IsCandidate, Phase
+from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...connection.races import ATTEMPTS, Attempts
@@ -68,10 +68,10 @@ class ListCheck(Check):
         """Return whether it is the kind of the list's rows."""
         return kind == self.kind
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the entity's key in its list; WRONG where the manifest names another list, or none."""
-        row_key, due = snapshot.row["RowKey"], snapshot.expected.get(self.name)
-        noted = snapshot.manifest.get(self.name)
+        row_key = snapshot.row["RowKey"]
+        noted, due = snapshot.entries(self.name)
         if noted is None and self._lenient:
             return
         if noted != due:
@@ -81,7 +81,7 @@ class ListCheck(Check):
             address = _claim_address(key, row_key)
             yield address, hash((self.kind, address))
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """
         Claim the keys of a row, its halves if it was divided, and that it is a half of another row; of a foreign row
         WRONG alone.
@@ -118,7 +118,7 @@ class ListCheck(Check):
 
     def _compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Problem | None:
         name, row_key = self.name, snapshot.row["RowKey"]
-        noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
+        noted, due = snapshot.entries(name)
         if noted is None and self._lenient:
             return None
         key, noted_key = _list_key_of(due), _list_key_of(noted)
@@ -159,14 +159,13 @@ class ListCheck(Check):
             if not await context.settle(address.beside(str(fault.problem.address)), fault.stored, fault.repairs):
                 continue
             attempts.skip_pause()
-            repaired = context.repair and bool(fault.repairs)
-            context.record(self.schema, address.beside(""), fault.problem, repaired=repaired)
-            if not repaired:
+            context.record(self.schema, address.beside(""), fault.problem)
+            if not (context.repair and fault.repairs):
                 return
         context.counts.leave()
 
     def _damaged(self, damage: Damage, address: str, text: str, stored: Row | None, *repairs: Operation) -> _Damaged:
-        return _Damaged(Problem(damage, self.name, address, text), stored, repairs)
+        return _Damaged(Problem(damage, self.name, address, text, rebuilt=bool(repairs)), stored, repairs)
 
     def _find_foreign(self, row: Row) -> _Damaged | None:
         """Find that no row of a list can have the keys of this one."""
@@ -270,7 +269,7 @@ class ListCheck(Check):
                 continue
             for key, text in wrong.items():
                 problem = Problem(Damage.ORPHAN, self.name, address.row_key, text)
-                context.record(self.schema, address.beside(key), problem, repaired=context.repair)
+                context.record(self.schema, address.beside(key), problem)
             return
         context.counts.leave()
 
@@ -284,7 +283,7 @@ class ListCheck(Check):
                 continue
             primary = await self.context.read(self.context.at(row["PartitionKey"], key))
             await self.context.turns.take()
-            snapshot = None if primary is None else self.context.snapshot(primary)
+            snapshot = self.context.snapshot(primary)
             if snapshot is not None and snapshot.schema is self.schema and _belongs(snapshot, name, list_key):
                 continue  # what is wrong then is verified with the entity
             what = "is gone" if snapshot is None else "belongs to it neither by its manifest nor by its fields"
@@ -352,4 +351,4 @@ def _belongs(snapshot: EntitySnapshot, name: str, list_key: str) -> bool:
     """Return whether an entity may be in a list: its manifest says so, or it should be, or nobody knows."""
     if snapshot.problem or not snapshot.legible:
         return True
-    return list_key in (_list_key_of(snapshot.manifest.get(name)), _list_key_of(snapshot.expected.get(name)))
+    return list_key in map(_list_key_of, snapshot.entries(name))

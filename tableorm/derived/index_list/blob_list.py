@@ -134,7 +134,7 @@ class BlobListCheck(EventualListCheck):
                     parts = [some async for some in members_of(context.db, place)]  # all: it may be damaged at its end
                 except DecodeError as error:
                     problem = Problem(Damage.FOREIGN, self.name, place.list_key, str(error), rebuilt=False)
-                    context.record(self.schema, context.at(place.partition_key, ""), problem, repaired=False)
+                    context.record(self.schema, context.at(place.partition_key, ""), problem)
                     continue
                 while parts:
                     some = parts.pop()

@@ -93,7 +93,7 @@ class EventualListCheck(PlacedCheck):
             text = f"the row {row_key!r} has the kind of an index list, and no list has such a key"
         if parts is None:
             problem = Problem(Damage.FOREIGN, self.name, row_key, text, rebuilt=False)
-            self.context.record(self.schema, address.beside(""), problem, repaired=False)
+            self.context.record(self.schema, address.beside(""), problem)
             return
         place = PlacedListEntry(address.partition_key, parts[0], self.context.kinds.table, self._kind)
         for keys in members:
@@ -111,5 +111,4 @@ class EventualListCheck(PlacedCheck):
                 await self._reconcile(self.context.db, source, [place])
             except TableOrmError as error:
                 problem = attrs.evolve(problem, refused=str(error))
-        repaired = self.context.repair and problem.refused is None
-        self.context.record(self.schema, source, problem, repaired=repaired)
+        self.context.record(self.schema, source, problem)

@@ -21,7 +21,7 @@ from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
 from ..maintainer import Fill, Maintainer, Source, effects_of_delete, rules_of, undo_entry
-from ..patch import Expects, Extent
+from ..patch import Expects, Extent, Value
 from ..plan import Change, Effect, Mode, PlannedWrite, check_allowed, refuse_before_sending
 from ..rows import changes
 
@@ -38,7 +38,7 @@ __all__ = [
 _MERGE, _INSERT_OR_MERGE = Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
 
 
-class DeferredWork(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class DeferredWork(Value, frozen=True, kw_only=True):
     """
     What a write leaves to do in other partitions.
 

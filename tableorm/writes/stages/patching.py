@@ -20,8 +20,6 @@ A bag knows nothing but properties: its replace decides the whole row, unless th
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from ...errors import EncodeError
 from ...models.property_bag import PropertyBag
 from ...models.property_types import FieldInfo, Member
@@ -30,7 +28,7 @@ from ...models.schema import Schema
 from ...models.upgrades import stored_version
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ...stores import Row, RowAddress
-from ..patch import Expects, Extent, Known, Patch, without
+from ..patch import Expects, Extent, Known, Patch, Value, without
 from ..plan import Mode
 from ..rows import NOT_PROPERTIES, changes, compare, content, is_absent_value, overlaid
 from .prepare import no_removal
@@ -59,7 +57,7 @@ def new_patch(mode: Mode, schema: Schema, address: RowAddress, values: dict[str,
     return _blind_patch(mode, row, _halves(schema, values, row) if schema.shaped else _NOTHING), row, weight
 
 
-class Shown(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class Shown(Value, frozen=True, kw_only=True):
     """
     What an entity shows when a verb is called.
 
