@@ -319,7 +319,11 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
                 return None
             entity = KindSet.of([found[0].model]).load(stored.copy())
             write = encode(rebuild_change(entity, ()), 0, token)
-        return None if write is None else structs.replace(write, index=self.origin.index)
+        return (
+            None
+            if write is None
+            else structs.replace(write, index=self.origin.index, transaction=self.origin.transaction)
+        )
 
     def _copies_nothing(self, row: Row) -> bool:
         """Return whether copies are all that there is to write, and a row says that it holds none of them."""

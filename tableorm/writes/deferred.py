@@ -66,7 +66,6 @@ class Deferral:
         decision: What its decision row says.
         rung: The message to workers.
         deferred: What is left to do, and by which writes.
-        transaction: Whether the user asked for a transaction, and gets its errors.
     """
 
     db: Connection
@@ -74,7 +73,6 @@ class Deferral:
     decision: Decision
     rung: SharedMessage
     deferred: Sequence[DeferredWork]
-    transaction: bool
 
     @property
     def claims(self) -> list[tuple[DeferredWork, str, ReservedEntry]]:
@@ -96,7 +94,7 @@ class Deferral:
             return
         if all(isinstance(each, Conflict) for _, each in errors):
             await self.withdraw()  # otherwise a request may still arrive: a worker gives back what it reserves
-        refuse_some(errors, transaction=self.transaction, after="; nothing was applied")
+        refuse_some(errors, after="; nothing was applied")
 
     async def _reserve(
         self, claim: tuple[DeferredWork, str, ReservedEntry]
@@ -201,9 +199,7 @@ async def announce(db: Connection, plan: WritePlan, derived: Derived, bell: Shar
     if _is_asked(derived):
         await check_room(db, derived)
     rung = await _ring(db, _begun(plan, decision), decision.kinds, None if decision.has_workflows else bell)
-    return Deferral(
-        db=db, plan=plan, decision=decision, rung=rung, deferred=derived.deferred, transaction=derived.transaction
-    )
+    return Deferral(db=db, plan=plan, decision=decision, rung=rung, deferred=derived.deferred)
 
 
 async def _ring(db: Connection, begun: Begun, kinds: Sequence[str], bell: SharedBell | None) -> SharedMessage:
@@ -223,7 +219,7 @@ async def _check_token(db: Connection, derived: Derived) -> None:
     try:
         await check_reach(db, f"{first.origin.origin}: {what}")
     except AccessDenied as error:
-        refuse_before_sending(first.origin, error, transaction=derived.transaction)
+        refuse_before_sending(first.origin, error)
 
 
 def coming_entries(
@@ -270,7 +266,7 @@ async def check_room(db: Connection, derived: Derived, leaving: Iterable[Manifes
         try:
             await maintainer.check_room(db, entry)
         except TableOrmError as error:
-            refuse_before_sending(each.origin, error, transaction=derived.transaction)
+            refuse_before_sending(each.origin, error)
 
     coming = coming_entries(derived, leaving)
     if coming:

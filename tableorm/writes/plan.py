@@ -192,6 +192,7 @@ class PlannedWrite(Value, frozen=True, kw_only=True):
         starts: The workflows that the transaction starts for the entity.
         sent: What a stage that makes several rows of one has made of `operation`, behind that itself.
         sealed: The row of `operation`, and what a stage that needs a key has made of it.
+        transaction: Whether it is sent as a part of a transaction, so that the user gets an error of that.
     """
 
     operation: Operation
@@ -208,6 +209,7 @@ class PlannedWrite(Value, frozen=True, kw_only=True):
     starts: tuple[Work, ...] = ()
     sent: tuple[Operation, ...] | None = None
     sealed: tuple[Row, Row] | None = None
+    transaction: bool = False
 
     @property
     def origin(self) -> Change:
@@ -422,30 +424,28 @@ def in_transaction(change: Change, index: int, error: TableOrmError, after: str 
     return TransactionFailed(message, error.code, index=index, operation=change.verb, entity=change.subject)
 
 
-def refuse_some(
-    refused: Sequence[tuple[PlannedWrite, TableOrmError]], *, transaction: bool, after: str = "; nothing was sent"
-) -> NoReturn:
+def refuse_some(refused: Sequence[tuple[PlannedWrite, TableOrmError]], after: str = "; nothing was sent") -> NoReturn:
     """Raise the errors of some writes: the first, and in a transaction the others beside it."""
     write, error = refused[0]
-    if not transaction:
+    if not write.transaction:
         raise error
     failed = in_transaction(write.origin, write.index, error, after)
     failed.others = {other.index: each for other, each in refused[1:] if other.index != write.index}
     raise failed from error
 
 
-def check_allowed(effect: Effect, stored: Row, *, transaction: bool) -> None:
+def check_allowed(effect: Effect, stored: Row) -> None:
     """Refuse the writes of an effect that its row, as it is stored, does not allow. Raises what they raise."""
     try:
         refused = effect.refused(stored)
     except TableOrmError as error:
-        refuse_before_sending(effect.origin, error, transaction=transaction)
+        refuse_before_sending(effect.origin, error)
     if refused:
-        refuse_some(refused, transaction=transaction)
+        refuse_some(refused)
 
 
-def refuse_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> NoReturn:
+def refuse_before_sending(write: PlannedWrite, error: TableOrmError) -> NoReturn:
     """Raise the error of a write as the user gets it: as that of the transaction that the user asked for."""
-    if not transaction:
+    if not write.transaction:
         raise error
     raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error

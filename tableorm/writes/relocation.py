@@ -187,7 +187,7 @@ class Relocation:
             if stored is None:
                 effect.operation(None, token)
             else:
-                check_allowed(effect, stored, transaction=False)
+                check_allowed(effect, stored)
 
     async def finish(
         self, db: Connection, move: str, source: RowAddress, target: RowAddress, schema: Schema

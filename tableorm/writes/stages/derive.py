@@ -62,7 +62,6 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         deferred: What the writes leave to do in other partitions.
         token: The write token of all of them.
         claim: The token of the decision row, and of the claims of unique values.
-        transaction: Whether the user asked for a transaction, and gets its errors.
     """
 
     writes: list[PlannedWrite]
@@ -71,7 +70,6 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     deferred: list[DeferredWork] = []
     token: str
     claim: str = ""
-    transaction: bool
 
 
 def derives(write: PlannedWrite) -> bool:
@@ -83,13 +81,12 @@ def derives(write: PlannedWrite) -> bool:
     return stored is not None and MANIFEST in stored.row
 
 
-def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: str | None = None) -> Derived:
+def derive(writes: Sequence[PlannedWrite], *, claim: str | None = None) -> Derived:
     """
     Return some writes with their manifests, and their effects on other rows.
 
     Args:
         writes: All writes of a transaction, one for each row.
-        transaction: Whether the user asked for a transaction, and gets its errors.
         claim: The token of the decision row, if there is one; None for a new one.
 
     Raises:
@@ -102,7 +99,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
     token: str | None = None
     for write in writes:
         token = token or write.token
-    result = Derived(writes=[], token=token or new_token(), claim=claim or new_token(), transaction=transaction)
+    result = Derived(writes=[], token=token or new_token(), claim=claim or new_token())
     for write in writes:
         try:
             one, found = _derive_one(write, result) if derives(write) else (write, [])
@@ -110,7 +107,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
                 earlier = result.effects.get(effect.row_key)
                 result.effects[effect.row_key] = effect if earlier is None else _merge(earlier, effect)
         except TableOrmError as error:
-            refuse_before_sending(write, error, transaction=transaction)
+            refuse_before_sending(write, error)
         result.writes.append(one)
         if write.starts:
             result.deferred.extend(DeferredWork(work=each, origin=one) for each in write.starts)
@@ -121,7 +118,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
     for number, write in enumerate(result.writes):
         own = result.effects.pop(write.operation.row["RowKey"], None)
         if own is not None and write.after is not None:
-            check_allowed(own, write.after, transaction=transaction)
+            check_allowed(own, write.after)
         refused = write if own is None else own.origin  # the row may be right, but not what another write does to it
         try:
             if own is not None:
@@ -130,7 +127,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
             if write.after is None:
                 _refuse_needed(write, own)
         except TableOrmError as error:
-            refuse_before_sending(refused, error, transaction=transaction)
+            refuse_before_sending(refused, error)
     return result
 
 
@@ -299,7 +296,7 @@ def _hand_over(result: Derived) -> None:
         for name, claim in claims_of(each.work, result.claim):
             if claim.place in claims:
                 error = maintainer_of(each.origin, name).refuse_claim(claim, each.origin, None)
-                refuse_before_sending(each.origin, error, transaction=result.transaction)
+                refuse_before_sending(each.origin, error)
             claims[claim.place] = number, name
     if not claims:
         return
