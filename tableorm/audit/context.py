@@ -197,6 +197,11 @@ class AuditContext:
         age: Literal["current", "older"] = "current" if current else "older"
         return attrs.evolve(snapshot, age=age, expected=expected, derived_rows=derived_rows)
 
+    @property
+    def all_schemas(self) -> Sequence[Schema]:
+        """The models of the table, and those that have derived rows in it."""
+        return (*self.kinds.schemas, *self.guests)
+
     # Reading and writing
 
     def at(self, partition_key: str, row_key: str) -> RowAddress:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 import msgspec
 
-from ..connection.races import ATTEMPTS, Attempts
+from ..connection.races import Attempts
 from ..connection.rows import delete_as_read
 from ..errors import shown
 from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
@@ -210,7 +210,7 @@ class EntryCheck(Check):
 
     async def _verify_owner(self, address: RowAddress) -> None:
         context, row_key = self.context, address.row_key
-        async for _ in Attempts(context.db, ATTEMPTS):
+        async for _ in Attempts(context.db):
             row = await context.read(address)
             if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
                 return

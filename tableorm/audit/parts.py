@@ -5,7 +5,7 @@ A program that deletes the first row by itself leaves the others behind. They ho
 entity succeeds.
 """
 
-from ..connection.races import ATTEMPTS, Attempts
+from ..connection.races import Attempts
 from ..connection.rows import delete_as_read
 from ..errors import shown
 from ..models.reserved import PART
@@ -52,7 +52,7 @@ class PartCheck(Check):
         """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired."""
         del phase, is_candidate
         context, owner = self.context, address.beside(self._split.owner_of(address.row_key))
-        async for _ in Attempts(context.db, ATTEMPTS):
+        async for _ in Attempts(context.db):
             row = await context.read(address)
             if row is None or not self.owns(kind_of(row)):
                 return

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from ..connection.races import ATTEMPTS, Attempts
+from ..connection.races import Attempts
 from ..errors import (
     Conflict,
     DecodeError,
@@ -166,7 +166,7 @@ class TableAudit:
         context = self.context
         repaired_first: set[str] = set()
         refused: dict[str | None, str] = {}
-        singly, attempts = False, Attempts(context.db, ATTEMPTS)
+        singly, attempts = False, Attempts(context.db)
         async for attempt in attempts:
             row = await context.read(address)
             snapshot = context.snapshot(row)

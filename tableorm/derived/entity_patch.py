@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from ..errors import EncodeError, LimitExceeded, NotSupported, ReferenceNotFound, TableOrmError, WrongKind, shown
+from ..errors import EncodeError, LimitExceeded, NotSupported, ReferenceNotFound, WrongKind, shown
 from ..models.key import Storable
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, SourceEntry, manifest_of, manifest_text
@@ -26,7 +26,7 @@ from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MI
 from ..stores import Operation, Row, Verb
 from ..writes.maintainer import touch_operation
 from ..writes.patch import Value
-from ..writes.plan import Effect, Mode, PlannedWrite
+from ..writes.plan import Effect, Mode, PlannedWrite, Refusal
 from ..writes.rows import changes, is_int32
 from ..writes.stages.change import insert_change, rebuild_change
 from ..writes.stages.derive import stored_number
@@ -98,7 +98,7 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
     def _shares(self) -> tuple[Share, ...]:
         return self.shares or ((self.origin, self.amounts),)
 
-    def refused(self, stored: Row) -> list[tuple[PlannedWrite, TableOrmError]]:
+    def refused(self, stored: Row) -> list[Refusal]:
         """Return the writes after which a count or sum would break the validator of its field."""
         found = self._model_of(stored) if any(self.amounts.values()) else None
         if found is None or found[1] != found[0].version:
@@ -118,7 +118,7 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
 
         if find_fault(start, self.amounts) is None:
             return []  # what counts is the end of the transaction
-        refused: list[tuple[PlannedWrite, TableOrmError]] = []
+        refused: list[Refusal] = []
         for origin, amounts in _by_operation(self._shares()):
             fault = find_fault(start, amounts) if _may_be_refused(origin) else None
             if fault is None:

@@ -312,7 +312,7 @@ def owner_and_token(stored: Row) -> tuple[RowAddress, str] | None:
 
 async def _attempts(db: Connection, value: PlacedEntry) -> AsyncGenerator[None, None]:
     """Yield before each attempt to write a reservation. Raises LostRace after the last."""
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         yield
     raise LostRace(
         f"others wrote the row ({value.partition_key!r}, {value.row_key!r}) of table {value.table}, which reserves a "

@@ -14,14 +14,17 @@ from ..protocol.codes import Fault
 from ..stores import Operation, RetryBudget, Row, RowAddress
 from .report import RowFailure, WindowReport
 
-__all__ = ["each_row", "in_chunks", "send_operations"]
+__all__ = ["PlacedRow", "each_row", "in_chunks", "send_operations"]
 
 T = TypeVar("T")
+
+PlacedRow = tuple[RowAddress, Row | None]
+"""A row and where it is; None if it is still to be read."""
 
 
 async def each_row(
     report: WindowReport,
-    rows: Iterable[tuple[RowAddress, Row | None]],
+    rows: Iterable[PlacedRow],
     step: Callable[[RowAddress, Row | None], Awaitable[bool]],
 ) -> None:
     """
@@ -33,7 +36,7 @@ async def each_row(
         step: What is done; returns whether the row counts as changed.
     """
 
-    async def call(each: tuple[RowAddress, Row | None]) -> None:
+    async def call(each: PlacedRow) -> None:
         try:
             changed = await step(*each)
             report.moved += changed  # after the step, while which others count too

@@ -73,7 +73,7 @@ async def write_older(db: Connection, rekeying: Rekeying, change: Change, *, rep
     target = change.address
     fields = fields_of(change)
     met = set[str]()
-    async for attempt in Attempts(db, ATTEMPTS):
+    async for attempt in Attempts(db):
         if attempt:
             await load_phase(db, rekeying)  # somebody knew more
         phase = await current_phase(db, rekeying)

@@ -27,7 +27,7 @@ from ..writes.move_entity import RELOCATION
 from ..writes.relocation import LOST, entity_of_row
 from ..writes.stages.change import guard_change, over_row, plain_insert
 from ..writes.stages.encode import encode_surely
-from .chunks import each_row
+from .chunks import PlacedRow, each_row
 from .meetings import resolve_row
 from .rekeying import Rekeying
 from .report import WindowReport
@@ -48,8 +48,8 @@ async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Ro
     """
     report, new, old = WindowReport(), rekeying.new, rekeying.old
     entities = KindSet.alone(new)
-    newer: list[tuple[RowAddress, Row | None]] = []
-    older: list[tuple[RowAddress, Row | None]] = []
+    newer: list[PlacedRow] = []
+    older: list[PlacedRow] = []
     for row in rows:
         keys, marker = (row["PartitionKey"], row["RowKey"]), is_marker(row)
         kind = str(row.get(ENTITY_TYPE)).partition("#")[0]
@@ -65,7 +65,7 @@ async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Ro
 async def _roll_back(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row | None) -> bool:
     """Give the entity of a newer row its older key; return whether this call did."""
     begun = set[str]()
-    async for attempt in Attempts(db, ATTEMPTS):
+    async for attempt in Attempts(db):
         if attempt:
             row = await read_row(db, place)
         mark = mark_of(row)

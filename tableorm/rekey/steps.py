@@ -68,7 +68,7 @@ async def move_row(db: Connection, rekeying: Rekeying, source: RowAddress, row: 
     """
     begun = dict[str, RowAddress]()  # the tentative rows of this call, by the id of the move
     doubt: OutcomeUnknown | None = None
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         here, row = row or await read_row(db, source), None
         mark = mark_of(here)
         if here is None or _is_forward(here, mark):
@@ -214,7 +214,7 @@ async def _take_older_key(db: Connection, rekeying: Rekeying, change: Change) ->
     """Bring home the entity of a newer key, or show at its older key that this is taken, before it is inserted."""
     target = change.address
     source = source_of(rekeying, change.subject)
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         came = await bring_home(db, rekeying, target, change.subject.__dict__)
         if came and await read_live(db, target) is not None:
             return  # it is there, which the insert will find

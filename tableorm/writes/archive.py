@@ -138,7 +138,7 @@ async def _archive(db: Connection, to: Archive[Any], decision: Decision, number:
     async with AsyncExitStack() as opened:
         with _as_failure(what):
             copy = await opened.enter_async_context(open_copy(to, db, key, token))
-        async for attempt in Attempts(db, ATTEMPTS):
+        async for attempt in Attempts(db):
             if attempt:
                 with _as_failure(what):
                     etag = await copy.find()

@@ -38,7 +38,7 @@ from ..outbox.workflow import Progress, WorkProgress
 from ..protocol.codes import Code, Fault
 from ..stores import Row, RowAddress
 from .maintainer import Maintainer, PagedRules, deferred_rules
-from .plan import Mode, PlannedWrite, WritePlan, refuse_before_sending, refuse_some
+from .plan import Mode, Refusal, WritePlan, refuse_before_sending, refuse_some
 from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of
 
 __all__ = [
@@ -96,9 +96,7 @@ class Deferral:
             await self.withdraw()  # otherwise a request may still arrive: a worker gives back what it reserves
         refuse_some(errors, after="; nothing was applied")
 
-    async def _reserve(
-        self, claim: tuple[DeferredWork, str, ReservedEntry]
-    ) -> tuple[PlannedWrite, TableOrmError] | None:
+    async def _reserve(self, claim: tuple[DeferredWork, str, ReservedEntry]) -> Refusal | None:
         deferred, name, entry = claim
         write = deferred.origin
         entries = deferred.work.entries[name]

@@ -28,6 +28,7 @@ __all__ = [
     "Filled",
     "Mode",
     "PlannedWrite",
+    "Refusal",
     "SendOptions",
     "WritePlan",
     "check_allowed",
@@ -217,6 +218,10 @@ class PlannedWrite(Value, frozen=True, kw_only=True):
         return self.first or self.change
 
 
+Refusal = tuple[PlannedWrite, TableOrmError]
+"""A write, and why it is not sent or not applied."""
+
+
 class Effect:
     """
     What a write does to another row of its partition: the interface of the effects of all patterns.
@@ -335,7 +340,7 @@ class Effect:
         """
         del row_key, stored
 
-    def refused(self, stored: Row) -> "Sequence[tuple[PlannedWrite, TableOrmError]]":
+    def refused(self, stored: Row) -> Sequence[Refusal]:
         """Return those of the writes that it comes from which the row, as it is stored, does not allow, and why."""
         del stored
         return ()
@@ -424,7 +429,7 @@ def in_transaction(change: Change, index: int, error: TableOrmError, after: str 
     return TransactionFailed(message, error.code, index=index, operation=change.verb, entity=change.subject)
 
 
-def refuse_some(refused: Sequence[tuple[PlannedWrite, TableOrmError]], after: str = "; nothing was sent") -> NoReturn:
+def refuse_some(refused: Sequence[Refusal], after: str = "; nothing was sent") -> NoReturn:
     """Raise the errors of some writes: the first, and in a transaction the others beside it."""
     write, error = refused[0]
     if not write.transaction:

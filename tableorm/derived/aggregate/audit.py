@@ -65,7 +65,7 @@ def aggregate_of(context: AuditContext, number: CountRow) -> AggregateSchema | N
         holder = context.at(number.row["PartitionKey"], number.field[1])
     found = [
         each
-        for schema in (*context.kinds.schemas, *context.guests)
+        for schema in context.all_schemas
         for each in schema.derived_as(AggregateSchema).values()
         if each.deferred and each.target[0].table_name() == holder.table and each.property_of(number.field[0])
     ]
@@ -196,7 +196,7 @@ def _checked_aggregates(context: AuditContext, schema: Schema) -> dict[str, Aggr
 def _held_fields(context: AuditContext, schema: Schema) -> list[FieldInfo]:
     """Return the fields of a model that hold the counts and sums that are checked."""
     found: dict[str, FieldInfo] = {}
-    for other in (*context.kinds.schemas, *context.guests):
+    for other in context.all_schemas:
         for aggregate in _checked_aggregates(context, other).values():
             target, info = aggregate.target
             if schema in concrete(target):
@@ -305,8 +305,7 @@ def _add_share(context: AuditContext, row: Row, totals: _Totals) -> None:
     try:
         number = count_row_of(row)
     except DecodeError as error:
-        schemas = (*context.kinds.schemas, *context.guests)
-        if any(each.deferred for schema in schemas for each in schema.derived_as(AggregateSchema).values()):
+        if any(each.deferred for schema in context.all_schemas for each in schema.derived_as(AggregateSchema).values()):
             totals.unknown = str(error)
         return
     if number.kind != SHARE_KIND:

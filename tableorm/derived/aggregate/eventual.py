@@ -9,6 +9,7 @@ an older one fails at an ETag.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import attrs
@@ -147,9 +148,7 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
 
     async def try_to_copy(self, db: Connection, holder: RowAddress, subtotals: Sequence[RowAddress]) -> bool:
         """Try to copy several subtotals. Return whether the total now has them; if not, try again."""
-
-        async def read(at: RowAddress) -> Row | None:
-            return await read_row(db, at, name=self.label)
+        read = partial(read_row, db, name=self.label)
 
         # The total first: what a subtotal says is then newer than its ETag.
         shares = [share_address(holder, each) for each in subtotals]
@@ -216,7 +215,7 @@ class _Total:
 async def _copy_together(total: _Total, subtotals: Sequence[RowAddress]) -> Sequence[None]:
     """Copy some subtotals to a total."""
     some = list(dict.fromkeys(subtotals))
-    async for _ in Attempts(total.db, ATTEMPTS):
+    async for _ in Attempts(total.db):
         if await total.aggregate.try_to_copy(total.db, total.holder, some):
             return [None] * len(subtotals)
     raise LostRace(

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, Problem
 from ...audit.report import Damage
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...errors import DecodeError, TableOrmError
 from ...models.manifest import SubtotalEntry, share_address
 from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND
@@ -69,7 +69,7 @@ class _CountCheck(Check):
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify a row by itself, and repair it."""
         del phase
-        async for _ in Attempts(self.context.db, ATTEMPTS):
+        async for _ in Attempts(self.context.db):
             row = await self.context.read(address)
             if row is None:
                 return
@@ -171,5 +171,6 @@ class ShareCheck(_CountCheck):
 
 def _counted_tables(context: AuditContext) -> set[str]:
     """Return the tables of the models that are counted across partitions."""
-    schemas = (*context.kinds.schemas, *context.guests)
-    return {s.table_name() for s in schemas if any(e.deferred for e in s.derived_as(AggregateSchema).values())}
+    return {
+        s.table_name() for s in context.all_schemas if any(e.deferred for e in s.derived_as(AggregateSchema).values())
+    }

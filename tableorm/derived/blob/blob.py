@@ -206,7 +206,7 @@ async def _delete_dropped(db: Connection, source: RowAddress, entries: Sequence[
     async def drop(entry: ManifestEntry) -> None:
         assert isinstance(entry, UploadEntry)
         address = BlobAddress(entry.table, entry.token, entry.partition_key)
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             row = await read_row(db, row_of_blob(address), name=BLOB_KIND)
             if row is None or not is_held(row) or await _is_of_another(db, source, entry, row):
                 return

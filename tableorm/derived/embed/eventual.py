@@ -158,7 +158,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
             NotSupported: A newer program has written it: leave it to one.
             TableOrmError: It cannot be written, or the store did not answer.
         """
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             stored = await read_row(db, holder, name=self.label)
             noted = manifest_of(stored).get(self.name)
             if stored is None or is_marker(stored) or not isinstance(noted, CopyEntry):
@@ -268,7 +268,7 @@ class _FillEventually(FillCopies, frozen=True):
         """Return the other entity, whose manifest says from now on that others may hold copies of it."""
         assert isinstance(self.source, RowAddress)
         schema, stem = self.embed.target[0], self.embed.stem
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             row = await self.embed.read_source(db, self.source)
             if row is None or manifest_of(row).get(stem) == schema.held[stem]:
                 return row

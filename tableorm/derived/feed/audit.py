@@ -12,7 +12,7 @@ import attrs
 from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, Problem
 from ...audit.report import Damage
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...errors import DecodeError
 from ...models.marker_rows import CHANGE_KIND, FEED_KIND
 from ...models.schema import Schema
@@ -75,7 +75,7 @@ class FeedCheck(Check):
         if partition_key in self._verified:
             return
         self._verified.add(partition_key)
-        async for _ in Attempts(self.context.db, ATTEMPTS):
+        async for _ in Attempts(self.context.db):
             if await self._verify(partition_key):
                 return
         self.context.counts.leave()

@@ -8,7 +8,7 @@ from ...audit.check import WRONG, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...connection.rows import delete_as_read
 from ...errors import DecodeError, EncryptionError, shown
 from ...models.manifest import ManifestEntry, PlacedEntry
@@ -142,7 +142,7 @@ class EventualIndexCheck(PlacedCheck):
         """Verify that an entry belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
         del phase, is_candidate
         context, row_key = self.context, address.row_key
-        async for _ in Attempts(context.db, ATTEMPTS):
+        async for _ in Attempts(context.db):
             row = await context.read(address)
             if row is None or not self.owns(kind_of(row)):
                 return

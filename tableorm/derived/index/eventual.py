@@ -209,7 +209,7 @@ async def _reconcile(
         return await _write(db, *change, label)
 
     owner = source.to_json()
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         # The entries first: what the entity says is then newer than their ETags.
         stored = await map_together(read, places)
         primary = await read_row(db, source, name=label)

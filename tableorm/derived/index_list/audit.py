@@ -20,7 +20,7 @@ import attrs
 from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...errors import DecodeError, shown
 from ...models.manifest import ListEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
@@ -148,7 +148,7 @@ class ListCheck(Check):
 
     async def _verify_shape(self, address: RowAddress) -> None:
         """Verify that a row can be read, and that it is where readers look; repair it."""
-        context, attempts = self.context, Attempts(self.context.db, ATTEMPTS)
+        context, attempts = self.context, Attempts(self.context.db)
         async for _ in attempts:
             row = await context.read(address)
             if row is None or kind_of(row) != self.kind:
@@ -248,7 +248,7 @@ class ListCheck(Check):
     async def _verify_keys(self, address: RowAddress, is_candidate: IsCandidate) -> None:
         """Verify that a row has no keys that do not belong there; repair it."""
         context = self.context
-        async for _ in Attempts(context.db, ATTEMPTS):
+        async for _ in Attempts(context.db):
             row = await context.read(address)
             if row is None or kind_of(row) != self.kind:
                 return

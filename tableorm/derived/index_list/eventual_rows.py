@@ -6,6 +6,7 @@ put into the list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import attrs
 from msgspec import structs
@@ -76,11 +77,7 @@ class RowList(FollowingList[_ListRow]):
 
     async def find_parts(self, sources: Sequence[RowAddress]) -> dict[RowAddress, _ListRow]:
         """Return the row of the list that each entity belongs into; each row is read once. Raises DecodeError."""
-
-        async def read(address: RowAddress) -> Row | None:
-            return await read_row(self.db, address, name=self.place.kind)
-
-        return await _find_parts(read, self.place, sources)
+        return await _find_parts(partial(read_row, self.db, name=self.place.kind), self.place, sources)
 
     async def correct_part(self, part: _ListRow, wanted: Mapping[RowAddress, str | None]) -> bool:
         """Write a row, or divide it, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""

@@ -42,7 +42,7 @@ from ...stores import Row
 from ..existing import find_existing
 from ..home import has_remedy
 from ..patch import Known
-from ..plan import Change, PlannedWrite, SendOptions, WritePlan
+from ..plan import Change, PlannedWrite, Refusal, SendOptions, WritePlan
 from ..stages.change import (
     as_given,
     delete_change,
@@ -431,7 +431,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
                 self._concurrency.widen()
 
     async def _end_refused(
-        self, failed: Sequence[tuple[PlannedWrite, TableOrmError]], again: Sequence[list[PlannedWrite]] = ()
+        self, failed: Sequence[Refusal], again: Sequence[list[PlannedWrite]] = ()
     ) -> Sequence[list[PlannedWrite]]:
         """
         Report writes that were refused, and return what is sent again, a part at a time. Of inserts that leave a row as

@@ -26,7 +26,7 @@ from ...models.schema import Schema
 from ...outbox.shared_bell import SharedBell
 from ...stores import Operation, RetryBudget, Row, Verb
 from ..commit import commit, read_current
-from ..plan import Change, Mode, PlannedWrite, SendOptions
+from ..plan import Change, Mode, PlannedWrite, Refusal, SendOptions
 from ..stages.complete import complete
 from ..stages.encode import encode, needs_row
 
@@ -45,7 +45,7 @@ class ChunkOutcome:
     """
 
     written: int
-    failed: Sequence[tuple[PlannedWrite, TableOrmError]] = ()
+    failed: Sequence[Refusal] = ()
     again: Sequence[list[PlannedWrite]] = ()
 
 
@@ -162,7 +162,7 @@ async def _complete(
     writes: Sequence[PlannedWrite],
     read: dict[str, PlannedWrite],
     throttled: Callable[[], None],
-) -> tuple[list[tuple[PlannedWrite, PlannedWrite]], list[tuple[PlannedWrite, TableOrmError]]]:
+) -> tuple[list[tuple[PlannedWrite, PlannedWrite]], list[Refusal]]:
     """
     Return each write with the one that is sent for it, and each that fails; those without effect are in neither.
 
@@ -191,7 +191,7 @@ async def _complete(
         return found
 
     ready: list[tuple[PlannedWrite, PlannedWrite]] = []
-    failed: list[tuple[PlannedWrite, TableOrmError]] = []
+    failed: list[Refusal] = []
     for write, found in zip(writes, await map_together(complete_write, writes), strict=True):
         if isinstance(found, TableOrmError):
             failed.append((write, found))
