@@ -23,7 +23,7 @@ from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
 from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
-from ..stores import Bounds, Operation, Row, RowAddress
+from ..stores import Bounds, Operation, Row, RowAddress, row_keys
 from ..writes.bulk.pacing import Pace
 from .report import AuditCounts, Damage, Finding
 
@@ -178,7 +178,7 @@ class AuditContext:
         current = version == schema.version
         expected: dict[str, ManifestEntry] = {}
         derived_rows: dict[str, Row] = {}
-        partition_key, row_key = row["PartitionKey"], row["RowKey"]
+        partition_key, row_key = row_keys(row)
         try:
             for name in manifest.keys() & schema.derived.keys():
                 manifest[name] = schema.derived[name].current_entry(manifest[name])

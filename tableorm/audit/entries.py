@@ -15,7 +15,7 @@ from ..errors import shown
 from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
 from ..models.schema import Schema
-from ..stores import Operation, Row, RowAddress
+from ..stores import Operation, Row, RowAddress, row_keys
 from .check import WRONG, Check, Claims, IsCandidate, Phase
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
 from .report import Damage
@@ -23,16 +23,14 @@ from .report import Damage
 __all__ = ["EntityCheck", "EntryCheck", "entity_problems"]
 
 
-def entity_problems(snapshot: EntitySnapshot) -> list[Problem]:
-    """Return what is wrong with an entity as such: it, or its manifest, cannot be read."""
-    problems: list[Problem] = []
+def entity_problems(snapshot: EntitySnapshot) -> Iterable[Problem]:
+    """Yield what is wrong with an entity as such: it, or its manifest, cannot be read."""
     if not snapshot.legible:
         text = f"its manifest, {shown(snapshot.row.get(MANIFEST))}, cannot be read"
-        problems.append(Problem(Damage.MANIFEST, None, None, text))
+        yield Problem(Damage.MANIFEST, None, None, text)
     if snapshot.problem is not None:
         text = f"it does not fit the model ({snapshot.problem})"
-        problems.append(Problem(Damage.UNREADABLE, None, None, text, rebuilt=False))
-    return problems
+        yield Problem(Damage.UNREADABLE, None, None, text, rebuilt=False)
 
 
 def _row_keys_of(entry: ManifestEntry | None) -> tuple[str, ...]:
@@ -108,7 +106,6 @@ class EntryCheck(Check):
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the row that the entity ought to have; WRONG where its manifest names another one, or none."""
-        claims: list[tuple[str, int]] = []
         for name in self.names(snapshot):
             noted = snapshot.manifest.get(name)
             named, due = map(_row_keys_of, snapshot.entries(name))
@@ -116,11 +113,10 @@ class EntryCheck(Check):
                 if address in named:
                     row = _row_at(address, snapshot.derived_rows.get(name))
                     unknown = f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]
-                    claims.append((address, hash(unknown if row is None else self.contents(row))))
+                    yield address, hash(unknown if row is None else self.contents(row))
                 elif noted is not None or not self._lenient:
-                    claims.append((address, WRONG))
-            claims += [(address, WRONG) for address in named if address not in due]
-        return claims
+                    yield address, WRONG
+            yield from ((address, WRONG) for address in named if address not in due)
 
     def row_claims(self, row: Row) -> Claims:
         """
@@ -143,16 +139,15 @@ class EntryCheck(Check):
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Compare the row that ought to be there; then look for one that the manifest names besides."""
-        problems: list[Problem] = []
         for name in self.names(snapshot) if snapshot.problem is None else ():
             noted, due = map(_row_keys_of, snapshot.entries(name))
             for address in due:
                 problem = self._compare_expected(name, address, snapshot, found.get(address))
-                problems += [] if problem is None else [problem]
+                if problem is not None:
+                    yield problem
             for address in noted:
                 if address not in due:
-                    problems += self.compare_leftover(name, address, snapshot, found.get(address))
-        return problems
+                    yield from self.compare_leftover(name, address, snapshot, found.get(address))
 
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
         """Return what is wrong with a row that the manifest names, and that the entity should not have there."""
@@ -288,12 +283,12 @@ class EntityCheck(EntryCheck):
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Return why the entity cannot be read, and what is wrong with rows of unknown names."""
-        problems = [*entity_problems(snapshot), *super().compare(snapshot, found)]
+        yield from entity_problems(snapshot)
+        yield from super().compare(snapshot, found)
         for name, place in _undeclared_places(snapshot):
             where = f"({place.partition_key!r}, {place.row_key!r}) of table {place.location}"
             text = f"the model declares no {shown(name)}, and the manifest of the entity names its row {where}"
-            problems.append(Problem(Damage.UNDECLARED, name, place.row_key, text))
-        return problems
+            yield Problem(Damage.UNDECLARED, name, place.row_key, text)
 
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
         """Report the name, with the row that is there or only named."""
@@ -312,7 +307,7 @@ class EntityCheck(EntryCheck):
         snapshot = self.context.snapshot(primary)
         if snapshot is not None and snapshot.age == "newer":
             entry = snapshot.manifest.get(kind_of(row).partition("#")[2])
-            keys = row["PartitionKey"], row["RowKey"]
+            keys = row_keys(row)
             if isinstance(entry, PlacedEntry) and (entry.partition_key, entry.row_key) == keys:
                 return False
         return await super()._is_orphan(row)

@@ -35,7 +35,7 @@ from ..stores import Row, RowAddress
 from ..writes.commit import commit
 from ..writes.plan import PlannedWrite
 from ..writes.stages.change import rebuild_change
-from ..writes.stages.encode import encode
+from ..writes.stages.encode import encode_surely
 from .check import AuditedMaintainer, Check
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
 from .decisions import DecisionCheck
@@ -76,9 +76,7 @@ def rebuild_write(
         DecodeError: The row does not fit its model.
     """
     entity: Any = kinds.load(row.copy())
-    write = encode(rebuild_change(entity, only, counts=counts), 0, token)
-    assert write is not None
-    return write
+    return encode_surely(rebuild_change(entity, only, counts=counts), token)
 
 
 def with_related(schemas: Sequence[Schema]) -> list[Schema]:

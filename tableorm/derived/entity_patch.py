@@ -157,12 +157,11 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
         if not changed and not gone:
             # Another write may be about to remove the entry that is there already.
             return touch_operation(stored, token) if any(self.entries.values()) else None
-        tail = with_token(tokens_of(stored), token)
         if gone:
             whole = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-            return Operation(Verb.REPLACE, {**whole, WRITE_TOKENS: tail}, stored["odata.etag"])
-        keys = {"PartitionKey": stored["PartitionKey"], "RowKey": self.row_key}
-        return Operation(Verb.MERGE, {**keys, **changed, WRITE_TOKENS: tail}, stored["odata.etag"])
+            whole[WRITE_TOKENS] = with_token(tokens_of(stored), token)
+            return Operation(Verb.REPLACE, whole, stored["odata.etag"])
+        return touch_operation(stored, token, changed)
 
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """Return the user's write with what changes; a delete stays as it is, and is refused if the row is needed."""

@@ -14,7 +14,7 @@ from ..errors import NotSupported
 from ..models.manifest import PlacedEntry
 from ..protocol.limits import check_message
 
-__all__ = ["TOKEN", "AnyFormat", "Begun", "Claim", "Doorbell", "decode_message", "doorbell_of"]
+__all__ = ["TOKEN", "AnyFormat", "Begun", "Claim", "Doorbell", "QueueMessage", "decode_message", "doorbell_of"]
 
 T = TypeVar("T")
 
@@ -60,7 +60,17 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
         return len(self.partition_key) + sum(len(key) for keys in claimed for key in keys)
 
 
-class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="doorbell"):
+class QueueMessage(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
+    """What workers are told: a doorbell, a command to move an entity, or that an upload was begun."""
+
+    def to_message(self) -> bytes:
+        """Return the body of the message."""
+        body = msgspec.json.encode(self)
+        check_message(body)
+        return body
+
+
+class Doorbell(QueueMessage, frozen=True, kw_only=True, tag="doorbell"):
     """
     Changes that were begun.
 
@@ -72,12 +82,6 @@ class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="t
     changes: tuple[Begun, ...]
     kinds: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     format: int = _FORMAT
-
-    def to_message(self) -> bytes:
-        """Return the body of the message."""
-        body = msgspec.json.encode(self)
-        check_message(body)
-        return body
 
 
 class AnyFormat(msgspec.Struct, frozen=True, gc=False):

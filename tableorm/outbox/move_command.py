@@ -7,11 +7,8 @@ It is about one version of the source: once that has changed in another way, the
 
 from typing import Any
 
-import msgspec
-
-from ..protocol.limits import check_message
 from ..stores import RowAddress
-from .doorbell import decode_message
+from .doorbell import QueueMessage, decode_message
 
 __all__ = ["MOVE_COMMAND", "MOVE_WORK", "MoveCommand", "move_of"]
 
@@ -24,7 +21,7 @@ MOVE_WORK = "command move:1"
 _FORMAT = 1
 
 
-class MoveCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag=MOVE_COMMAND):
+class MoveCommand(QueueMessage, frozen=True, kw_only=True, tag=MOVE_COMMAND):
     """
     A move that was begun.
 
@@ -54,12 +51,6 @@ class MoveCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field
 
     def __str__(self) -> str:
         return f"move of {self.kind} {self.source} to {self.to_kind} {self.target}"
-
-    def to_message(self) -> bytes:
-        """Return the body of the message."""
-        body = msgspec.json.encode(self)
-        check_message(body)
-        return body
 
 
 def move_of(body: bytes) -> MoveCommand:

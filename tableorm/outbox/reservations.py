@@ -180,7 +180,7 @@ async def release(db: Connection, owner: RowAddress, entry: ReservedEntry, label
     """
     async for _ in _attempts(db, entry):
         stored = await _read(db, entry, label)
-        found = None if stored is None else owner_and_token(stored)
+        found = owner_and_token(stored)
         if stored is None or found is None or not found[0].is_same(owner) or found[1] != entry.token:
             return
         if await _write(db, entry, delete_as_read(stored), label):
@@ -237,7 +237,7 @@ async def _hand_over(
     """Give the reservation of a claim that was given up to the one that took its place; delete it if that is over."""
     async for _ in _attempts(db, claim):
         stored = await _read(db, claim, label)
-        found = None if stored is None else owner_and_token(stored)
+        found = owner_and_token(stored)
         if stored is None or found is None or found[1] != old.token:
             return
         owner = found[0]
@@ -281,7 +281,7 @@ async def vacate(db: Connection, owner: RowAddress, name: str, value: PlacedEntr
         TableOrmError: The store refused it, or did not answer; or a row cannot be read.
     """
     stored = await _read(db, value, "")
-    found = None if stored is None else owner_and_token(stored)
+    found = owner_and_token(stored)
     if stored is not None and found is not None and _name_of(stored) == name:
         await _vacate(db, value, owner, found[1])
 
@@ -290,7 +290,7 @@ async def _vacate(db: Connection, value: PlacedEntry, owner: RowAddress, token: 
     """Delete the reservation of a claim of an entity if nobody holds the value."""
     async for _ in _attempts(db, value):
         stored = await _read(db, value, "")
-        found = None if stored is None else owner_and_token(stored)
+        found = owner_and_token(stored)
         same = found is not None and found[0].is_same(owner) and found[1] == token
         if stored is None or not same or await _has_entry(db, owner, value):
             return
@@ -299,9 +299,10 @@ async def _vacate(db: Connection, value: PlacedEntry, owner: RowAddress, token: 
             return
 
 
-def owner_and_token(stored: Row) -> tuple[RowAddress, str] | None:
-    """Return whom a reservation is for, and the token of the claim; None if the row is not a reservation."""
-    token, owner = stored.get(COPIED_VERSION), stored.get(COPY_OF)
+def owner_and_token(stored: Row | None) -> tuple[RowAddress, str] | None:
+    """Return whom a reservation is for, and the token of the claim; None if there is none, or the row is not one."""
+    row = stored or {}
+    token, owner = row.get(COPIED_VERSION), row.get(COPY_OF)
     if not isinstance(token, str) or not is_token(token) or not isinstance(owner, str):
         return None
     try:

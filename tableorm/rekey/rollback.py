@@ -20,7 +20,7 @@ from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema
 from ..models.write_tokens import new_token
 from ..outbox.move_command import MoveCommand
-from ..stores import Operation, Row, RowAddress, Verb
+from ..stores import Operation, Row, RowAddress, Verb, row_keys
 from ..writes.commit import commit
 from ..writes.move import leaving_write, tentative_write
 from ..writes.move_entity import RELOCATION
@@ -51,7 +51,7 @@ async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Ro
     newer: list[PlacedRow] = []
     older: list[PlacedRow] = []
     for row in rows:
-        keys, marker = (row["PartitionKey"], row["RowKey"]), is_marker(row)
+        keys, marker = row_keys(row), is_marker(row)
         kind = str(row.get(ENTITY_TYPE)).partition("#")[0]
         if kind == new.kind if marker else entities.resolve(row) is not None:
             newer.append((RowAddress(new.table_name(), *keys), row))

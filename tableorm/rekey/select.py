@@ -44,7 +44,7 @@ from ..queries.planning.client_filter import make_test
 from ..queries.planning.planner import planner_of
 from ..queries.progress import ReadProgress
 from ..queries.select import Select
-from ..stores import Row, RowAddress
+from ..stores import Row, RowAddress, row_keys
 from .phases import RekeyPhase, current_phase
 from .rekeying import Rekeying
 from .rows import entity_of_old, has_old_key_of, renewed
@@ -240,7 +240,7 @@ class RekeyedSelect(Select[E_co]):
                         continue
                     row = None if made is None else state_of(made).row
                     if row is not None and all(test(row) is True for test in tests):
-                        held.add((row["PartitionKey"], row["RowKey"]), _pack(row))
+                        held.add(row_keys(row), _pack(row))
         except ScanRefused as error:
             raise self._scan_refused(phase) from error
 

@@ -292,8 +292,7 @@ async def _is_taken(db: Connection, rekeying: Rekeying, source: RowAddress, mark
 def settled_row(rekeying: Rekeying, source: RowAddress, target: RowAddress) -> Row:
     """Return the row that says at an older key that this is taken by an entity which has only a newer key."""
     mark = MoveMark(state=MoveState.SETTLED, move="", other=target, stays=True)
-    keys = {"PartitionKey": source.partition_key, "RowKey": source.row_key}
-    return kept_row(rekeying.old, {**keys, ENTITY_TYPE: str(rekeying.old.kind)}, mark)
+    return kept_row(rekeying.old, {**source.keys, ENTITY_TYPE: str(rekeying.old.kind)}, mark)
 
 
 def source_of(rekeying: Rekeying, entity: Entity) -> RowAddress:

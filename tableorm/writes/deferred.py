@@ -34,7 +34,7 @@ from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Claim, Doorbell
 from ..outbox.reservations import release, settle_reservations, vacate
 from ..outbox.shared_bell import SharedBell, SharedMessage
-from ..outbox.workflow import Progress, WorkProgress
+from ..outbox.workflow import Progress
 from ..protocol.codes import Code, Fault
 from ..stores import Row, RowAddress
 from .maintainer import Maintainer, PagedRules, deferred_rules
@@ -358,7 +358,7 @@ async def carry_out(
                 f"the decision row {decision.token} of table {table} is about entities of kind {work.kind}, which are "
                 f"in table {schema.table_name()} by this program; leave it to a program that has them in {table}"
             )
-        await _carry_out_work(db, table, decision, work, schema, None, progress.of(number))
+        await _carry_out_work(db, table, decision, work, schema, None, progress, number)
 
     await map_together(work_on, range(len(decision.works)))
     return progress.decision
@@ -371,7 +371,8 @@ async def _carry_out_work(
     work: Work,
     schema: Schema | None,
     inserted: Row | None,
-    progress: WorkProgress | None = None,
+    progress: Progress | None = None,
+    number: int = 0,
 ) -> None:
     """
     Do what a change has left to do for an entity.
@@ -384,6 +385,7 @@ async def _carry_out_work(
         schema: The model of the entity; None if nobody knows.
         inserted: The row of the entity, if the change has inserted it just now.
         progress: Notes how far it is; None for the writer itself, which does the first page.
+        number: Which of the works of the decision it is, for `progress`.
     """
     source = RowAddress(table, decision.partition_key, work.row_key)
 
@@ -406,7 +408,7 @@ async def _carry_out_work(
         else:
             rules = deferred_rules(name, entries[0])
             if isinstance(rules, PagedRules):
-                await _do_pages(db, source, name, entries[-1], rules, progress)
+                await _do_pages(db, source, name, entries[-1], rules, progress, number)
             elif schema is not None and (former := _former(schema, name, form)) is not None:
                 await former.reconcile(db, source, entries)
             else:
@@ -439,15 +441,16 @@ async def _do_pages(
     name: str,
     entry: ManifestEntry,
     rules: PagedRules[Any],
-    progress: WorkProgress | None,
+    progress: Progress | None,
+    number: int,
 ) -> None:
     """Do what is done page by page, from where others have stopped."""
-    cursor = None if progress is None else progress.reached(name)
+    cursor = None if progress is None else progress.reached(number).get(name)
     while True:
         cursor = await rules.do_page(db, source, name, entry, cursor)
         if cursor is None:
             return
         if progress is None:
             raise _LeftToWorkers(f"{name}: the holders of {source} are more than a page")
-        if not await progress.note(name, cursor):
+        if not await progress.note(number, name, cursor):
             return  # somebody else has done all

@@ -20,7 +20,7 @@ from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
 from ..models.write_tokens import tokens_of, with_token
 from ..outbox.reservations import Held
-from ..stores import Operation, Row, RowAddress, Verb
+from ..stores import Operation, Row, RowAddress, Verb, row_keys
 from .patch import Value
 from .plan import Change, Effect, PlannedWrite
 
@@ -423,7 +423,7 @@ def is_proven(entry: ManifestEntry, write: PlannedWrite) -> bool:
     try:
         values = cast("dict[str, Any]", schema.decode(row.copy()).__dict__)
         return any(
-            each.proves(entry, values, row["PartitionKey"], row["RowKey"])
+            each.proves(entry, values, *row_keys(row))
             for each in schema.derived.values()
             if isinstance(each, Maintainer) and each.entry_type is type(entry)
         )
@@ -456,7 +456,8 @@ def load_known(kinds: KindSet, row: Row, label: str) -> Entity | PropertyBag | N
     return kinds.load(row.copy())
 
 
-def touch_operation(stored: Row, token: str) -> Operation:
-    """Return a merge of nothing, which fails if the row has changed since it was read."""
+def touch_operation(stored: Row, token: str, members: Row | None = None) -> Operation:
+    """Return a merge of some members, or of nothing, which fails if the row has changed since it was read."""
+    tail = {WRITE_TOKENS: with_token(tokens_of(stored), token)}
     keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
-    return Operation(Verb.MERGE, {**keys, WRITE_TOKENS: with_token(tokens_of(stored), token)}, stored["odata.etag"])
+    return Operation(Verb.MERGE, {**keys, **(members or {}), **tail}, stored["odata.etag"])

@@ -256,11 +256,7 @@ def marking_write(entity: Entity, command: MoveCommand, token: str) -> PlannedWr
         command: The command.
         token: The write token. It is not the id of the move, which is that of the write that commits the move.
     """
-    write = encode_surely(guard_change(entity), token)
-    assert write.after is not None
-    operation, text = write.operation, leaving_mark(command).to_text()
-    operation = Operation(operation.verb, {**operation.row, MOVE: text}, operation.if_match)
-    return structs.replace(write, operation=operation, after={**write.after, MOVE: text}, weight=None)
+    return encode_surely(guard_change(entity), token).with_members({MOVE: leaving_mark(command).to_text()})
 
 
 def tentative_mark(command: MoveCommand) -> MoveMark:

@@ -10,6 +10,7 @@ from enum import StrEnum, auto
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
+from msgspec import structs
 
 from ..errors import TableOrmError, TransactionFailed
 from ..models.marker_rows import MoveMark
@@ -216,6 +217,12 @@ class PlannedWrite(Value, frozen=True, kw_only=True):
     def origin(self) -> Change:
         """The change that a refusal by the store is reported as: the first, whose condition is the operation's."""
         return self.first or self.change
+
+    def with_members(self, members: Row) -> "PlannedWrite":
+        """Return the write with some members besides, in what is sent and in the row as it will be."""
+        asked = self.operation
+        operation = Operation(asked.verb, {**asked.row, **members}, asked.if_match)
+        return structs.replace(self, operation=operation, after={**(self.after or {}), **members}, weight=None)
 
 
 Refusal = tuple[PlannedWrite, TableOrmError]

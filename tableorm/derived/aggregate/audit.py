@@ -27,7 +27,7 @@ from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.commit import commit
 from ...writes.rows import compare
 from ...writes.stages.change import insert_change
-from ...writes.stages.encode import encode
+from ...writes.stages.encode import encode_surely
 from .rows import CountRow, count_row_of
 from .schema import AggregateSchema
 
@@ -394,8 +394,7 @@ async def _verify_holder(context: AuditContext, address: RowAddress, row: Row | 
         _LOG.warning("the totals of %s are left undecided: %s; then audit again", address, totals.unknown)
         context.counts.leave()
         return True
-    keys = {"PartitionKey": address.partition_key, "RowKey": row_key}
-    repairs = [Operation(Verb.MERGE, {**keys, **changes}, row["odata.etag"])] if changes else []
+    repairs = [Operation(Verb.MERGE, {**address.keys, **changes}, row["odata.etag"])] if changes else []
     if not await context.settle(address, row, repairs):
         return False
     for problem in problems:
@@ -434,11 +433,9 @@ async def _verify_absent(context: AuditContext, address: RowAddress, totals: _To
     repaired = create and context.repair
     if repaired:
         holder: Any = declared.make_holder(address.partition_key, row_key)
-        write = encode(insert_change(holder), 0)
-        assert write is not None
         try:
             context.counts.requests += 1
-            await commit(context.db, (write,))
+            await commit(context.db, (encode_surely(insert_change(holder)),))
         except (Conflict, EntityNotFound, OutcomeUnknown):
             return False
     text = (

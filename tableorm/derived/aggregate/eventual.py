@@ -44,7 +44,7 @@ from ...writes.maintainer import (
 )
 from ...writes.plan import Effect, PlannedWrite
 from ...writes.stages.change import insert_change
-from ...writes.stages.encode import encode
+from ...writes.stages.encode import encode_surely
 from ..entity_patch import EntityPatch
 from .eventual_audit import eventual_checks
 from .rows import CountRow, SubtotalPatch, count_row_of
@@ -179,7 +179,7 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
             if not self.create:
                 raise self._missing(holder, None)
             entity: Any = self.make_holder(holder.partition_key, holder.row_key)
-            return await _prepare_holder(db, encode(insert_change(entity), 0))
+            return await _prepare_holder(db, encode_surely(insert_change(entity)))
         kinds = KindSet.of([self.target[0].model])
         write = rebuild_write(kinds, stored, (), token)
         patch = EntityPatch(row_key=holder.row_key, origin=write, amounts=amounts, target=self.target[0])
@@ -194,9 +194,8 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
         return eventual_checks(context, self)
 
 
-async def _prepare_holder(db: Connection, write: PlannedWrite | None) -> bool:
+async def _prepare_holder(db: Connection, write: PlannedWrite) -> bool:
     """Write an entity so that something can be counted in it; return False, since it has to be read again."""
-    assert write is not None
     try:
         await commit(db, (write,))
     except TableOrmError as error:

@@ -94,7 +94,7 @@ class CopyHolderCheck(Check):
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Compare the copies with their source, and what both manifests say."""
         if snapshot.age != "current" or snapshot.problem is not None:
-            return ()
+            return
         embed, name, row = self._embed, self.name, snapshot.row
         noted, due = snapshot.entries(name)
         source, noted_source = _source_of(due), _source_of(noted)
@@ -104,23 +104,22 @@ class CopyHolderCheck(Check):
             if other is None or not embed.is_target(other):
                 what = "does not exist" if other is None else f"is of kind {shown(kind_of(other))}"
                 text = f"it refers to the {target.name} {shown(source)} of this partition, which {what}"
-                return [Problem(Damage.DANGLING, name, source, text, rebuilt=False)]
-        problems: list[Problem] = []
+                yield Problem(Damage.DANGLING, name, source, text, rebuilt=False)
+                return
         sources = [each for each in (source, noted_source) if each is not None]
         first = next((each for each in sources if not self._is_legible(found.get(each))), None)
         if (other is None and self._has_copies(row)) or (other is not None and self._differs(row, other)):
             whose = "though it refers to none" if source is None else f"which are not as {shown(source)} is"
             text = f"it holds copies of fields, {whose}"
-            problems.append(Problem(Damage.STALE, name, source, text, first=first))
+            yield Problem(Damage.STALE, name, source, text, first=first)
         if noted != due:
             named = "names none" if noted is None else f"says {shown(noted.to_json())}"
             what = "refers to none" if source is None else f"refers to {shown(source)}"
             text = f"it {what}, and its manifest {named}"
-            problems.append(Problem(Damage.MANIFEST, name, source, text, first=first))
+            yield Problem(Damage.MANIFEST, name, source, text, first=first)
         if other is not None and not self._is_noted(row["RowKey"], other):
             text = f"the manifest of the entity {shown(source)} does not say that this one holds copies of it"
-            problems.append(Problem(Damage.MANIFEST, name, source, text, first=first))
-        return problems
+            yield Problem(Damage.MANIFEST, name, source, text, first=first)
 
     def _has_copies(self, row: Row) -> bool:
         return any(name in row for name in self._embed.target[1])
@@ -166,18 +165,16 @@ class SourceCheck(Check):
         return {holder for _, holder, _ in self._noted_holders(snapshot)}
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
-        """Return the holders that hold nothing; what else may be wrong is verified with the holder."""
-        name, problems = self._declared_name, list[Problem]()
+        """Yield the holders that hold nothing; what else may be wrong is verified with the holder."""
+        name = self._declared_name
         for note, holder, _ in self._noted_holders(snapshot):
-            row = found.get(holder)
-            other = self.context.snapshot(row)
+            other = self.context.snapshot(found.get(holder))
             if other is not None and other.problem is not None:
                 continue  # nobody knows
             entries = () if other is None else other.entries(name)
             if SourceEntry(snapshot.row["RowKey"], note) not in entries:
                 text = f"its manifest says that {shown(holder)} holds copies of it ({name}), which does not"
-                problems.append(Problem(Damage.MANIFEST, note, holder, text))
-        return problems
+                yield Problem(Damage.MANIFEST, note, holder, text)
 
     def _noted_holders(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, dict[str, str]]]:
         """Yield the holders in the manifest: name of the entry, RowKey of the holder, properties."""

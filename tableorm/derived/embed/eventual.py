@@ -33,9 +33,9 @@ from ...models.schema import Schema
 from ...models.write_tokens import new_token, newest_token, tokens_of, with_token
 from ...protocol.codes import Code
 from ...protocol.filters import Op
-from ...stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb
+from ...stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb, row_keys
 from ...writes.commit import commit
-from ...writes.maintainer import EntryAndEffects, EntryRules, PagedRules, Source, entry_rules
+from ...writes.maintainer import EntryAndEffects, EntryRules, PagedRules, Source, entry_rules, touch_operation
 from ...writes.plan import PlannedWrite
 from ..index.schema import EntrySchema
 from .eventual_audit import EventualCopyCheck
@@ -241,7 +241,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
             if str(each.get(ENTITY_TYPE, self.schema.kind)).partition(":")[0] not in kinds:
                 continue
             with suppress(DecodeError):  # an entry that names no entity: audits tell
-                keys = (each["PartitionKey"], each["RowKey"]) if entries is None else entries.owner_keys(each)
+                keys = row_keys(each) if entries is None else entries.owner_keys(each)
                 holder = RowAddress(own, *keys)
                 if is_place(holder):
                     found.append(holder)
@@ -272,13 +272,8 @@ class _FillEventually(FillCopies, frozen=True):
             row = await self.embed.read_source(db, self.source)
             if row is None or manifest_of(row).get(stem) == schema.held[stem]:
                 return row
-            noted = {
-                "PartitionKey": row["PartitionKey"],
-                "RowKey": row["RowKey"],
-                MANIFEST: manifest_text({**manifest_of(row), stem: schema.held[stem]}),
-                WRITE_TOKENS: with_token(tokens_of(row), new_token()),
-            }
-            merge = Operation(Verb.MERGE, noted, row["odata.etag"])
+            noted = {MANIFEST: manifest_text({**manifest_of(row), stem: schema.held[stem]})}
+            merge = touch_operation(row, new_token(), noted)
             await write_as_read(db, self.source.table, [merge], name=schema.name, what=f"{self.source}")
         raise LostRace(
             f"{self.label}: others wrote {self.source} first, {ATTEMPTS} times in a row; try it again",
@@ -293,9 +288,7 @@ class _FillEventually(FillCopies, frozen=True):
         if source is None or not isinstance(noted, CopyEntry):
             return write
         entries[self.name] = structs.replace(noted, version=newest_token(source))
-        members, operation = {MANIFEST: manifest_text(entries)}, write.operation
-        operation = Operation(operation.verb, {**operation.row, **members}, operation.if_match)
-        return structs.replace(write, operation=operation, after={**(write.after or {}), **members}, weight=None)
+        return write.with_members({MANIFEST: manifest_text(entries)})
 
 
 @entry_rules(CopyEntry)

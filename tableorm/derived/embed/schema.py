@@ -17,7 +17,7 @@ from ...models.reserved import ENTITY_TYPE, is_reserved_property
 from ...models.schema import MISFITS, Schema, concrete
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
-from ...stores import Row
+from ...stores import Row, row_keys
 from ...writes.maintainer import EntryAndEffects, EntryRules, Fill, Source, entry_rules, undo_entry
 from ...writes.plan import Change, Effect, PlannedWrite
 from ..entity_patch import EntityPatch
@@ -229,8 +229,7 @@ def check_copies(schema: Schema, properties: Mapping[str, str], source: Row | No
             schema.by_property[mine].type.decode(value, source.get(theirs + ANNOTATION))
         except MISFITS as error:
             problem = f"{error}, and {label} would hold a copy of its {theirs}; correct that first"
-            keys = source["PartitionKey"], source["RowKey"]
-            raise DecodeError(problem, str(source.get(ENTITY_TYPE)), keys) from None
+            raise DecodeError(problem, str(source.get(ENTITY_TYPE)), row_keys(source)) from None
 
 
 def copies_of(properties: Mapping[str, str], row: Row) -> Row:

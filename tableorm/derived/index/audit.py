@@ -13,7 +13,7 @@ from ...connection.rows import delete_as_read
 from ...errors import DecodeError, EncryptionError, shown
 from ...models.manifest import ManifestEntry, PlacedEntry
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, OPENED
-from ...stores import Operation, Row, RowAddress
+from ...stores import Operation, Row, RowAddress, row_keys
 from ..placed_check import PlacedCheck, ReadRow, Reconcile
 from .eventual_schema import EventualIndexSchema
 from .schema import IndexSchema, contents_of
@@ -104,38 +104,34 @@ class EventualIndexCheck(PlacedCheck):
         self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
     ) -> Sequence[Problem]:
         problems: list[Problem] = []
+
+        def find(damage: Damage, address: str | None, text: str, *, rebuilt: bool = True) -> None:
+            problems.append(Problem(damage, self.name, address, text, rebuilt=rebuilt))
+
         if isinstance(due, PlacedEntry):
-            row, where = (
-                await read(RowAddress.of(due)),
-                f"({due.partition_key!r}, {due.row_key!r}) of table {due.table}",
-            )
+            row, where = await read(RowAddress.of(due)), _where(due)
             wanted = snapshot.derived_rows.get(self.name)
             if row is None:
-                text = f"there is no index entry at {where}"
-                problems.append(Problem(Damage.MISSING, self.name, due.row_key, text))
+                find(Damage.MISSING, due.row_key, f"there is no index entry at {where}")
             elif not self._is_entry_of(row, snapshot.row):
                 text = f"a row of kind {shown(kind_of(row))} is at {where}, where the index entry belongs"
-                problems.append(Problem(Damage.BLOCKED, self.name, due.row_key, text, rebuilt=False))
+                find(Damage.BLOCKED, due.row_key, text, rebuilt=False)
             elif wanted is not None and _eventual_contents(row) != _eventual_contents(wanted):
-                text = f"the index entry at {where} differs from its entity"
-                problems.append(Problem(Damage.STALE, self.name, due.row_key, text))
+                find(Damage.STALE, due.row_key, f"the index entry at {where} differs from its entity")
             elif noted != due:
                 text = f"the index entry at {where} is right, but the manifest of the entity does not name it"
-                problems.append(Problem(Damage.MANIFEST, self.name, due.row_key, text))
+                find(Damage.MANIFEST, due.row_key, text)
         if isinstance(noted, PlacedEntry) and noted != due:
-            row, where = (
-                await read(RowAddress.of(noted)),
-                f"({noted.partition_key!r}, {noted.row_key!r}) of table {noted.table}",
-            )
+            row, where = await read(RowAddress.of(noted)), _where(noted)
             if row is not None and self._is_entry_of(row, snapshot.row):
                 text = f"the index entry at {where} was left behind: the entity belongs elsewhere, or nowhere"
-                problems.append(Problem(Damage.ORPHAN, self.name, noted.row_key, text))
+                find(Damage.ORPHAN, noted.row_key, text)
             else:
                 text = f"its manifest names {where}, and the entity should have no index entry there"
-                problems.append(Problem(Damage.MANIFEST, self.name, noted.row_key, text))
+                find(Damage.MANIFEST, noted.row_key, text)
         elif noted is not None and not isinstance(noted, PlacedEntry):
             text = f"its manifest names {shown(noted.to_json())}, and the index is one of other partitions"
-            problems.append(Problem(Damage.MANIFEST, self.name, None, text))
+            find(Damage.MANIFEST, None, text)
         return problems
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
@@ -180,11 +176,15 @@ class EventualIndexCheck(PlacedCheck):
 
     def _noted_as(self, row: Row) -> ManifestEntry:
         """Return what the manifest of its entity says of an entry."""
-        return PlacedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table)
+        return PlacedEntry(*row_keys(row), self.context.kinds.table)
 
     def _is_entry_of(self, row: Row, primary: Row) -> bool:
         owner = RowAddress.of_row(self.schema.table_name(), primary)
         return self.owns(kind_of(row)) and row.get(COPY_OF) == owner.to_json()
+
+
+def _where(place: PlacedEntry) -> str:
+    return f"({place.partition_key!r}, {place.row_key!r}) of table {place.table}"
 
 
 def _eventual_contents(entry: Row) -> bytes:

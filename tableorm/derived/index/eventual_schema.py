@@ -19,7 +19,7 @@ from ...keys.template import Template
 from ...models.manifest import PlacedEntry
 from ...models.placement import refuse_own_keys
 from ...models.reserved import COPIED_VERSION, COPY_OF
-from ...stores import Row, RowAddress
+from ...stores import Row, RowAddress, row_keys
 from .schema import EntrySchema
 
 __all__ = ["EventualIndexSchema"]
@@ -114,5 +114,5 @@ class EventualIndexSchema(EntrySchema):
         """Return whether the primary's values yield the keys of the entry."""
         del primary
         with suppress(TemplateError):  # values that no entry can have
-            return self.place(values) == PlacedEntry(entry["PartitionKey"], entry["RowKey"], self.table_name())
+            return self.place(values) == PlacedEntry(*row_keys(entry), self.table_name())
         return False

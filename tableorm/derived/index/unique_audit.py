@@ -14,7 +14,7 @@ from ...connection.rows import time_of
 from ...errors import shown
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
-from ...stores import CLOCK, Row, RowAddress
+from ...stores import CLOCK, Row, RowAddress, row_keys
 from ..placed_check import ReadRow
 from .audit import EventualIndexCheck
 from .eventual_schema import EventualIndexSchema
@@ -95,7 +95,7 @@ class UniqueIndexCheck(EventualIndexCheck):
         return not self.context.repair or await find_last_holder(self.context.db, place, *found) is None
 
     def _noted_as(self, row: Row) -> ManifestEntry:
-        return ReservedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table, "")
+        return ReservedEntry(*row_keys(row), self.context.kinds.table, "")
 
 
 def _where(place: ManifestEntry) -> str:

@@ -24,7 +24,7 @@ from ...connection.races import Attempts
 from ...errors import DecodeError, shown
 from ...models.manifest import ListEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
-from ...stores import Operation, Row, RowAddress, Verb
+from ...stores import Operation, Row, RowAddress, Verb, row_keys
 from .rows import BITS, SEPARATOR, bits_of, is_divided, keys_of, list_row, split_address
 from .schema import ListSchema
 
@@ -86,7 +86,7 @@ class ListCheck(Check):
         Claim the keys of a row, its halves if it was divided, and that it is a half of another row; of a foreign row
         WRONG alone.
         """
-        if not self._has_row(row["PartitionKey"], row["RowKey"]):
+        if not self._has_row(*row_keys(row)):
             yield row["RowKey"], -WRONG
             return
         (list_key, bits), number = _place_of(row), hash(row[ENTITY_TYPE])
@@ -169,7 +169,7 @@ class ListCheck(Check):
 
     def _find_foreign(self, row: Row) -> _Damaged | None:
         """Find that no row of a list can have the keys of this one."""
-        partition_key, address = row["PartitionKey"], row["RowKey"]
+        partition_key, address = row_keys(row)
         if self._has_row(partition_key, address):
             return None
         text = f"a row of kind {shown(self.kind)} is at {shown(address)}, and no row of the list can have these keys"
@@ -177,7 +177,7 @@ class ListCheck(Check):
 
     async def _find_misplaced(self, row: Row) -> _Damaged | None:
         """Find rows on the way to this one that are gone, or one that no longer says that it was divided."""
-        partition_key, address = row["PartitionKey"], row["RowKey"]
+        partition_key, address = row_keys(row)
         _, bits = _place_of(row)
         way = [address[: len(address) - length] for length in range(len(bits), 0, -1)]
         all_found = dict(zip(way, await self.context.read_all(partition_key, way), strict=True))
@@ -199,7 +199,7 @@ class ListCheck(Check):
 
     async def _divide_again(self, row: Row) -> _Damaged:
         """Mark a row as divided again; the keys that it has go to its two halves."""
-        partition_key, address = row["PartitionKey"], row["RowKey"]
+        partition_key, address = row_keys(row)
         halves = await self.context.read_all(partition_key, [address + bit for bit in "01"])
         _, bits = _place_of(row)
         operations = [_replace(row, self._divided_row(row))]
@@ -221,7 +221,7 @@ class ListCheck(Check):
         """Find that a row cannot be read: then its keys are those of the entities that ought to be in the list."""
         if is_divided(row) or _read_keys(row) is not None:
             return None
-        partition_key, address = row["PartitionKey"], row["RowKey"]
+        partition_key, address = row_keys(row)
         list_key, bits = _place_of(row)
         text = f"the row {shown(address)} of the list cannot be read"
         halves = await self.context.read_all(partition_key, [address + bit for bit in "01"])
@@ -291,7 +291,7 @@ class ListCheck(Check):
         return wrong
 
     def _divided_row(self, row: Row) -> Row:
-        return list_row(row["PartitionKey"], row["RowKey"], self.kind, (), divided=True)
+        return list_row(*row_keys(row), self.kind, (), divided=True)
 
 
 def _path_to_key(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> set[str]:

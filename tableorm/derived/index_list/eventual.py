@@ -14,7 +14,7 @@ from ...connection.tasks import map_together
 from ...errors import NotSupported, shown
 from ...models.manifest import ManifestEntry, PlacedListEntry, manifest_of
 from ...models.placement import refuse_own_keys
-from ...stores import Row, RowAddress
+from ...stores import Row, RowAddress, row_keys
 from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, load_known
 from .effect import MOST_BYTES
 from .eventual_audit import EventualListCheck
@@ -94,7 +94,7 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
                 "it to a program that works on that one"
             )
         entity = load_known(self._kinds, primary, self.label)
-        return entity is not None and self.entry(entity.__dict__, primary["PartitionKey"], primary["RowKey"]) == place
+        return entity is not None and self.entry(entity.__dict__, *row_keys(primary)) == place
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the lists."""

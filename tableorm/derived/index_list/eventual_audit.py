@@ -13,7 +13,7 @@ from ...audit.report import Damage
 from ...connection.rows import is_place
 from ...errors import DecodeError, TableNotFound, TableOrmError
 from ...models.manifest import ManifestEntry, PlacedListEntry
-from ...stores import Row, RowAddress
+from ...stores import Row, RowAddress, row_keys
 from ..placed_check import PlacedCheck, ReadRow
 from .eventual_rows import find_list_row, keys_of_members, sources_in
 from .rows import split_address
@@ -73,7 +73,7 @@ class EventualListCheck(PlacedCheck):
     def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
         parts, table = split_address(row["RowKey"]), self.schema.table_name()
         if parts is None:
-            raise DecodeError("is no row of a list", self._kind, (row["PartitionKey"], row["RowKey"]))
+            raise DecodeError("is no row of a list", self._kind, row_keys(row))
         place = PlacedListEntry(row["PartitionKey"], parts[0], self.context.kinds.table, self._kind)
         return place, [RowAddress(table, *keys) for keys in keys_of_members(row, table)]
 

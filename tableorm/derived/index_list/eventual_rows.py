@@ -17,7 +17,7 @@ from ...errors import DecodeError, EntityExists, shown
 from ...models.manifest import PlacedListEntry
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.codes import Code
-from ...stores import Operation, Row, RowAddress, Verb
+from ...stores import Operation, Row, RowAddress, Verb, row_keys
 from ..placed_check import ReadRow
 from .following import FollowingList
 from .rows import BITS, SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
@@ -179,6 +179,6 @@ def _members_in(row: Row | None) -> Iterator[tuple[RowAddress, str]]:
                 f"is a list of keys, and {shown(text)} in it does not name an entity; delete the row, then run "
                 "db.build_index of the list",
                 str(row.get(ENTITY_TYPE)),
-                (row["PartitionKey"], row["RowKey"]),
+                row_keys(row),
             )
         yield RowAddress(*keys), version

@@ -24,7 +24,7 @@ from ...errors import (
 )
 from ...models.schema import Schema
 from ...outbox.shared_bell import SharedBell
-from ...stores import Operation, RetryBudget, Row, Verb
+from ...stores import Operation, RetryBudget, Verb
 from ..commit import commit, read_current
 from ..plan import Change, Mode, PlannedWrite, Refusal, SendOptions
 from ..stages.complete import complete
@@ -56,7 +56,7 @@ def defer(change: Change) -> PlannedWrite:
     Raises:
         EncodeError: A value does not fit its field.
     """
-    row: Row = {"PartitionKey": change.partition_key, "RowKey": change.row_key}
+    row = change.address.keys
     if change.mode is not Mode.SAVE:
         write = encode(change, 0)  # for its size, and to refuse values that do not fit
         row = row if write is None else write.operation.row

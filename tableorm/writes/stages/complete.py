@@ -20,7 +20,7 @@ from ...models.state import state_of
 from ...models.upgrades import stored_version
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
-from ...stores import Row
+from ...stores import Row, row_keys
 from ..marker_errors import refuse_marker
 from ..patch import Expects, Extent, Known, Patch
 from ..plan import Change, Mode
@@ -162,7 +162,7 @@ def _refuse_other(change: Change, row: Row, known: Known, properties: frozenset[
 
 def _places_of_entries(schema: Schema, row: Row) -> Iterator[tuple[str, str]]:
     """Yield PartitionKey and RowKey of each index entry that an entity has, by what its row says."""
-    partition_key, row_key = row["PartitionKey"], row["RowKey"]
+    partition_key, row_key = row_keys(row)
     values = schema.decode(row.copy()).__dict__
     for each in schema.derived.values():
         entry = each.entry(values, partition_key, row_key)

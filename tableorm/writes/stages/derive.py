@@ -19,7 +19,7 @@ from ...models.schema import FieldInfo, Schema
 from ...models.write_tokens import new_token
 from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, Verb, row_keys
 from ..maintainer import Fill, Maintainer, Source, effects_of_delete, rules_of, undo_entry
 from ..patch import Expects, Extent, Value
 from ..plan import Change, Effect, Mode, PlannedWrite, check_allowed, refuse_before_sending
@@ -523,5 +523,5 @@ def stored_number(value: Any, name: str, change: Change, row: Row) -> int:
             f"has {shown(value)} as {name}, which is not a number, and {change} needs it; set it to 0, then let "
             "`tableorm audit --repair` count",
             str(row.get(ENTITY_TYPE)),
-            (row["PartitionKey"], row["RowKey"]),
+            row_keys(row),
         ) from None
