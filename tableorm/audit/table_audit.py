@@ -38,11 +38,9 @@ from ..writes.stages.change import rebuild_change
 from ..writes.stages.encode import encode_surely
 from .check import AuditedMaintainer, Check
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
-from .decisions import DecisionCheck
-from .entries import EntityCheck, EntryCheck
+from .decisions import DecisionCheck, MoveCheck
+from .entries import EntityCheck, EntryCheck, PartCheck
 from .first_look import FirstLook
-from .moves import MoveCheck
-from .parts import PartCheck
 
 __all__ = ["TableAudit", "are_right", "rebuild_write", "with_related"]
 

@@ -8,8 +8,9 @@ as the user's are, in the same transaction, so that whatever is derived from the
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
+import attrs
 import msgspec
 from msgspec import structs
 
@@ -18,6 +19,7 @@ from ..models.key import Storable
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, SourceEntry, manifest_of, manifest_text
 from ..models.marker_rows import MoveState, is_marker
+from ..models.property_types import REFUSALS
 from ..models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
 from ..models.schema import FieldInfo, Schema, concrete
 from ..models.write_tokens import tokens_of, with_token
@@ -31,7 +33,6 @@ from ..writes.rows import changes, is_int32
 from ..writes.stages.change import insert_change, rebuild_change
 from ..writes.stages.derive import stored_number
 from ..writes.stages.encode import encode
-from .bounds import bound_of
 
 __all__ = ["EntityPatch"]
 
@@ -104,7 +105,7 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
         if found is None or found[1] != found[0].version:
             return []
         schema = found[0]
-        bounds = {name: bound for name in self.amounts if (bound := bound_of(schema, name)) is not None}
+        bounds = {name: bound for name in self.amounts if (bound := _bound_of(schema, name)) is not None}
         if not bounds:
             return []
         # What the same transaction writes, and the store has not given an ETag yet, is sealed when it is sent.
@@ -357,3 +358,57 @@ def _differences(before: Row, row: Row) -> tuple[Row, list[str]]:
     if row.get(MANIFEST) != before.get(MANIFEST):
         changed[MANIFEST] = row[MANIFEST]
     return changed, [name for name in before if name not in row]
+
+
+@attrs.frozen
+class _Bound:
+    """
+    The validator of a maintained field.
+
+    Args:
+        info: The field.
+        attribute: The attribute of attrs that stands for it.
+        validator: Takes an entity, the attribute and the value; raises what says that the value is refused.
+    """
+
+    info: FieldInfo
+    attribute: Any
+    validator: Callable[[Any, Any, Any], object]
+
+    def broken_by(self, probe: Any, now: Mapping[str, int], amounts: Mapping[str, int]) -> Exception | None:
+        """
+        Return why a count or sum must not be changed; None if it may be.
+
+        A value that broke the validator before, because that was declared later, may come nearer to the default:
+        otherwise nobody could repair it by and by.
+
+        Args:
+            probe: The entity as it will be; the counts and sums are put into it.
+            now: The counts and sums as they are, by property.
+            amounts: What is added to them.
+        """
+        name, start = self.info.member.property, self.info.absent()
+        before, after = now[name], now[name] + amounts[name]
+        fault = self._judge(probe, {each: value + amounts.get(each, 0) for each, value in now.items()})
+        if fault is not None and abs(after - start) < abs(before - start) and self._judge(probe, now) is not None:
+            return None
+        return fault
+
+    def _judge(self, probe: Any, values: Mapping[str, int]) -> Exception | None:
+        by_property = probe.__schema__.by_property
+        probe.__dict__.update({by_property[name].field: value for name, value in values.items()})
+        try:
+            self.validator(probe, self.attribute, values[self.info.member.property])
+        except REFUSALS as fault:
+            return fault
+        return None
+
+
+def _bound_of(schema: Schema, name: str) -> _Bound | None:
+    """Return the bound of the field that a property holds; None if it has no validator."""
+    member = schema.by_property.get(name)
+    info = None if member is None else schema.fields[member.field]
+    if info is None or not info.maintained:
+        return None
+    attribute = getattr(attrs.fields(cast("Any", schema.model)), info.name)
+    return None if attribute.validator is None else _Bound(info, attribute, attribute.validator)

@@ -12,10 +12,9 @@ from ..errors import DecodeError, LostRace, TableOrmError
 from ..models.marker_rows import MoveState, is_marker, mark_of
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row, RowAddress
-from .chunks import PlacedRow, each_row, in_chunks, send_operations
-from .meetings import resolve_row
+from .chunks import PlacedRow, RowFailure, WindowReport, each_row, in_chunks, send_operations
 from .rekeying import Rekeying
-from .report import RowFailure, WindowReport
+from .steps import resolve_row
 
 __all__ = ["finalize_window"]
 

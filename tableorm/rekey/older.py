@@ -40,8 +40,7 @@ from ..writes.stages.prepare import filled_values
 from ..writes.subject import forget
 from .phases import RekeyPhase, current_phase, load_phase
 from .reads import FoundRow, find_row
-from .rekeying import Rekeying, old_place_of
-from .rows import entity_to_be, note_older_place
+from .rekeying import Rekeying, entity_to_be, note_older_place, old_place_of
 from .steps import older_key_taken, source_of
 
 __all__ = ["fields_of", "is_at_newer_key", "refuse_blind", "to_older", "write_older"]

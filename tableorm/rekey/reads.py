@@ -15,8 +15,7 @@ from ..models.marker_rows import is_marker, row_of_marker
 from ..models.state import state_of
 from ..stores import Row, RowAddress, row_keys
 from .phases import RekeyPhase, current_phase
-from .rekeying import Rekeying
-from .rows import entity_of_old
+from .rekeying import Rekeying, entity_of_old
 
 __all__ = ["FoundRow", "find_row", "has_older_keys", "older_places"]
 

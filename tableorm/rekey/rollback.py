@@ -19,7 +19,7 @@ from ..models.property_bag import bag_of_row
 from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema
 from ..models.write_tokens import new_token
-from ..outbox.move_command import MoveCommand
+from ..outbox.doorbell import MoveCommand
 from ..stores import Operation, Row, RowAddress, Verb, row_keys
 from ..writes.commit import commit
 from ..writes.move import leaving_write, tentative_write
@@ -27,11 +27,9 @@ from ..writes.move_entity import RELOCATION
 from ..writes.relocation import LOST, entity_of_row
 from ..writes.stages.change import guard_change, over_row, plain_insert
 from ..writes.stages.encode import encode_surely
-from .chunks import PlacedRow, each_row
-from .meetings import resolve_row
+from .chunks import PlacedRow, WindowReport, each_row
 from .rekeying import Rekeying
-from .report import WindowReport
-from .steps import collision, settled_row, source_of
+from .steps import collision, resolve_row, settled_row, source_of
 
 __all__ = ["roll_back_window"]
 

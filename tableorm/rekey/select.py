@@ -46,8 +46,7 @@ from ..queries.progress import ReadProgress
 from ..queries.select import Select
 from ..stores import Row, RowAddress, row_keys
 from .phases import RekeyPhase, current_phase
-from .rekeying import Rekeying
-from .rows import entity_of_old, has_old_key_of, renewed
+from .rekeying import Rekeying, entity_of_old, has_old_key_of, renewed
 
 __all__ = ["RekeyedSelect"]
 

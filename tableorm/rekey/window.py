@@ -36,9 +36,8 @@ from ..writes.move import confirming_write, tentative_write
 from ..writes.move_entity import RELOCATION
 from ..writes.plan import PlannedWrite, SendOptions
 from ..writes.stages.change import plain_insert
-from .chunks import PlacedRow, each_row, in_chunks, send_operations
+from .chunks import PlacedRow, RowFailure, WindowReport, each_row, in_chunks, send_operations
 from .rekeying import Rekeying
-from .report import RowFailure, WindowReport
 from .steps import keeping_write, move_row, target_of
 
 __all__ = ["move_window"]

@@ -39,8 +39,7 @@ from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
 from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
-from .existing import find_existing
-from .home import Homes, has_remedy, must_prepare
+from .home import Homes, find_existing, has_remedy, must_prepare
 from .maintainer import Fill
 from .plan import (
     PLAIN,

@@ -20,7 +20,7 @@ from ..models.reserved import MOVE
 from ..models.schema import Schema
 from ..models.state import state_of
 from ..models.write_tokens import tokens_of, with_token
-from ..outbox.move_command import MoveCommand
+from ..outbox.doorbell import MoveCommand
 from ..stores import Operation, Row, RowAddress, Verb
 from .plan import Change, Mode, PlannedWrite
 from .stages.change import delete_change, guard_change, insert_change, rewrite_change

@@ -31,7 +31,7 @@ from ..models.state import state_of
 from ..models.write_tokens import new_token
 from ..outbox.bell import check_reach, ring, silence
 from ..outbox.decision import Decision, Work, insert_failure
-from ..outbox.move_command import MOVE_WORK, MoveCommand, move_of
+from ..outbox.doorbell import MOVE_WORK, MoveCommand, move_of
 from ..outbox.worker import Handler, Outcome
 from ..protocol.codes import Code
 from ..stores import Message, Row

@@ -40,7 +40,7 @@ from ..models.property_bag import bag_of_row
 from ..models.reserved import MANIFEST
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
-from ..outbox.move_command import MoveCommand
+from ..outbox.doorbell import MoveCommand
 from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress, Verb
 from .move import (

@@ -10,14 +10,17 @@ from ...audit.check import WRONG, Check, Claims
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import shown
-from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
+from ...models.manifest import CopyEntry, HolderEntry, ManifestEntry, SourceEntry, manifest_of
 from ...models.schema import Schema, concrete
+from ...outbox.decision import read_decisions
 from ...protocol.edm import ANNOTATION
-from ...stores import Row
+from ...stores import Row, RowAddress
+from ...writes.maintainer import Maintainer
 from ...writes.rows import same_value
+from ..placed_check import PlacedCheck, ReadRow
 from .schema import EmbedSchema, copies_of
 
-__all__ = ["CopyHolderCheck", "SourceCheck", "embed_checks"]
+__all__ = ["CopyHolderCheck", "EventualCopyCheck", "SourceCheck", "embed_checks"]
 
 
 def embed_checks(context: AuditContext, embed: EmbedSchema) -> Sequence[Check]:
@@ -182,3 +185,51 @@ class SourceCheck(Check):
             if name.partition(":")[0] == self.name:
                 holder, properties = _holder_of(entry)
                 yield name, holder, properties
+
+
+class EventualCopyCheck(PlacedCheck):
+    """
+    The check of the copies that entities of a model hold of others.
+
+    Args:
+        context: The rows of the table.
+        embed: The declaration.
+    """
+
+    def __init__(self, context: AuditContext, embed: EmbedSchema) -> None:
+        assert isinstance(embed, Maintainer)
+        kind = f"{embed.schema.kind}#{embed.name}"
+        super().__init__(context, embed.schema, embed.name, kind, embed.reconcile, lenient=False)
+        self._embed = embed
+
+    async def _compare(
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
+    ) -> Sequence[Problem]:
+        embed, name, row = self._embed, self.name, snapshot.row
+        target, properties = embed.target
+        found: list[Problem] = []
+        if noted != due:
+            wanted = "none" if due is None else shown(due.to_json())
+            text = f"its manifest says {shown(noted and noted.to_json())} of what it copies, and should say {wanted}"
+            found.append(Problem(Damage.MANIFEST, name, None, text))
+        if not isinstance(due, CopyEntry):
+            return found
+        at = RowAddress.of(due)
+        source = await read(at)
+        if source is None or not embed.is_target(source):
+            text = f"it refers to the {target.name} {at}, which does not exist"
+            return [*found, Problem(Damage.DANGLING, name, at.row_key, text, rebuilt=False)]
+        if embed.stem not in manifest_of(source):
+            text = f"the manifest of {at} does not say that others hold copies of it"
+            found.append(Problem(Damage.MANIFEST, name, at.row_key, text))
+        copies = copies_of({theirs: mine for mine, theirs in properties.items()}, source)
+        same = all(same_value(row.get(mine), value) for mine, value in copies.items())
+        if not same and not await self._is_under_way(at):
+            found.append(Problem(Damage.STALE, name, at.row_key, f"its copies are not as {at} is"))
+        return found
+
+    async def _is_under_way(self, source: RowAddress) -> bool:
+        if self.context.only is not None:
+            return False
+        decisions = await read_decisions(self.context.db, source.table, source.partition_key)
+        return any(work.row_key == source.row_key for each in decisions for work in each.works)

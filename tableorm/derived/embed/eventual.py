@@ -38,7 +38,7 @@ from ...writes.commit import commit
 from ...writes.maintainer import EntryAndEffects, EntryRules, PagedRules, Source, entry_rules, touch_operation
 from ...writes.plan import PlannedWrite
 from ..index.schema import EntrySchema
-from .eventual_audit import EventualCopyCheck
+from .audit import EventualCopyCheck
 from .schema import EmbedSchema, FillCopies, check_copies, copies_of, find_eventual
 
 __all__ = ["EventualEmbedMaintainer"]

@@ -22,8 +22,8 @@ from ...protocol.codes import Code
 from ...stores import Row
 from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules
 from ...writes.plan import PlannedWrite
+from .audit import UniqueIndexCheck
 from .eventual import EventualIndexMaintainer
-from .unique_audit import UniqueIndexCheck
 
 __all__ = ["UniqueIndexMaintainer"]
 
