@@ -16,7 +16,17 @@ from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
 from .first_look import FirstLook
 
-__all__ = ["WRONG", "AuditedMaintainer", "Check", "Claims", "IsCandidate", "Phase", "VerifyEntity", "VerifyTotals"]
+__all__ = [
+    "WRONG",
+    "AuditedMaintainer",
+    "Check",
+    "Claims",
+    "FoundRows",
+    "IsCandidate",
+    "Phase",
+    "VerifyEntity",
+    "VerifyTotals",
+]
 
 WRONG = 1
 """
@@ -38,6 +48,8 @@ class Phase(IntEnum):
 
 Claims = Iterable[tuple[str, int]]
 """What an entity or a row claims: addresses of the partition, each with a number."""
+FoundRows = Mapping[str, Row | None]
+"""Rows of the partition of an entity that were read, by RowKey; None for one that is not there."""
 IsCandidate = Callable[[str], bool]
 """Tells whether the claims on an address of the partition do not agree."""
 
@@ -161,7 +173,7 @@ class Check:
 
     # Candidates
 
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """
         Return the RowKeys of the rows to read with a candidate entity. It is asked again, with the rows that were
         found, until it names no other.
@@ -169,7 +181,7 @@ class Check:
         del snapshot, found
         return set()
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Return what is wrong with an entity and the rows at its addresses."""
         del snapshot, found
         return ()

@@ -4,7 +4,7 @@ Checks of derived rows that belong to one entity: its manifest says where they a
 `EntryCheck` is the base for patterns of this form; `EntityCheck` reports what no declaration accounts for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import attrs
 import msgspec
@@ -17,7 +17,7 @@ from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, PART
 from ..models.row_stage import SplitStage, as_one
 from ..models.schema import Schema
 from ..stores import Operation, Row, RowAddress, row_keys
-from .check import WRONG, Check, Claims, IsCandidate, Phase
+from .check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
 from .report import Damage
 
@@ -131,14 +131,14 @@ class EntryCheck(Check):
         kind, _, version = str(row[ENTITY_TYPE]).partition(":")
         return ((row["RowKey"], hash((kind, version, row.get(COPY_OF)))),)
 
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return where its rows ought to be, and where the manifest says they are."""
         del found
         names = self.names(snapshot) if snapshot.problem is None else ()
         entries = [each.get(name) for name in names for each in (snapshot.manifest, snapshot.expected)]
         return {key for entry in entries for key in _row_keys_of(entry)}
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the row that ought to be there; then look for one that the manifest names besides."""
         for name in self.names(snapshot) if snapshot.problem is None else ():
             noted, due = map(_row_keys_of, snapshot.entries(name))
@@ -282,7 +282,7 @@ class EntityCheck(EntryCheck):
             return [(snapshot.row["RowKey"], WRONG)]
         return super().claims(snapshot)
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Return why the entity cannot be read, and what is wrong with rows of unknown names."""
         yield from entity_problems(snapshot)
         yield from super().compare(snapshot, found)

@@ -61,11 +61,11 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
 
     row_key: str
     origin: PlannedWrite
-    amounts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    amounts: Mapping[str, int] = {}
     members: Row = msgspec.field(default_factory=dict[str, Any])
-    copies: Mapping[SourceEntry, Row] = msgspec.field(default_factory=dict[SourceEntry, Row])
-    replaced: Mapping[SourceEntry, Row] = msgspec.field(default_factory=dict[SourceEntry, Row])
-    entries: Mapping[str, ManifestEntry | None] = msgspec.field(default_factory=dict[str, ManifestEntry | None])
+    copies: Mapping[SourceEntry, Row] = {}
+    replaced: Mapping[SourceEntry, Row] = {}
+    entries: Mapping[str, ManifestEntry | None] = {}
     needed: str | None = None
     create: Callable[[], Storable] | None = None
     target: Schema | None = None

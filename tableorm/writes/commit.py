@@ -428,8 +428,8 @@ async def _take_turn(turn: Turn, effects: Sequence[Effect]) -> Found:
 def _end_turn(turn: Turn, plan: WritePlan, found: Found, etags: Sequence[str | None]) -> None:
     """Let the next writer change the rows of effects, and know them as they were written."""
     for write, etag in zip(plan.writes, etags, strict=True):
-        operation, row_key = write.operation, write.operation.row["RowKey"]
-        address = RowAddress(plan.table, plan.partition_key, row_key)
+        operation, row_key = write.operation, write.row_key
+        address = plan.at(row_key)
         if write.effect is None or etag is None or not turn.is_awaited(address):
             continue
         stamp, stored = timestamp_of_etag(etag), found.get(row_key) or {}
@@ -602,7 +602,7 @@ async def _correct(db: Connection, write: PlannedWrite, derived: Derived, fault:
     """Correct an effect that the store has refused."""
     effect = write.effect
     assert effect is not None
-    row_key = write.operation.row["RowKey"]
+    row_key = write.row_key
     survives = effect.survives_conflict(row_key)
     row = await _read_other(db, effect) if survives or not effect.reads else None
     try:

@@ -129,7 +129,7 @@ class Deferral:
         async def give_back(claim: tuple[DeferredWork, str, ReservedEntry]) -> None:
             each, name, entry = claim
             label = maintainer_of(each.origin, name).label
-            owner = RowAddress(self.plan.table, self.plan.partition_key, each.work.row_key)
+            owner = self.plan.at(each.work.row_key)
             await release(self.db, owner, entry, label)
 
         try:

@@ -373,7 +373,7 @@ def _list_path(place: PlacedListEntry) -> str:
 def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteStep]:
     """Yield the requests that make rows in other partitions right after the write of an entity."""
     write, work = deferred.origin, deferred.work
-    look = get_step(RowAddress(plan.table, plan.partition_key, work.row_key))
+    look = get_step(plan.at(work.row_key))
     inserted, noted = write.origin.mode is Mode.INSERT, manifest_of(write.after)
     for name, entries in work.entries.items():
         for each in entries:
@@ -385,12 +385,12 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
                 held = RowAddress.of(each)
                 yield get_step(held)
                 if each.place == getattr(noted.get(name), "place", None):
-                    giver = RowAddress(plan.table, plan.partition_key, _giver_of(plan, each))
+                    giver = plan.at(_giver_of(plan, each))
                     yield from (get_step(giver), look, put_step(held), look)
                 else:
                     yield WriteStep("DELETE", _path(held), AS_READ)
         for each in {(e.holder, e.row_key): e for e in entries if isinstance(e, SubtotalEntry)}.values():
-            subtotal = RowAddress(plan.table, plan.partition_key, each.row_key)
+            subtotal = plan.at(each.row_key)
             for at in (each.holder, share_address(each.holder, subtotal), subtotal):
                 yield get_step(at)
             yield WriteStep("POST", BATCH)  # the total, and what it has of the subtotal
@@ -491,11 +491,11 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
         read: What is done to rows that are read first.
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
-    steps = [get_step(RowAddress(plan.table, plan.partition_key, effect.row_key)) for effect in read]
+    steps = [get_step(plan.at(effect.row_key)) for effect in read]
     steps += (_step(plan, operation, unknown) for each in plan.writes for operation in sealed(each))
     for effect in read:
         if not effect.idle:
-            path = _path(RowAddress(plan.table, plan.partition_key, effect.row_key))
+            path = _path(plan.at(effect.row_key))
             # A row that is not there yet is inserted instead.
             steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, AS_READ))
             steps += [WriteStep("POST", f"/{plan.table}")] * effect.inserts

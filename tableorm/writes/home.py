@@ -110,7 +110,7 @@ class Home(HomeRules):
         Raises:
             TableOrmError: The write is refused.
         """
-        row = None if write.origin.stored is None else write.origin.stored.row
+        row = write.origin.stored_row
         mark = mark_of(row)
         if row is None or mark is None:
             return write

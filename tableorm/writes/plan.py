@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum, auto
 from typing import Any, NamedTuple, NoReturn
 
-import msgspec
 from msgspec import structs
 
 from ..errors import TableOrmError, TransactionFailed
@@ -96,7 +95,7 @@ class Change(Value, frozen=True, kw_only=True):
     address: RowAddress
     patch: Patch
     if_match: str | None = None
-    values: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    values: Mapping[str, Any] = {}
     made: dict[str, Filled] | None = None
     before: Known | None = None
     stored: Known | None = None
@@ -127,6 +126,11 @@ class Change(Value, frozen=True, kw_only=True):
     def model(self) -> str:
         """Name of the model."""
         return "PropertyBag" if self.schema is None else self.schema.name
+
+    @property
+    def stored_row(self) -> Row | None:
+        """The stored row, as far as it is known."""
+        return None if self.stored is None else self.stored.row
 
     @property
     def is_read(self) -> bool:
@@ -217,6 +221,12 @@ class PlannedWrite(Value, frozen=True, kw_only=True):
     def origin(self) -> Change:
         """The change that a refusal by the store is reported as: the first, whose condition is the operation's."""
         return self.first or self.change
+
+    @property
+    def row_key(self) -> str:
+        """RowKey of the row that is written."""
+        row_key: str = self.operation.row["RowKey"]
+        return row_key
 
     def with_members(self, members: Row) -> "PlannedWrite":
         """Return the write with some members besides, in what is sent and in the row as it will be."""
@@ -420,6 +430,10 @@ class WritePlan(Value, frozen=True):
     partition_key: str
     writes: tuple[PlannedWrite, ...]
     decision: Decision | None = None
+
+    def at(self, row_key: str) -> RowAddress:
+        """Return the address of a row of its partition."""
+        return RowAddress(self.table, self.partition_key, row_key)
 
 
 def in_transaction(change: Change, index: int, error: TableOrmError, after: str = "") -> TransactionFailed:

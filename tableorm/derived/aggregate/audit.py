@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from ...audit.check import WRONG, Check, Claims, VerifyEntity
+from ...audit.check import WRONG, Check, Claims, FoundRows, VerifyEntity
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...connection.logger import make_logger
@@ -121,7 +121,7 @@ class AggregateCheck(Check):
         for holder, property_, amount in _amounts_of(snapshot.expected.get(self.name)):
             yield holder, *claim_on(holder, property_, amount)
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the manifest with the fields; whether the total is right is verified with its holder."""
         del found
         noted, due = snapshot.entries(self.name)

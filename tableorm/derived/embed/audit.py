@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ...audit.check import WRONG, Check, Claims
+from ...audit.check import WRONG, Check, Claims, FoundRows
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import shown
@@ -87,14 +87,14 @@ class CopyHolderCheck(Check):
             number = _number_of(row_key, properties, row, properties.values())
             yield _claim_address(source, embed.holder_name(row_key)), number
 
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the entities that it refers to, and that its manifest names."""
         del found
         if snapshot.age != "current" or snapshot.problem is not None:
             return set()
         return {source for source in map(_source_of, snapshot.entries(self.name)) if source is not None}
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the copies with their source, and what both manifests say."""
         if snapshot.age != "current" or snapshot.problem is not None:
             return
@@ -162,12 +162,12 @@ class SourceCheck(Check):
             number = _number_of(holder, properties, snapshot.row, properties)
             yield _claim_address(snapshot.row["RowKey"], note), -number
 
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the holders."""
         del found
         return {holder for _, holder, _ in self._noted_holders(snapshot)}
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Yield the holders that hold nothing; what else may be wrong is verified with the holder."""
         name = self._declared_name
         for note, holder, _ in self._noted_holders(snapshot):

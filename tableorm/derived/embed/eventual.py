@@ -7,7 +7,7 @@ its index entry is there. The manifest of a holder says of which version of the 
 for each version, also where they are equal, so that whoever acts by an older one fails at the ETag of the holder.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -25,7 +25,6 @@ from ...connection.rows import is_place, read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import DecodeError, LostRace, ModelError, NotSupported, TableOrmError, shown
 from ...keys.bounds import Condition
-from ...models.key import Storable
 from ...models.manifest import CopyEntry, HeldEntry, ManifestEntry, manifest_of, manifest_text
 from ...models.marker_rows import MoveState, is_marker, note_follower
 from ...models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
@@ -50,29 +49,15 @@ _LEFT = "left "  # before two cursors as JSON, in place of one: the first page w
 
 
 class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
-    """
-    What entities of a model embed of entities that may be in other partitions.
-
-    Args:
-        via: Name of the index that finds the holders of a source; None for their own keys.
-    """
+    """What entities embed of others that may be in other partitions. It takes the arguments of `EmbedSchema`."""
 
     entry_type: ClassVar[type[ManifestEntry]] = CopyEntry
     deferred = follows = movable = True
     rows_per_chunk = 1  # the decision row
 
-    def __init__(
-        self,
-        name: str,
-        schema: Schema,
-        key: Mapping[str, str],
-        *,
-        model: Callable[[], type[Storable]] | type[Storable],
-        fields: Mapping[str, str],
-        via: str | None,
-    ) -> None:
-        super().__init__(name, schema, key, model=model, fields=fields)
-        self.via = via
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        schema, via = self.schema, self.via
         index = None if via is None else schema.derived.get(via)
         found = schema if index is None else index.row_schema
         if found is None or (via is not None and index is None) or getattr(found, "where", None) is not None:
@@ -87,7 +72,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
             raise ModelError(
                 f"{self.label}: {via or f'the PartitionKey of {schema.name}'} has {{{missing[0]}}}, so the key of "
                 f"the other entity does not tell in which partition its holders are; give via= an index with "
-                f"partition_key={next(iter(key.values()))!r}"
+                f"partition_key={next(iter(self.key.values()))!r}"
             )
         held = {*partition.fields, *row.fields, *self.sources.values()}
         self._placing = frozenset(m.property for each in held for m in schema.fields[each].members)

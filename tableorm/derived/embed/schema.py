@@ -58,6 +58,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         key: The key fields of the other entity: "{field}" of this model, or text.
         model: The other model, or a function that returns it.
         fields: By field of this model the field of the other one that it is a copy of.
+        via: Name of the index that finds the holders of a source in other partitions; None for their own keys.
     """
 
     entry_type: ClassVar[type[ManifestEntry]] = SourceEntry
@@ -70,9 +71,10 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         *,
         model: Callable[[], type[Storable]] | type[Storable],
         fields: Mapping[str, str],
+        via: str | None = None,
     ) -> None:
         super().__init__(name, schema, key)
-        self._model, self.fields = model, fields
+        self._model, self.fields, self.via = model, fields, via
         _EMBEDS.add(self)
         for field in fields:
             info = schema.fields.get(field)
@@ -248,7 +250,7 @@ class _SourceRules(EntryRules[SourceEntry]):
     def undo(self, name: str, entry: SourceEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Let the other entity's manifest forget this holder, and no other one."""
         del name, checked
-        if entry.holder_name.partition(":")[2] != write.operation.row["RowKey"]:
+        if entry.holder_name.partition(":")[2] != write.row_key:
             return []
         return [EntityPatch(row_key=entry.row_key, origin=write, entries={entry.holder_name: None})]
 

@@ -2,10 +2,10 @@
 What an audit checks of an index: that each entity has its index entry, and that this holds what the entity does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
-from ...audit.check import WRONG, Claims, IsCandidate, Phase
+from ...audit.check import WRONG, Claims, FoundRows, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.decisions import LONGEST_WRITE
 from ...audit.entries import EntryCheck, entity_problems
@@ -82,7 +82,7 @@ class IndexCheck(EntryCheck):
             return [(snapshot.row["RowKey"], WRONG)]
         return super().claims(snapshot)
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the entry; alone it also says why the entity cannot be read."""
         problems = super().compare(snapshot, found)
         return [*entity_problems(snapshot), *problems] if self._alone else problems

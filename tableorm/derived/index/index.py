@@ -11,8 +11,7 @@ from ...keys.parse import parse_template
 from ...models.derivation import Derivation, RowsOf, check_building, check_placement
 from ...models.key import Storable
 from ...models.schema import Schema
-from .each import EachIndexMaintainer
-from .effect import IndexMaintainer
+from .effect import EachIndexMaintainer, IndexMaintainer
 from .eventual import EventualIndexMaintainer
 from .eventual_schema import EventualIndexSchema
 from .schema import Include, IndexSchema

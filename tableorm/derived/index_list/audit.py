@@ -17,7 +17,7 @@ from contextlib import aclosing
 
 import attrs
 
-from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
+from ...audit.check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...connection.races import Attempts
@@ -102,7 +102,7 @@ class ListCheck(Check):
         if bits:
             yield row["RowKey"][:-1], number
 
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the rows from the first of a list to the one where the key belongs: of its list, and the one noted."""
         wanted: set[str] = set()
         for entries in (snapshot.expected, snapshot.manifest):
@@ -111,12 +111,12 @@ class ListCheck(Check):
                 wanted |= _path_to_key(key, snapshot.row["RowKey"], found)
         return wanted
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the entity with its list; a row that is damaged is verified by itself."""
         problem = self._compare(snapshot, found)
         return () if problem is None else (problem,)
 
-    def _compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Problem | None:
+    def _compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Problem | None:
         name, row_key = self.name, snapshot.row["RowKey"]
         noted, due = snapshot.entries(name)
         if noted is None and self._lenient:
@@ -294,14 +294,14 @@ class ListCheck(Check):
         return list_row(*row_keys(row), self.kind, (), divided=True)
 
 
-def _path_to_key(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> set[str]:
+def _path_to_key(list_key: str, row_key: str, found: FoundRows) -> set[str]:
     """Return the RowKeys of the rows on the way to where a key belongs, as far as the rows are known."""
     last = _last_address(list_key, row_key, found)
     first = len(list_key) + len(SEPARATOR)
     return {last[:end] for end in range(first, len(last) + 1)}
 
 
-def _last_address(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> str:
+def _last_address(list_key: str, row_key: str, found: FoundRows) -> str:
     """Return the RowKey of the last row on the way to where a key belongs, as far as the rows are known."""
     address = list_key + SEPARATOR
     bits = bits_of(row_key, BITS - 1)
@@ -310,7 +310,7 @@ def _last_address(list_key: str, row_key: str, found: Mapping[str, Row | None]) 
     return address
 
 
-def _is_listed(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> bool:
+def _is_listed(list_key: str, row_key: str, found: FoundRows) -> bool:
     row = found.get(_last_address(list_key, row_key, found))
     return row is not None and row_key in (_read_keys(row) or ())
 

@@ -220,7 +220,7 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
 
 def _seen(change: Change) -> Row | None:
     """Return the stored row that a write changes, as far as it is known; None if it inserts one."""
-    return None if change.patch.expects is Expects.ABSENT or change.stored is None else change.stored.row
+    return None if change.patch.expects is Expects.ABSENT else change.stored_row
 
 
 def _effects_in_move(mark: MoveMark, effects: Sequence[Effect]) -> list[Effect]:
@@ -369,7 +369,7 @@ def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[E
     assert schema is not None
     assert row is not None
     try:
-        stored: Mapping[str, ManifestEntry] | None = manifest_of(None if change.stored is None else change.stored.row)
+        stored: Mapping[str, ManifestEntry] | None = manifest_of(change.stored_row)
     except DecodeError:
         stored = None
     names = frozenset(change.only or ())

@@ -124,7 +124,7 @@ def _gather(derived: Derived, found: FoundRows) -> tuple[list[PlannedWrite], Dec
     """Return writes with their effects, and the decision that the last of them writes."""
     writes = list(derived.writes)
     for fill in derived.fills:
-        number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
+        number = next(n for n, write in enumerate(writes) if write.row_key == fill.row_key)
         writes[number] = _fill(writes, number, fill, found)
     for effect in derived.effects.values():
         writes += _plan_effect(derived, effect, found.get(effect.row_key))
@@ -199,7 +199,7 @@ def _fill(writes: Sequence[PlannedWrite], number: int, fill: Fill, found: FoundR
     write = writes[number]
     source: Row | None = None
     if fill.source is not None:
-        same = next((each for each in writes if each.operation.row["RowKey"] == fill.source), None)
+        same = next((each for each in writes if each.row_key == fill.source), None)
         source = found.get(fill.source) if same is None else same.after
     try:
         return fill.apply_to(write, source)
@@ -509,7 +509,7 @@ def _point_to_write(plan: WritePlan, fault: Fault) -> None:
     starts, at = _starts(plan), fault.index
     fault.index = bisect_right(starts, at) - 1
     if at not in starts and fault.code in LOST_RACE:
-        first = plan.writes[fault.index].operation.row["RowKey"]
+        first = plan.writes[fault.index].row_key
         fault.message = (
             f"a row that belongs to {first!r} is not as that one says, since another program has written or deleted "
             "it: read them as property bags and repair them"
@@ -575,9 +575,9 @@ def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
         row, partial = without(row, hidden), True
     subject, schema = change.subject, change.schema
     if schema is not None and schema.split is not None and row is not None:
-        row = schema.split.noted(row, None if change.stored is None else change.stored.row)
+        row = schema.split.noted(row, change.stored_row)
     if schema is not None and schema.keyed is not None and row is not None and write.sealed is not None:
-        row[OPENED] = schema.keyed.noted(write.sealed[1], None if change.stored is None else change.stored.row)
+        row[OPENED] = schema.keyed.noted(write.sealed[1], change.stored_row)
     superseded = superseded or write.stale
     if row is not None and etag is not None and not superseded:
         row["odata.etag"] = etag

@@ -103,7 +103,7 @@ async def seal_with_keys(db: Connection, writes: Sequence[PlannedWrite]) -> Sequ
         if schema is None or not is_keyed(write):
             return write
         change, operation, given = write.change, write.operation, write.operation.row
-        stored = None if change.stored is None else change.stored.row
+        stored = change.stored_row
         try:
             for stage in schema.stages:
                 if isinstance(stage, KeyedStage):
@@ -141,7 +141,7 @@ def sealed(write: PlannedWrite, *, sending: bool = False) -> Sequence[Operation]
             operation = structs.replace(operation, canonical=False)
     if schema.split is None:
         return (operation,)
-    stored = None if write.change.stored is None else write.change.stored.row
+    stored = write.change.stored_row
     first, *others = schema.split.split(operation, stored)
     if operation.verb is not Verb.DELETE and (ENTITY_TYPE in first.row or any(o.verb is Verb.INSERT for o in others)):
         kind = first.row.get(ENTITY_TYPE) or (stored or {})[ENTITY_TYPE]
