@@ -17,7 +17,7 @@ from ..errors import AccessDenied, DecodeError, TableNotFound, Throttled, Unavai
 from ..jobs.scan import pages
 from ..keys.ranges import KeyRegion
 from ..models.index_declaration import IndexDeclaration
-from ..models.kinds import KindSet
+from ..models.kinds import KindSet, kind_of
 from ..models.manifest import ManifestEntry, manifest_of
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
@@ -27,7 +27,7 @@ from ..stores import Bounds, Operation, Row, RowAddress, row_keys
 from ..writes.bulk.pacing import Pace
 from .report import AuditCounts, Damage, Finding
 
-__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "SnapshotTurns", "kind_of"]
+__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "SnapshotTurns"]
 
 OUT_OF_REACH = (AccessDenied, TableNotFound, Throttled, Unavailable)
 """What concerns a whole table. Whatever else is raised for a row concerns that one alone, and ends no audit."""
@@ -301,9 +301,3 @@ class AuditContext:
             refused=problem.refused,
         )
         self.counts.record(finding)
-
-
-def kind_of(row: Row) -> str:
-    """Return the kind that a row says it is of, without the version; "" if it says none."""
-    text = row.get(ENTITY_TYPE)
-    return text.partition(":")[0] if isinstance(text, str) else ""

@@ -12,6 +12,7 @@ from contextlib import aclosing, suppress
 from ..connection.rows import delete_as_read, is_place, read_row, time_of
 from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
+from ..models.kinds import kind_of
 from ..models.marker_rows import DECISION_KIND, FORWARD, TENTATIVE, MoveMark, MoveState, mark_of
 from ..models.placement import declared_models
 from ..models.schema import Schema
@@ -21,7 +22,7 @@ from ..writes.deferred import carry_out, schemas_by_kind
 from ..writes.move_entity import RELOCATION
 from ..writes.relocation import stays
 from .check import WRONG, Check, Claims, IsCandidate, Phase
-from .context import AuditContext, Problem, kind_of
+from .context import AuditContext, Problem
 from .report import Damage
 
 __all__ = ["LONGEST_REQUEST", "LONGEST_WRITE", "DecisionCheck", "MoveCheck", "is_under_way"]

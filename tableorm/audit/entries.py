@@ -12,13 +12,14 @@ import msgspec
 from ..connection.races import Attempts
 from ..connection.rows import delete_as_read
 from ..errors import shown
+from ..models.kinds import entry_name_of, kind_of
 from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, PART
 from ..models.row_stage import SplitStage, as_one
 from ..models.schema import Schema
 from ..stores import Operation, Row, RowAddress, row_keys
 from .check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase
-from .context import AuditContext, EntitySnapshot, Problem, kind_of
+from .context import AuditContext, EntitySnapshot, Problem
 from .report import Damage
 
 __all__ = ["EntityCheck", "EntryCheck", "PartCheck", "entity_problems"]
@@ -210,7 +211,7 @@ class EntryCheck(Check):
             row = await context.read(address)
             if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
                 return
-            name = kind_of(row).partition("#")[2]
+            name = entry_name_of(row)
             if _names_entity(row):
                 if not await self._is_orphan(row):
                     return
@@ -307,7 +308,7 @@ class EntityCheck(EntryCheck):
         primary = await self.context.read(owner) if owner.table == self.context.kinds.table else None
         snapshot = self.context.snapshot(primary)
         if snapshot is not None and snapshot.age == "newer":
-            entry = snapshot.manifest.get(kind_of(row).partition("#")[2])
+            entry = snapshot.manifest.get(entry_name_of(row))
             keys = row_keys(row)
             if isinstance(entry, PlacedEntry) and (entry.partition_key, entry.row_key) == keys:
                 return False

@@ -28,7 +28,7 @@ from ..errors import (
     TransactionFailed,
     WrongKind,
 )
-from ..models.kinds import KindSet
+from ..models.kinds import KindSet, kind_of
 from ..models.marker_rows import DECISION_KIND, is_marker
 from ..models.schema import Schema, concrete
 from ..stores import Row, RowAddress
@@ -37,7 +37,7 @@ from ..writes.plan import PlannedWrite
 from ..writes.stages.change import rebuild_change
 from ..writes.stages.encode import encode_surely
 from .check import AuditedMaintainer, Check
-from .context import AuditContext, EntitySnapshot, Problem, kind_of
+from .context import AuditContext, EntitySnapshot, Problem
 from .decisions import DecisionCheck, MoveCheck
 from .entries import EntityCheck, EntryCheck, PartCheck
 from .first_look import FirstLook

@@ -22,6 +22,7 @@ from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rows import delete_as_read, read_row, write_as_read
 from ..errors import LostRace
+from ..models.kinds import entry_name_of
 from ..models.manifest import PlacedEntry, ReservedEntry, manifest_of
 from ..models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ..models.schema import Schema
@@ -95,7 +96,11 @@ async def reserve(
             inserts = True
             continue
         found = owner_and_token(stored)
-        if found is None or found[0].table.lower() != schema.table_name().lower() or _name_of(stored) != _name_of(row):
+        if (
+            found is None
+            or found[0].table.lower() != schema.table_name().lower()
+            or entry_name_of(stored) != entry_name_of(row)
+        ):
             return Held(stored, None)
         owner, token = found
         if token == entry.token or (token in given_up and owner.row_key in givers):
@@ -282,7 +287,7 @@ async def vacate(db: Connection, owner: RowAddress, name: str, value: PlacedEntr
     """
     stored = await _read(db, value, "")
     found = owner_and_token(stored)
-    if stored is not None and found is not None and _name_of(stored) == name:
+    if stored is not None and found is not None and entry_name_of(stored) == name:
         await _vacate(db, value, owner, found[1])
 
 
@@ -320,11 +325,6 @@ async def _attempts(db: Connection, value: PlacedEntry) -> AsyncGenerator[None, 
         f"value, first, {ATTEMPTS} times in a row; try it again",
         Code.CONDITION_NOT_SATISFIED,
     )
-
-
-def _name_of(stored: Row) -> str:
-    """Return the name of the index whose row it is; "" if it is of none."""
-    return str(stored.get(ENTITY_TYPE)).partition(":")[0].partition("#")[2]
 
 
 async def _has_entry(db: Connection, owner: RowAddress, place: PlacedEntry) -> bool:

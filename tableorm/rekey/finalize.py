@@ -9,6 +9,7 @@ from ..connection.connection import Connection
 from ..connection.races import Attempts
 from ..connection.rows import delete_as_read, read_other, read_row
 from ..errors import DecodeError, LostRace, TableOrmError
+from ..models.kinds import entity_kind_of
 from ..models.marker_rows import MoveState, is_marker, mark_of
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row, RowAddress
@@ -87,4 +88,4 @@ def _is_forward(rekeying: Rekeying, row: Row) -> bool:
     mark = mark_of(row) if is_marker(row) else None
     if mark is None or mark.state not in _FORWARDS:
         return False
-    return str(row["EntityType"]).partition("#")[0] == rekeying.old.kind
+    return entity_kind_of(row) == rekeying.old.kind

@@ -13,10 +13,9 @@ from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rows import read_other, read_row, settle_forward, write_as_read
 from ..errors import Conflict, LostRace
-from ..models.kinds import KindSet
+from ..models.kinds import KindSet, entity_kind_of
 from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
 from ..models.property_bag import bag_of_row
-from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema
 from ..models.write_tokens import new_token
 from ..outbox.doorbell import MoveCommand
@@ -50,7 +49,7 @@ async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Ro
     older: list[PlacedRow] = []
     for row in rows:
         keys, marker = row_keys(row), is_marker(row)
-        kind = str(row.get(ENTITY_TYPE)).partition("#")[0]
+        kind = entity_kind_of(row)
         if kind == new.kind if marker else entities.resolve(row) is not None:
             newer.append((RowAddress(new.table_name(), *keys), row))
         elif marker and kind == old.kind:
@@ -168,7 +167,7 @@ def _comes_from(rekeying: Rekeying, row: Row, at: RowAddress, place: RowAddress)
     if not _is_in_table(new, at):
         return False
     if is_marker(row):
-        return str(row[ENTITY_TYPE]).partition("#")[0] == new.kind
+        return entity_kind_of(row) == new.kind
     if KindSet.alone(new).resolve(row) is None:
         return False
     return source_of(rekeying, entity_of_row(new, row)) == place

@@ -13,7 +13,7 @@ from ..connection.rows import read_live, read_other, read_row, settle_forward, w
 from ..errors import EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ..models.entity import Entity
 from ..models.key import Key
-from ..models.kinds import KindSet
+from ..models.kinds import KindSet, entity_kind_of
 from ..models.marker_rows import MoveMark, MoveState, is_marker, kept_row, mark_of
 from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema
@@ -388,4 +388,4 @@ async def resolve_row(db: Connection, rekeying: Rekeying, place: RowAddress, row
 def _is_of(schema: Schema, place: RowAddress, row: Row) -> bool:
     """Return whether a tentative row is of a model: a forged forward may name one of another."""
     same_table = place.table.lower() == schema.table_name().lower()
-    return same_table and str(row.get(ENTITY_TYPE)).partition("#")[0] == schema.kind
+    return same_table and entity_kind_of(row) == schema.kind

@@ -13,11 +13,12 @@ from typing import Any
 import attrs
 
 from ...audit.check import WRONG, Check, Claims, FoundRows, VerifyEntity
-from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...connection.logger import make_logger
 from ...connection.races import Attempts
 from ...errors import Conflict, DecodeError, EncodeError, EntityNotFound, OutcomeUnknown, shown
+from ...models.kinds import kind_of
 from ...models.manifest import AggregateEntry, ManifestEntry, SubtotalEntry, manifest_of, share_address
 from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND
 from ...models.reserved import SUBTOTAL_HEAD

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ...audit.check import WRONG, Check, Claims, FoundRows
-from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...errors import shown
+from ...models.kinds import kind_of
 from ...models.manifest import CopyEntry, HolderEntry, ManifestEntry, SourceEntry, manifest_of
 from ...models.schema import Schema, concrete
 from ...outbox.decision import read_decisions

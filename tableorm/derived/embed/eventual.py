@@ -25,9 +25,10 @@ from ...connection.rows import is_place, read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import DecodeError, LostRace, ModelError, NotSupported, TableOrmError, shown
 from ...keys.bounds import Condition
+from ...models.kinds import kind_of
 from ...models.manifest import CopyEntry, HeldEntry, ManifestEntry, manifest_of, manifest_text
 from ...models.marker_rows import MoveState, is_marker, note_follower
-from ...models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
+from ...models.reserved import MANIFEST, WRITE_TOKENS
 from ...models.schema import Schema
 from ...models.write_tokens import new_token, newest_token, tokens_of, with_token
 from ...protocol.codes import Code
@@ -223,7 +224,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         own, kinds = self.schema.table_name(), (self.schema.kind, getattr(self._places, "kind", None))
         entries, found = self._places if isinstance(self._places, EntrySchema) else None, list[RowAddress]()
         for each in page.rows:
-            if str(each.get(ENTITY_TYPE, self.schema.kind)).partition(":")[0] not in kinds:
+            if (kind_of(each) or self.schema.kind) not in kinds:
                 continue
             with suppress(DecodeError):  # an entry that names no entity: audits tell
                 keys = row_keys(each) if entries is None else entries.owner_keys(each)

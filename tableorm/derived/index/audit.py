@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from ...audit.check import WRONG, Claims, FoundRows, IsCandidate, Phase
-from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.decisions import LONGEST_WRITE
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
 from ...connection.races import Attempts
 from ...connection.rows import delete_as_read, time_of
 from ...errors import DecodeError, EncryptionError, shown
+from ...models.kinds import entry_name_of, kind_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, OPENED
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
@@ -235,7 +236,7 @@ class UniqueIndexCheck(EventualIndexCheck):
             return Problem(
                 Damage.MISSING, self.name, due.row_key, f"nothing reserves its value: there is no row {where}"
             )
-        if found is None or kind_of(row).partition("#")[2] != self.name:
+        if found is None or entry_name_of(row) != self.name:
             text = f"a row of kind {shown(kind_of(row))} is at {where}, where the row belongs that reserves its value"
             return Problem(Damage.BLOCKED, self.name, due.row_key, text, rebuilt=False)
         owner, token = found

@@ -23,6 +23,7 @@ from ...errors import (
     shown,
 )
 from ...keys.template import Template
+from ...models.kinds import kind_of
 from ...models.manifest import EachEntry, IndexEntry, ManifestEntry
 from ...models.marker_rows import TENTATIVE, tentative_kind
 from ...models.reserved import COPY_OF, ENTITY_TYPE
@@ -211,7 +212,7 @@ class IndexEntryEffect(Effect, Value, frozen=True):
 
 def _kind_of(stored: Row) -> str:
     """Return the kind of an index entry, tentative or not, without its version."""
-    return str(stored.get(ENTITY_TYPE, "")).partition(":")[0].removesuffix(TENTATIVE)
+    return kind_of(stored).removesuffix(TENTATIVE)
 
 
 @entry_rules(EachEntry)

@@ -19,6 +19,7 @@ from ...connection.rows import delete_as_read, read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import EntityExists, LostRace, NotSupported, shown
 from ...keys.template import Template
+from ...models.kinds import entry_name_of, kind_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
@@ -139,7 +140,7 @@ class EventualIndexMaintainer(AuditedMaintainer):
         row = wanted[1]
         if stored is None:
             return Operation(Verb.INSERT, row)
-        if stored.get(COPY_OF) != row[COPY_OF] or _name_of(stored) != self.name:
+        if stored.get(COPY_OF) != row[COPY_OF] or entry_name_of(stored) != self.name:
             raise EntityExists(
                 f"{self.label}: the entry of {row[COPY_OF]} belongs at ({place.partition_key!r}, {place.row_key!r}) of "
                 f"table {place.table}, where a row of kind {shown(stored.get(ENTITY_TYPE))} of "
@@ -152,7 +153,7 @@ class EventualIndexMaintainer(AuditedMaintainer):
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
 
     def _is_of_kind(self, stored: Row) -> bool:
-        return str(stored.get(ENTITY_TYPE)).partition(":")[0] == self.rows.kind
+        return kind_of(stored) == self.rows.kind
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the entries."""
@@ -175,7 +176,7 @@ class _EventualIndexRules(EntryRules[PlacedEntry]):
                     f"the entity {source} has an entry at {place} by {shown(name)}, which this program does not know; "
                     "leave it to a program that does, or update this one"
                 )
-            return None if stored is None or _name_of(stored) != name else delete_as_read(stored)
+            return None if stored is None or entry_name_of(stored) != name else delete_as_read(stored)
 
         await _reconcile(db, source, entries, name, correct)
 
@@ -232,8 +233,3 @@ async def _reconcile(
 async def _write(db: Connection, place: PlacedEntry, operation: Operation, label: str) -> bool:
     """Write an entry. Return False if it is not as it was read, or nobody knows whether it was written: look again."""
     return await write_as_read(db, place.table, [operation], name=label, what=f"the entry of {label}")
-
-
-def _name_of(stored: Row) -> str:
-    """Return the name of the declaration that a row is an entry of; "" if it is not one."""
-    return str(stored.get(ENTITY_TYPE)).partition(":")[0].partition("#")[2]

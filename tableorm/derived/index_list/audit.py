@@ -18,10 +18,11 @@ from contextlib import aclosing
 import attrs
 
 from ...audit.check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase
-from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...connection.races import Attempts
 from ...errors import DecodeError, shown
+from ...models.kinds import kind_of
 from ...models.manifest import ListEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...stores import Operation, Row, RowAddress, Verb, row_keys

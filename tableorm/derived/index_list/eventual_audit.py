@@ -8,10 +8,11 @@ from functools import cached_property
 import attrs
 
 from ...audit.check import IsCandidate, Phase
-from ...audit.context import EntitySnapshot, Problem, kind_of
+from ...audit.context import EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...connection.rows import is_place
 from ...errors import DecodeError, TableNotFound, TableOrmError
+from ...models.kinds import kind_of
 from ...models.manifest import ManifestEntry, PlacedListEntry
 from ...stores import Row, RowAddress, row_keys
 from ..placed_check import PlacedCheck, ReadRow
