@@ -123,6 +123,8 @@ class Check:
     """Whether the rows that it owns are marker rows of its model."""
     row_kinds: Collection[str] = ()
     """The kinds of marker rows that it checks, which are of no model."""
+    kind: str = ""
+    """The kind of the derived rows that belong to it, if all are of one."""
     row_phases: Collection[Phase] = ()
     """The phases in which `verify_row` is called with candidates among the derived rows that it owns."""
     looks_first: bool = False
@@ -140,9 +142,8 @@ class Check:
     # Claims
 
     def owns(self, kind: str) -> bool:
-        """Return whether derived rows of this kind belong to this check."""
-        del kind
-        return False
+        """Return whether derived rows of this kind, which no `row_kinds` name, belong to this check."""
+        return kind == self.kind
 
     def accepts(self, row: Row) -> bool:
         """Return whether a derived row is checked; False leaves a row out although its kind belongs to this check."""

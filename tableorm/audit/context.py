@@ -65,6 +65,16 @@ class EntitySnapshot:
         """The entity's version, as its derived rows have it."""
         return str(self.row.get(ENTITY_TYPE)).partition(":")[2] or str(self.row.get(ENTITY_VERSION, ""))
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it fits its model, and is of its version."""
+        return self.age == "current" and self.problem is None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it fits its model, and its manifest could be read."""
+        return self.problem is None and self.legible
+
     def entries(self, name: str) -> tuple[ManifestEntry | None, ManifestEntry | None]:
         """Return what its manifest says of a declaration, and what it ought to say."""
         return self.manifest.get(name), self.expected.get(name)

@@ -78,10 +78,6 @@ class DecisionCheck(Check):
         super().__init__(context, context.kinds.schemas[0], "")
         self._schemas = schemas_by_kind(context.kinds.schemas)
 
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of decision rows."""
-        return kind == DECISION_KIND
-
     def row_claims(self, row: Row) -> Claims:
         """Claim that a decision row must be looked at, if it is so old that it should be gone."""
         old = CLOCK.now() - time_of(row, DECISION_KIND) > LONGEST_WRITE

@@ -97,10 +97,6 @@ class EntryCheck(Check):
 
     # What a check offers
 
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of the declaration's rows."""
-        return kind == self.kind
-
     def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
         """Return the names of the declarations whose row is checked."""
         del snapshot
@@ -279,7 +275,7 @@ class EntityCheck(EntryCheck):
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim WRONG for an entity that cannot be read; and the rows that it names under unknown names."""
-        if snapshot.problem is not None or not snapshot.legible or _undeclared_places(snapshot):
+        if not snapshot.is_known or _undeclared_places(snapshot):
             return [(snapshot.row["RowKey"], WRONG)]
         return super().claims(snapshot)
 
@@ -333,11 +329,7 @@ class PartCheck(Check):
 
     def __init__(self, context: AuditContext, schema: Schema, split: SplitStage) -> None:
         super().__init__(context, schema, "")
-        self._split = split
-
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of further rows."""
-        return kind == f"{self.schema.kind}{PART}"
+        self.kind, self._split = f"{schema.kind}{PART}", split
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the rows that the entity was joined of."""

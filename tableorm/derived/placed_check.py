@@ -57,13 +57,9 @@ class PlacedCheck(Check):
         lenient: bool,
     ) -> None:
         super().__init__(context, schema, name)
-        self._kind, self._reconcile, self._lenient = kind, reconcile, lenient
+        self.kind, self._reconcile, self._lenient = kind, reconcile, lenient
         self._label = f"{schema.name}.{name}"
         self._owners = attrs.evolve(context, kinds=KindSet.of([schema.model]))  # the rows may be in another table
-
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of the rows."""
-        return kind == self._kind
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim that the entity must be looked at, if it has something in other partitions or ought to."""
@@ -77,7 +73,7 @@ class PlacedCheck(Check):
     async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
         """Compare an entity with what it has, and with what its manifest names wrongly; repair what is repaired."""
         noted, due = snapshot.entries(self.name)
-        if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
+        if not snapshot.is_known or (noted is None and self._lenient):
             return ()
         problems = await self._compare(snapshot, noted, due, self._read)
         if not problems:
@@ -102,11 +98,11 @@ class PlacedCheck(Check):
     async def is_right(self, snapshot: EntitySnapshot, look: FirstLook) -> bool:
         """Return whether a first look finds nothing wrong with what an entity has."""
         noted, due = snapshot.entries(self.name)
-        if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
+        if not snapshot.is_known or (noted is None and self._lenient):
             return True
 
         async def read(address: RowAddress) -> Row | None:
-            return await look.read(address, self._kind)
+            return await look.read(address, self.kind)
 
         return not await self._compare(snapshot, noted, due, read)
 

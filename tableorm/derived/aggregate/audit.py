@@ -160,7 +160,7 @@ class TotalHolderCheck(Check):
 
     def contributions(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
         """Take away what the entity holds."""
-        if snapshot.age != "current" or snapshot.problem is not None:
+        if not snapshot.is_current:
             return
         holder = snapshot.row["RowKey"]
         yield holder, *claim_on(holder, self._info.member.property, -_counted_value(snapshot.row, self._info))
@@ -378,7 +378,7 @@ async def _verify_holder(context: AuditContext, address: RowAddress, row: Row | 
     if row is None:
         return await _verify_absent(context, address, totals)
     snapshot = context.snapshot(row)
-    if snapshot is None or snapshot.age != "current" or snapshot.problem is not None:
+    if snapshot is None or not snapshot.is_current:
         return True  # what is wrong with it is reported elsewhere
     problems: list[Problem] = []
     changes: Row = {}

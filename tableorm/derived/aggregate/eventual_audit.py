@@ -47,10 +47,6 @@ class _CountCheck(Check):
         """Equal for all counts of a table."""
         return type(self), None
 
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of these rows."""
-        return kind in self.row_kinds
-
     def row_claims(self, row: Row) -> Claims:
         """Claim the value, and that the row must be looked at."""
         always = (f"\n\n{row['RowKey']}", -WRONG)

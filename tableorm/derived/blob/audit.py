@@ -41,7 +41,7 @@ class BlobCheck(Check):
     async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
         """Look whether the blob of an entity is there, and whether the manifest names it."""
         noted, due = snapshot.entries(self.name)
-        if snapshot.problem is not None or not snapshot.legible:
+        if not snapshot.is_known:
             return ()
         if noted != due:
             return (Problem(Damage.MANIFEST, self.name, None, "its manifest does not name the blob that it has"),)

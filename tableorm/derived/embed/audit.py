@@ -76,7 +76,7 @@ class CopyHolderCheck(Check):
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim what the source says and has, if all is right; WRONG where the manifest says another source."""
-        if snapshot.age != "current" or snapshot.problem is not None:
+        if not snapshot.is_current:
             return
         embed, row, row_key = self._embed, snapshot.row, snapshot.row["RowKey"]
         noted, due = snapshot.entries(self.name)
@@ -91,13 +91,13 @@ class CopyHolderCheck(Check):
     def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the entities that it refers to, and that its manifest names."""
         del found
-        if snapshot.age != "current" or snapshot.problem is not None:
+        if not snapshot.is_current:
             return set()
         return {source for source in map(_source_of, snapshot.entries(self.name)) if source is not None}
 
     def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the copies with their source, and what both manifests say."""
-        if snapshot.age != "current" or snapshot.problem is not None:
+        if not snapshot.is_current:
             return
         embed, name, row = self._embed, self.name, snapshot.row
         noted, due = snapshot.entries(name)

@@ -51,10 +51,6 @@ class FeedCheck(Check):
         super().__init__(context, schema, name)
         self._verified: set[str] = set()
 
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of the rows of a feed."""
-        return kind in self.row_kinds
-
     def row_claims(self, row: Row) -> Claims:
         """Claim the number of a change; for the counter take away the claims of the numbers that are kept."""
         try:

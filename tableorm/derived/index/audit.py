@@ -79,7 +79,7 @@ class IndexCheck(EntryCheck):
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the entry; alone it also claims WRONG for an entity that cannot be read."""
-        if self._alone and (snapshot.problem is not None or not snapshot.legible):
+        if self._alone and not snapshot.is_known:
             return [(snapshot.row["RowKey"], WRONG)]
         return super().claims(snapshot)
 

@@ -65,10 +65,6 @@ class ListCheck(Check):
         # Until a list is complete, entities may be missing in it whose manifests do not name it.
         self._lenient = context.is_incomplete(index.declaration, building=index.building)
 
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of the list's rows."""
-        return kind == self.kind
-
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the entity's key in its list; WRONG where the manifest names another list, or none."""
         row_key = snapshot.row["RowKey"]

@@ -127,7 +127,7 @@ class BlobListCheck(EventualListCheck):
     async def verify_lists(self) -> None:
         """Verify that the entities that each list names are in it; otherwise take them out, if that is repaired."""
         context = self.context
-        async with aclosing(lists_of(context.db, self.schema.table_name(), self._kind)) as places:
+        async with aclosing(lists_of(context.db, self.schema.table_name(), self.kind)) as places:
             async for place in places:
                 context.counts.derived_rows += 1
                 try:

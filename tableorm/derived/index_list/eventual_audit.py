@@ -74,8 +74,8 @@ class EventualListCheck(PlacedCheck):
     def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
         parts, table = split_address(row["RowKey"]), self.schema.table_name()
         if parts is None:
-            raise DecodeError("is no row of a list", self._kind, row_keys(row))
-        place = PlacedListEntry(row["PartitionKey"], parts[0], self.context.kinds.table, self._kind)
+            raise DecodeError("is no row of a list", self.kind, row_keys(row))
+        place = PlacedListEntry(row["PartitionKey"], parts[0], self.context.kinds.table, self.kind)
         return place, [RowAddress(table, *keys) for keys in keys_of_members(row, table)]
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
@@ -96,7 +96,7 @@ class EventualListCheck(PlacedCheck):
             problem = Problem(Damage.FOREIGN, self.name, row_key, text, rebuilt=False)
             self.context.record(self.schema, address.beside(""), problem)
             return
-        place = PlacedListEntry(address.partition_key, parts[0], self.context.kinds.table, self._kind)
+        place = PlacedListEntry(address.partition_key, parts[0], self.context.kinds.table, self.kind)
         for keys in members:
             await self._verify_member(place, keys)
 
