@@ -110,11 +110,6 @@ class BlobMaintainer(AuditedMaintainer):
         """Return how many rows an entity has of the field: one, if it has a blob."""
         return 1 if values is None or values.get(self.name) is not None else 0
 
-    def shares_rows(self, *, keys_apart: bool) -> bool:
-        """Return that no two entities have one blob."""
-        del keys_apart
-        return False
-
     # What writes do
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> UploadEntry | None:

@@ -5,7 +5,7 @@ What writes do to the index entries of their entities.
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import structs
 
@@ -36,9 +36,11 @@ from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rule
 from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 from .audit import IndexCheck
-from .schema import IndexSchema, contents_of
+from .schema import EntrySchema, IndexSchema, contents_of
 
-__all__ = ["EachIndexMaintainer", "IndexEntryEffect", "IndexMaintainer"]
+__all__ = ["EachIndexMaintainer", "EntryMaintainer", "IndexEntryEffect", "IndexMaintainer"]
+
+S = TypeVar("S", bound=EntrySchema)
 
 
 class IndexEntryEffect(Effect, Value, frozen=True):
@@ -228,22 +230,46 @@ class _IndexRules(EntryRules[ManifestEntry]):
         return [IndexEntryEffect(index, key, write, existed=True, reads=reads) for key in entry.entry_keys]
 
 
-class IndexMaintainer(AuditedMaintainer):
+class EntryMaintainer(AuditedMaintainer, Generic[S]):
     """
-    An index of a model, kept right by the writes of its entities.
+    An index of a model, wherever its entries are.
 
     Args:
         rows: The schema of its entries.
-        template: Template of their RowKeys.
     """
 
-    entry_type: ClassVar[type[ManifestEntry]] = IndexEntry
     movable = True
 
-    def __init__(self, rows: IndexSchema, template: Template) -> None:
+    def __init__(self, rows: S) -> None:
         super().__init__(rows.entry_name, rows.primary)
-        self.rows, self._template = rows, template
-        self.building, self.declaration = rows.building, rows.declaration
+        self.rows, self.building, self.declaration = rows, rows.building, rows.declaration
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it."""
+        return self.rows.describe()
+
+    def row_templates(self) -> Sequence[Template]:
+        """Return the template of the entries' RowKeys."""
+        return self.rows.templates()[1:]
+
+    def shares_rows(self, *, keys_apart: bool) -> bool:
+        """Return whether classes share the values of a unique index, or have the keys of entities in common."""
+        return self.rows.unique or not keys_apart
+
+    @property
+    def row_schema(self) -> S:
+        """The schema of its entries."""
+        return self.rows
+
+
+class IndexMaintainer(EntryMaintainer[IndexSchema]):
+    """An index of a model, kept right by the writes of its entities."""
+
+    entry_type: ClassVar[type[ManifestEntry]] = IndexEntry
+
+    def __init__(self, rows: IndexSchema) -> None:
+        super().__init__(rows)
+        template = self._template = rows.templates()[1]
         self.in_periods = not rows.unique  # uniqueness would end with the period
         self.may_refuse = rows.unique
         fields = rows.primary.fields
@@ -258,26 +284,9 @@ class IndexMaintainer(AuditedMaintainer):
 
     # What is declared
 
-    def describe(self) -> dict[str, Any]:
-        """Return what was declared, as JSON has it."""
-        return self.rows.describe()
-
-    def row_templates(self) -> Sequence[Template]:
-        """Return the template of the entries' RowKeys."""
-        return (self._template,)
-
-    def shares_rows(self, *, keys_apart: bool) -> bool:
-        """Return whether classes share the values of a unique index, or have keys that keep the entries apart."""
-        return self.rows.unique or not keys_apart
-
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
         """Return 1 if an entity with these fields has an entry."""
         return int(values is None or all(values.get(name) is not None for name in self.rows.needed))
-
-    @property
-    def row_schema(self) -> IndexSchema:
-        """The schema of its entries."""
-        return self.rows
 
     def holds_all(self, given: AbstractSet[str]) -> bool:
         """Return whether there is an entry of all such entities, which has all fields or is followed to them."""

@@ -11,14 +11,13 @@ for an older version fails at its ETag.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ...audit.check import AuditedMaintainer, Check
+from ...audit.check import Check
 from ...audit.context import AuditContext
 from ...connection.connection import Connection
 from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rows import delete_as_read, read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import EntityExists, LostRace, NotSupported, shown
-from ...keys.template import Template
 from ...models.kinds import entry_name_of, kind_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
@@ -28,46 +27,24 @@ from ...protocol.codes import Code
 from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, load_known
 from .audit import EventualIndexCheck
+from .effect import EntryMaintainer
 from .eventual_schema import EventualIndexSchema
 
 __all__ = ["EventualIndexMaintainer"]
 
 
-class EventualIndexMaintainer(AuditedMaintainer):
-    """
-    An eventual index of a model.
-
-    Args:
-        rows: The schema of its entries.
-    """
+class EventualIndexMaintainer(EntryMaintainer[EventualIndexSchema]):
+    """An eventual index of a model."""
 
     entry_type: ClassVar[type[ManifestEntry]] = PlacedEntry
-    deferred = movable = True
+    deferred = True
     rows_per_chunk = 1  # the decision row
 
     def __init__(self, rows: EventualIndexSchema) -> None:
-        super().__init__(rows.entry_name, rows.primary)
-        self.rows, self.building, self.declaration = rows, rows.building, rows.declaration
+        super().__init__(rows)
         self.table, self.partition = rows.table, rows.partition
 
     # What is declared
-
-    def describe(self) -> dict[str, Any]:
-        """Return what was declared, as JSON has it."""
-        return self.rows.describe()
-
-    def row_templates(self) -> Sequence[Template]:
-        """Return the template of the entries' RowKeys."""
-        return (self.rows.templates()[1],)
-
-    def shares_rows(self, *, keys_apart: bool) -> bool:
-        """Return whether classes have the keys of entities in common: then an entry is of one entity all the same."""
-        return not keys_apart
-
-    @property
-    def row_schema(self) -> EventualIndexSchema:
-        """The schema of its entries."""
-        return self.rows
 
     def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
         """Return the entry that the entity ought to have."""

@@ -128,7 +128,7 @@ class Index(Derivation):
         )
         if isinstance(rows, EventualIndexSchema):
             return UniqueIndexMaintainer(rows) if self.unique else EventualIndexMaintainer(rows)
-        return IndexMaintainer(rows, row) if row.each is None else EachIndexMaintainer(rows, row)
+        return IndexMaintainer(rows) if row.each is None else EachIndexMaintainer(rows)
 
     if TYPE_CHECKING:
 

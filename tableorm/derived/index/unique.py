@@ -39,11 +39,6 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
     entry_type = ReservedEntry
     movable = False
 
-    def shares_rows(self, *, keys_apart: bool) -> bool:
-        """Return that classes share its values."""
-        del keys_apart
-        return True
-
     def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
         """Return an entry without the token of its claim, which the values of an entity do not tell."""
         return structs.replace(entry, token="") if isinstance(entry, ReservedEntry) else entry
