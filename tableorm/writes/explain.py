@@ -398,7 +398,7 @@ def _joined_steps(plan: WritePlan, deferred: Sequence[DeferredWork]) -> Iterator
     looks: dict[str, dict[WriteStep, None]] = {}  # at the entities, by the paths of their lists
     totals: dict[tuple[RowAddress, str], None] = {}
     for each in deferred:
-        look = get_step(RowAddress(plan.table, plan.partition_key, each.work.row_key))
+        look = get_step(plan.at(each.work.row_key))
         for entry in chain.from_iterable(each.work.entries.values()):
             if isinstance(entry, PlacedListEntry):
                 looks.setdefault(_list_path(entry), {})[look] = None
@@ -407,7 +407,7 @@ def _joined_steps(plan: WritePlan, deferred: Sequence[DeferredWork]) -> Iterator
     for path, entities in looks.items():
         yield from (WriteStep("GET", path), *entities, WriteStep("PUT", path, AS_READ), *entities)
     for holder, row_key in totals:
-        subtotal = RowAddress(plan.table, plan.partition_key, row_key)
+        subtotal = plan.at(row_key)
         yield from map(get_step, (holder, share_address(holder, subtotal), subtotal))
         yield WriteStep("POST", BATCH)  # the total, and what it has of the subtotal
 
@@ -415,7 +415,7 @@ def _joined_steps(plan: WritePlan, deferred: Sequence[DeferredWork]) -> Iterator
 def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteStep]:
     """Yield the other requests that make rows in other partitions right after the write of an entity."""
     write, work = deferred.origin, deferred.work
-    look = get_step(RowAddress(plan.table, plan.partition_key, work.row_key))
+    look = get_step(plan.at(work.row_key))
     inserted, noted = write.origin.mode is Mode.INSERT, manifest_of(write.after)
     for name, entries in work.entries.items():
         for each in entries:
@@ -423,7 +423,7 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
                 held = RowAddress.of(each)
                 yield get_step(held)
                 if each.place == getattr(noted.get(name), "place", None):
-                    giver = RowAddress(plan.table, plan.partition_key, _giver_of(plan, each))
+                    giver = plan.at(_giver_of(plan, each))
                     yield from (get_step(giver), look, put_step(held), look)
                 else:
                     yield WriteStep("DELETE", _path(held), AS_READ)
@@ -526,11 +526,11 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
         read: What is done to rows that are read first.
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
-    steps = [get_step(RowAddress(plan.table, plan.partition_key, effect.row_key)) for effect in read]
+    steps = [get_step(plan.at(effect.row_key)) for effect in read]
     steps += (_step(plan, operation, unknown) for each in plan.writes for operation in sealed(each))
     for effect in read:
         if not effect.idle:
-            path = _path(RowAddress(plan.table, plan.partition_key, effect.row_key))
+            path = _path(plan.at(effect.row_key))
             # A row that is not there yet is inserted instead.
             steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, AS_READ))
             steps += [WriteStep("POST", f"/{plan.table}")] * effect.inserts
