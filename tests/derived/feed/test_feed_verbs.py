@@ -2,7 +2,6 @@
 What writes note in a change feed: each transaction once, under the next number of its partition.
 """
 
-import asyncio
 import datetime as dt
 
 import pytest
@@ -159,34 +158,6 @@ async def test_a_bulk_of_entities_with_an_index_has_room(db: Database) -> None:
             await bulk.insert(Employee(id=number, mail=str(number)))
 
     assert [len(change) for change in await noted(db)] == [49, 49, 22]
-
-
-@pytest.mark.parametrize("db", ["memory", "azurite"], indirect=True)
-async def test_writers_of_two_models_share_the_numbers(db: Database) -> None:
-    """They meet at the counter of the partition, also where it is not there yet; each change has a number."""
-    desks, staff = [Desk(name=str(number)) for number in range(8)], [Employee(id=number) for number in range(8)]
-    await asyncio.gather(*map(db.upsert, desks), *map(db.upsert, staff))
-
-    assert sorted(await noted(db)) == sorted([[f"insert {each.key.row_key}"] for each in (*desks, *staff)])
-
-
-async def test_a_query_that_deletes_notes_what_it_has_deleted(db: Database) -> None:
-    """Each entity is noted as deleted."""
-    for number in range(3):
-        await db.insert(Desk(name=str(number)))
-
-    await db.select(Desk).where(Desk.department == "Sales").delete()
-
-    assert (await noted(db))[3:] == [["delete desk_0", "delete desk_1", "delete desk_2"]]
-
-
-async def test_a_move_within_the_partition_is_one_change(db: Database) -> None:
-    """The row at the old key is deleted, and the one at the new key inserted."""
-    ken = Employee(id=1)
-    await db.insert(ken)
-    await db.move(ken, id=2)
-
-    assert (await noted(db))[1] == ["delete empid_000001", "insert empid_000002"]
 
 
 async def test_a_move_to_another_partition_is_refused(db: Database) -> None:

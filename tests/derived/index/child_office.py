@@ -22,7 +22,7 @@ from typing import Any
 from tableorm import Database, Transaction, connect
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, TableStore
-from tests.derived.index.office import Person, Team, check
+from tests.derived.index.office import Note, Person, Team, check
 from tests.derived.index.worker import TEAMS, Writer, audited, read_partition
 from tests.faults import QUICK, FaultyBackend, FaultyStore
 
@@ -118,6 +118,10 @@ async def program(db: Database) -> None:
         team.leader = None
 
     await db.modify(Team, dismiss, name="z")
+    await db.insert(Note(id=1))
+    async with db.transaction() as tx:
+        tx.delete(Note.key(id=1), if_match="*")
+        tx.insert(Note(id=2))
 
 
 def move_of(mail: str) -> Callable[[Person], None]:
@@ -147,10 +151,19 @@ async def look_and_go_on(url: str, pipe: int) -> None:
     """What is wrong now, and after somebody else has written on."""
     async with connect(url, retry=QUICK) as db:
         await _at_rest(db)
-        before = [*check(await read_partition(db)), *await audited(db)]
+        before = [*check(await read_partition(db)), *await audited(db), *await unnoted(db)]
         await Writer(db, 1).run(4)
         after = [*check(await read_partition(db)), *await audited(db)]
     os.write(pipe, json.dumps([before, after]).encode())
+
+
+async def unnoted(db: Database) -> list[str]:
+    """What the change feed does not say of the notes that are stored, or says of others."""
+    noted = set[str]()
+    async for change in db.changes(Note):
+        noted ^= {each.key.row_key for each in change.entities}  # what is inserted and deleted
+    stored = {note.key.row_key for note in await db.select(Note).all()}
+    return sorted(noted ^ stored)
 
 
 async def _at_rest(db: Database) -> None:

@@ -2,18 +2,20 @@
 The models of the concurrent tests: everything that a transaction keeps right, on the same entities.
 
 `Person` has a unique and sparse index, one of keys alone under a condition, and a list; it is counted and summed in
-`Team`, which holds copies of its leader. `check` says of all rows of a partition, in one look, what is wrong.
+`Team`, which holds copies of its leader. `check` says of all rows of a partition, in one look, what is wrong. The
+change feed of the partition notes each `Note`.
 """
 
+import datetime as dt
 import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, cast
 
-from tableorm import Count, Embedded, Entity, Index, IndexList, Mapped, PropertyBag, Sum, field
+from tableorm import Count, Embedded, Entity, Feed, Index, IndexList, Mapped, PropertyBag, Sum, field
 from tests.derived.index.oracle import Copies, Kind, Table, audit
 
-__all__ = ["KINDS", "PARTITION", "PERSON", "Person", "Team", "check"]
+__all__ = ["KINDS", "PARTITION", "PERSON", "Note", "Person", "Team", "check"]
 
 PARTITION = "p"
 HEAD = "person_" + "of_a_long_key_" * 28
@@ -44,6 +46,12 @@ class Person(Entity, table="Office", partition_key="p", row_key=HEAD + "{id:03d}
     by_city = IndexList(row_key="city_{city}", divide_at=2048)
     counted = Count(lambda: Team.members, name="{team}")
     summed = Sum("points", lambda: Team.points, name="{team}")
+
+
+class Note(Entity, table="Office", partition_key="p", row_key="note_{id}"):
+    id: Mapped[int]
+
+    changes = Feed(keep=dt.timedelta(days=1))
 
 
 PERSON = Kind(

@@ -47,8 +47,12 @@ EVERYTHING = {
     *("insert Person#by_points", "delete points"),
     *("insert Person#by_city", "replace Person#by_city"),
     *("merge team", "replace Team"),
+    *("insert Note", "delete note", "insert #_feed", "replace #_feed", "insert #_change"),
 }
-"""The program has writes of every sort that there are for these models: a copy, a list, a count, and copies held."""
+"""
+The program has writes of every sort that there are for these models: a copy, a list, a count, copies held, and a change
+that is noted.
+"""
 
 DIVISION = ["replace Person#by_city", "insert Person#by_city", "insert Person#by_city"]
 

@@ -24,7 +24,7 @@ from tableorm import (
     Unavailable,
 )
 from tableorm.models.property_bag import bag_of_row
-from tests.derived.index.office import PARTITION, Person, Team, check
+from tests.derived.index.office import PARTITION, Note, Person, Team, check
 from tests.derived.index.oracle import Table
 
 __all__ = [
@@ -80,7 +80,7 @@ async def read_partition(db: Database) -> Table:
 
 async def audited(db: Database) -> list[str]:
     """What an audit finds at rest: a witness of its own beside `check`."""
-    report = await db.audit(Person)
+    report = await db.audit(Person, Note)
     assert not report.undecided, str(report)
     assert report.entities >= len(TEAMS)
     return [str(each) for each in report.findings]
