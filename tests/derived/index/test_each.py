@@ -9,12 +9,12 @@ import enum
 import json
 import pickle
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from tableorm import (
     Conflict,
@@ -32,7 +32,6 @@ from tableorm import (
     NotRead,
     OutcomeUnknown,
     PropertyBag,
-    TransactionFailed,
     UniqueViolation,
     connect,
     field,
@@ -41,10 +40,10 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, Verb
-from tableorm.testing import MemoryStore
 from tableorm_migrations import compare_snapshots, describe_models
 from tests.derived.index.test_verbs import raise_first
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.derived.two_clients import TwoClients
+from tests.faults import QUICK, Fate
 
 
 class Colour(enum.Enum):
@@ -75,7 +74,6 @@ UNTYPED: Any = Fan
 
 CLUBS = [Club(town="a|b", name=name).key for name in ("x_y", "x", "x|/")]
 NAMES = ("by_tag", "by_club", "by_number", "by_own")
-_ALLOWED = (Conflict, EntityNotFound, EncodeError, NotRead, OutcomeUnknown)
 
 
 def escaped(text: str) -> str:
@@ -180,32 +178,20 @@ VERBS: dict[str, Callable[[Database, Fan, Change], Awaitable[Any]]] = {
 }
 
 
-class TwoClients(RuleBasedStateMachine):
-    """Two clients behind networks that fail, and random changes of lists; what is derived is right after each."""
+class Fans(TwoClients):
+    """Random changes of lists; what is derived is right after each."""
+
+    allowed = (Conflict, EntityNotFound, EncodeError, NotRead, OutcomeUnknown)
 
     @initialize()
     def start(self) -> None:
-        self.runner = asyncio.Runner()
-        self.networks = [FaultyStore(MemoryStore())]
-        self.networks.append(FaultyStore(self.networks[0].store))
-        self.clients: list[Database] = []
-        for network in self.networks:
-            backend = FaultyBackend()
-            backend.tables = network
-            self.clients.append(Database(backend, retry=QUICK))
-            self.run(self.clients[-1].open())
-        self.run(self.clients[0].create_tables(Fan))
+        self.connect(Fan)
         self.held = [Fan(town="t", id=number) for number in (1, 2, 1)]
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):
             assert self.run(self.clients[0].audit(Fan)).clean
-            for db in self.clients:
-                self.run(db.close())
-            self.runner.close()
-
-    def run(self, call: Coroutine[Any, Any, Any]) -> Any:
-        return self.runner.run(call)
+        super().teardown()
 
     @rule(slot=st.integers(0, 2), client=st.integers(0, 1))
     def read(self, slot: int, client: int) -> None:
@@ -230,17 +216,8 @@ class TwoClients(RuleBasedStateMachine):
             for name, value in values.items():
                 setattr(fan, name, value)
 
-        async def call() -> None:
-            try:
-                await VERBS[verb](self.clients[client], self.held[slot], change)
-            except TransactionFailed as error:
-                if not isinstance(error.__cause__, _ALLOWED):
-                    raise
-            except _ALLOWED:
-                pass
-
         self.networks[client].plan(*fates)
-        self.run(call())
+        self.attempt(VERBS[verb](self.clients[client], self.held[slot], change))
         self.networks[client].plan()
 
     @invariant()
@@ -250,7 +227,7 @@ class TwoClients(RuleBasedStateMachine):
             assert not wrong, wrong
 
 
-TestTwoClients = TwoClients.TestCase
+TestFans = Fans.TestCase
 
 
 @pytest.fixture
