@@ -31,7 +31,7 @@ from tableorm import (
 )
 from tests.derived.index.oracle import audit, read_table, rows_of
 from tests.derived.index.staff import KINDS, Desk, Employee, EmployeeV1, employee
-from tests.torture import every, on_stores
+from tests.torture import every
 
 FIELDS: dict[str, Any] = {
     "department": "Sales",
@@ -293,14 +293,6 @@ async def test_copies_follow(memory: Database, verb: str, source: str, change: s
     """Whatever is written, however it was read, whatever has changed."""
     await prepare(memory)
     await check(memory, verb, source, CHANGES[change])
-
-
-@pytest.mark.one_of(7)
-@on_stores("case", itertools.product(VERBS, ["loaded", "by_email", "by_age", "upgraded"]), "-".join)
-async def test_copies_follow_on_every_store(db: Database, case: tuple[str, str]) -> None:
-    """The same where all changes."""
-    await prepare(db)
-    await check(db, *case, CHANGES["everything"])
 
 
 @pytest.mark.parametrize("verb", ["save", "upsert_merge", "delete", "tx_modify"])

@@ -342,17 +342,6 @@ async def test_entities_of_several_kinds_can_keep_a_count(db: Database) -> None:
     assert (await db.audit(Thing)).found == 0
 
 
-async def test_an_entity_can_hold_copies_of_itself(db: Database) -> None:
-    """They follow, and it can be deleted."""
-    await db.insert(Thing(house="a", id=1, at=1))
-    await db.insert(Desk(house="a", name="x"))
-    await db.modify(Thing, lambda thing: thing.evolve(place="x"), house="a", id=1)
-    thing = await db.get(Thing, house="a", id=1)
-    assert (thing.place, thing.at_place) == ("x", "x")
-    assert (await db.audit(Thing)).found == 0
-    await db.delete(thing)
-
-
 async def test_an_entity_that_holds_copies_can_be_moved(db: Database) -> None:
     """They are filled anew; one in which others count cannot, and the message says why."""
     await db.insert(Desk(house="a", name="x"))
