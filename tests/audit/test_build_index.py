@@ -2,18 +2,14 @@
 `db.build_index`: entities that were there before the index get their copies, whatever happens meanwhile.
 """
 
-import asyncio
-import contextlib
 import re
 from typing import Any
 
 import pytest
 
 from tableorm import (
-    Conflict,
     Database,
     Entity,
-    EntityNotFound,
     Index,
     IndexList,
     Mapped,
@@ -28,7 +24,6 @@ from tableorm.stores import Operation, Verb
 from tableorm.writes.bulk.pacing import Pace
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
 from tests.audit.turns import MOST, count_snapshots
-from tests.database.conftest import also_in_file
 from tests.derived.patterns.firm import Department
 
 
@@ -153,45 +148,6 @@ async def test_copies_that_were_left_are_taken_over(db: Database) -> None:
     assert sorted(str(worker.badge) for worker in found) == sorted(f"b{n}" for n in range(20) if n % 10)
 
 
-@pytest.mark.one_of(3)
-@also_in_file
-async def test_build_while_others_write(db: Database) -> None:
-    """Programs that have the index write all the time; afterwards each entity has its copy, and none has another."""
-    await workers(db)
-    done = asyncio.Event()
-    written = 0
-
-    async def writer(number: int) -> None:
-        nonlocal written
-        turn = 0
-        while not done.is_set():
-            turn += 1
-            worker = await db.get_or_none(Worker, team="1T", id=(number + 4 * turn) % 130)
-            if worker is None:
-                await db.insert(Worker(team="1T", id=(number + 4 * turn) % 130, badge=f"n{number}_{turn}"))
-            elif turn % 5 == 0:
-                await db.delete(worker, if_match="*")
-            else:
-                worker.badge = f"n{number}_{turn}"
-                with contextlib.suppress(Conflict, EntityNotFound):  # another look at it, and again
-                    await db.save(worker)
-            written += 1
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(4):
-            group.create_task(writer(number))
-        await asyncio.sleep(0)
-        report = await db.build_index(Worker.by_badge)
-        done.set()
-
-    assert written > 0 and report.complete
-    assert (await db.audit(Ready)).found == 0
-    entities = await db.select(Ready).where(Ready.team == "1T").all()
-    copies = await db.select(Ready.by_badge).where(Ready.team == "1T").all()
-    assert sorted(worker.id for worker in copies) == sorted(worker.id for worker in entities if worker.badge)
-
-
 async def test_other_copies_are_left_alone(db: Database) -> None:
     """Building one index does not touch what is wrong with another, nor copies of indexes that are not declared."""
     await fill(db)
@@ -252,19 +208,6 @@ async def test_entities_that_are_built_together(db: Database, count: int, sent: 
     assert (report.written, report.complete) == (count, True)
     requests = [f"{each.operation} {each.table}" for each in seen.requests]
     assert requests.count(f"transaction {Sailor.__schema__.table}") == sent
-
-
-async def test_an_index_of_an_abstract_model_without_classes_is_refused(db: Database) -> None:
-    """There is nothing to build, which may be for want of an import."""
-
-    class Being(Entity, table="People", partition_key="{country}", abstract=True):
-        country: Mapped[str]
-        name: Mapped[str]
-
-        by_name = Index(row_key="name_{name}")
-
-    with pytest.raises(ModelError, match="Being is abstract and has no concrete classes yet; import or declare them"):
-        await db.build_index(Being.by_name)
 
 
 class Counted(Pace):

@@ -15,6 +15,7 @@ from tableorm import (
     NotSupported,
     PropertyBag,
     ReferenceNotFound,
+    TableOrmError,
 )
 from tableorm.stores import Operation, Row, Verb
 from tests.database.between import Between
@@ -67,7 +68,7 @@ async def fill(db: Database) -> None:
     await db.modify(SALES, lambda department: department.evolve(manager_id=1))
 
 
-async def refusal(db: Database, call: Call) -> Conflict | ReferenceNotFound:
+async def refusal(db: Database, call: Call) -> TableOrmError:
     """What is raised, after no more than a few requests."""
     before = db.stats.requests
     with pytest.raises((Conflict, ReferenceNotFound)) as caught:
