@@ -446,19 +446,16 @@ async def test_kinds_told_by_keys_are_audited(db: Database) -> None:
 async def test_an_older_entity_that_cannot_be_repaired_in_full_is_left(db: Database) -> None:
     """A repair upgrades an entity with all of its derived rows, or not at all."""
 
-    class First(Entity, table="Things", kind="Thing", partition_key="p", row_key="t_{id:03d}"):
+    class Thing(Entity, table="Things", partition_key="p", row_key="t_{id:03d}", abstract=True):
         id: Mapped[int]
         name: Mapped[str]
         code: Mapped[str]
         by_name = Index(row_key="name_{name}_{id:03d}")
         by_code = Index(row_key="code_{code}", unique=True)
 
-    class Second(Entity, table="Things", kind="Thing", partition_key="p", row_key="t_{id:03d}", version=2):
-        id: Mapped[int]
-        name: Mapped[str]
-        code: Mapped[str]
-        by_name = Index(row_key="name_{name}_{id:03d}")
-        by_code = Index(row_key="code_{code}", unique=True)
+    class First(Thing, kind="Thing"): ...
+
+    class Second(Thing, kind="Thing", version=2): ...
 
     @upgrade(Second, from_version=1)
     def shout(bag: PropertyBag) -> PropertyBag:

@@ -27,27 +27,24 @@ from tests.audit.turns import MOST, count_snapshots
 from tests.derived.patterns.firm import Department
 
 
-class Before(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}"):
+class AnyWorker(Entity, table="Workers", partition_key="{team}", row_key="w_{id:05d}", abstract=True):
     team: Mapped[str]
     id: Mapped[int]
     badge: Mapped[str | None] = field(default=None)
 
 
-class Worker(Entity, table="Workers", partition_key="{team}", row_key="w_{id:05d}"):
+class Before(AnyWorker, kind="Worker"): ...
+
+
+class Worker(AnyWorker):
     """With an index that is being built."""
 
-    team: Mapped[str]
-    id: Mapped[int]
-    badge: Mapped[str | None] = field(default=None)
     by_badge = Index(row_key="badge_{badge}", unique=True, building=True)
 
 
-class Ready(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}"):
+class Ready(AnyWorker, kind="Worker"):
     """When it is built."""
 
-    team: Mapped[str]
-    id: Mapped[int]
-    badge: Mapped[str | None] = field(default=None)
     by_badge = Index(row_key="badge_{badge}", unique=True, building=False)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tableorm import Database, Entity, Index, Mapped, NotLoaded, PreconditionFailed, Sum, connect, field
 
 
-class OldCustomer(Entity, table="RolledOut", kind="Customer", partition_key="{shop}", row_key="customer_{id}"):
+class AnyCustomer(Entity, table="RolledOut", partition_key="{shop}", row_key="customer_{id}", abstract=True):
     shop: Mapped[str]
     id: Mapped[int]
     name: Mapped[str]
@@ -21,14 +21,11 @@ class OldCustomer(Entity, table="RolledOut", kind="Customer", partition_key="{sh
     by_email = Index(row_key="email_{email}", unique=True)
 
 
-class Customer(Entity, table="RolledOut", partition_key="{shop}", row_key="customer_{id}"):
-    shop: Mapped[str]
-    id: Mapped[int]
-    name: Mapped[str]
-    email: Mapped[str]
-    note: Mapped[str | None] = field(default=None)
+class OldCustomer(AnyCustomer, kind="Customer"): ...
+
+
+class Customer(AnyCustomer):
     spent: Mapped[int] = field(default=0, maintained=True)
-    by_email = Index(row_key="email_{email}", unique=True)
 
 
 class Order(Entity, table="RolledOut", partition_key="{shop}", row_key="order_{id}"):

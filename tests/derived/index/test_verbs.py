@@ -340,7 +340,7 @@ async def test_an_entity_without_entries_has_no_manifest(memory: Database, verb:
     assert "_ix" not in rows["a", "v_1"]
 
 
-class CoinV1(Entity, kind="Coin", table="Coins", partition_key="{owner}", row_key="coin_{id}"):
+class AnyCoin(Entity, table="Coins", partition_key="{owner}", row_key="coin_{id}", abstract=True):
     owner: Mapped[str]
     id: Mapped[str]
     worth: Mapped[int] = field(default=5)
@@ -348,13 +348,11 @@ class CoinV1(Entity, kind="Coin", table="Coins", partition_key="{owner}", row_ke
     by_worth = Index(row_key="worth_{worth:03d}_{id}", where=lambda e: e.worth > 0)
 
 
-class Coin(Entity, table="Coins", partition_key="{owner}", row_key="coin_{id}", version=2):
-    owner: Mapped[str]
-    id: Mapped[str]
-    worth: Mapped[int] = field(default=5)
+class CoinV1(AnyCoin, kind="Coin"): ...
+
+
+class Coin(AnyCoin, version=2):
     side: Mapped[str] = field(default="heads")
-
-    by_worth = Index(row_key="worth_{worth:03d}_{id}", where=lambda e: e.worth > 0)
 
 
 @upgrade(Coin, from_version=1)
