@@ -11,7 +11,6 @@ from tableorm import (
     Database,
     Entity,
     Index,
-    IndexList,
     Mapped,
     ModelError,
     NotSupported,
@@ -46,17 +45,6 @@ class Ready(AnyWorker, kind="Worker"):
     """When it is built."""
 
     by_badge = Index(row_key="badge_{badge}", unique=True, building=False)
-
-
-class Seaman(Entity, table="BuiltSailors", kind="Sailor", partition_key="{ship}", row_key="id_{id:03d}"):
-    ship: Mapped[str]
-    id: Mapped[int]
-
-
-class Sailor(Entity, table="BuiltSailors", partition_key="{ship}", row_key="id_{id:03d}"):
-    ship: Mapped[str]
-    id: Mapped[int]
-    all_of = IndexList(row_key="all", building=True)
 
 
 async def workers(db: Database, teams: int = 3, count: int = 130) -> None:
@@ -105,18 +93,6 @@ async def test_what_is_built_is_as_written(db: Database) -> None:
 
 def _insert(row: dict[str, object]) -> Operation:
     return Operation(Verb.INSERT, dict(row))
-
-
-async def test_second_call_writes_nothing(db: Database) -> None:
-    """Entities that have their copies are not touched."""
-    await workers(db, teams=1)
-    await db.build_index(Worker.by_badge)
-    before = await db.store.get("Workers", "0T", "w_00001")
-
-    report = await db.build_index(Ready.by_badge)
-
-    assert (report.written, report.complete) == (0, True)
-    assert await db.store.get("Workers", "0T", "w_00001") == before
 
 
 async def test_row_in_the_way_is_a_finding(db: Database) -> None:
@@ -189,22 +165,6 @@ async def test_whether_an_index_is_read_is_asked_of_the_store(db: Database) -> N
 
     report = await db.build_index(Worker.by_badge)
     assert (report.complete, report.readable) == (True, False)
-
-
-@pytest.mark.parametrize(("count", "sent"), [(98, 1), (99, 2)])
-async def test_entities_that_are_built_together(db: Database, count: int, sent: int) -> None:
-    """As many as fit into a transaction with the row that they share, and a decision row."""
-    await db.create_tables(Sailor)
-    async with db.bulk() as bulk:
-        for number in range(count):
-            await bulk.insert(Seaman(ship="s", id=number))
-
-    with db.observe() as seen:
-        report = await db.build_index(Sailor.all_of, parallel=1)
-
-    assert (report.written, report.complete) == (count, True)
-    requests = [f"{each.operation} {each.table}" for each in seen.requests]
-    assert requests.count(f"transaction {Sailor.__schema__.table}") == sent
 
 
 class Counted(Pace):

@@ -72,17 +72,6 @@ async def test_all_come_in(db: Database) -> None:
     assert (await db.audit(Employee)).found == 0
 
 
-async def test_many_at_a_time(db: Database) -> None:
-    """Entities of a partition are written in transactions of many, with one write of the count for each of these."""
-    await fill(db, 300)
-    sent: list[str] = []
-    with db.observe(lambda request: sent.append(request.table or "")):
-        report = await db.build_index(Employee.counted, parallel=1)
-
-    assert (report.entities, report.written) == (600, 600)  # the departments are read too, and have nothing to build
-    assert sent.count("Firm") < 25
-
-
 @pytest.mark.parametrize(("people", "transactions"), [(98, 1), (99, 2)])
 async def test_a_transaction_of_counted_entities_is_as_full_as_it_may_be(
     db: Database, people: int, transactions: int

@@ -13,7 +13,6 @@ from tableorm import (
     Entity,
     EntityExists,
     Feed,
-    Index,
     LimitExceeded,
     Mapped,
     ModelError,
@@ -151,15 +150,6 @@ async def test_a_bulk_notes_each_transaction(db: Database) -> None:
     assert (bulk.report.written, bulk.report.requests) == (250, 3)
 
 
-async def test_a_bulk_of_entities_with_an_index_has_room(db: Database) -> None:
-    """Of a hundred rows, 98 are those of 49 entities and their index entries."""
-    async with db.bulk() as bulk:
-        for number in range(120):
-            await bulk.insert(Employee(id=number, mail=str(number)))
-
-    assert [len(change) for change in await noted(db)] == [49, 49, 22]
-
-
 async def test_a_move_to_another_partition_is_refused(db: Database) -> None:
     """Two partitions have two feeds, and a move writes each of them several times."""
     ken = Employee(id=1)
@@ -199,17 +189,6 @@ async def test_entities_of_which_nothing_is_noted_yet(db: Database) -> None:
     assert await noted(db) == [["update empid_000001"], ["delete empid_000002"]]
 
 
-async def test_rows_of_the_feed_are_no_entities(db: Database) -> None:
-    """Queries and counts of models do not find them."""
-    for number in range(3):
-        await db.insert(Employee(id=number))
-
-    query = db.select(Employee).where(Employee.department == "Sales")
-    assert (len(await query.all()), await query.count()) == (3, 3)
-    both = await db.select(Employee, Desk).where(Employee.department == "Sales").all()
-    assert len(both) == 3
-
-
 async def test_a_transaction_that_is_too_large_says_why(db: Database) -> None:
     """Two of a hundred rows are those of the feed."""
     with pytest.raises(TransactionFailed, match=r"101 operations, 100 are allowed; 2 of them write what is derived"):
@@ -240,29 +219,6 @@ async def test_it_is_explained(db: Database) -> None:
         ("POST", ""),
     ]
     assert (said.transaction, said.cost) == (True, 2)
-
-
-class Placed(Entity, table="FedPlaced", partition_key="{department}", row_key="empid_{id:06d}"):
-    department: Mapped[str] = field(default="Sales")
-    id: Mapped[int]
-    city: Mapped[str] = field(default="a")
-
-    by_city = Index(partition_key="city_{city}", row_key="at_{department}_{id:06d}", consistency="eventual")
-    changes = Feed(keep=KEEP)
-
-
-async def test_an_index_of_other_partitions_beside_it(db: Database) -> None:
-    """The decision row is inserted by the same transaction, and the entry of the other partition is not noted."""
-    await db.create_tables(Placed)
-    ken = Placed(id=1)
-    await db.insert(ken)
-    ken.city = "b"
-    await db.save(ken)
-    await db.delete(ken)
-
-    found = [change async for change in db.changes(Placed, department="Sales")]
-    assert [[each.verb for each in change.entities] for change in found] == [["insert"], ["update"], ["delete"]]
-    assert (await db.audit(Placed)).clean
 
 
 async def test_a_damaged_counter_refuses_writes(db: Database) -> None:

@@ -65,20 +65,6 @@ async def test_writers_and_readers(tmp_path: Path, rounds: Rounds) -> None:
     assert len(steps) >= rounds(7, 13), steps  # each verb has succeeded, if there were rounds enough
 
 
-@pytest.mark.one_of(9, group="elsewhere")
-async def test_writers_and_readers_on_azurite(azurite: Azurite, rounds: Rounds) -> None:
-    """The same on another store; there a look is at one entity."""
-    url = azurite.connection_string
-    async with connect(url, retry=QUICK) as one, connect(url, retry=QUICK) as two:
-        await prepare(one)
-        try:
-            writers, _, auditor = await race([one, two], rounds(10, 100))
-            await settle(one, writers)
-            assert auditor.audits > 0
-        finally:
-            await one.drop_table("Office")
-
-
 def fates(seed: int) -> Iterator[Fate]:
     """A network that fails at every fourth request or so."""
     draw = random.Random(seed)

@@ -4,11 +4,8 @@ Indexes of the elements of a list: an entity has an entry for each of them, and 
 What there ought to be is said once more here, by hand, from the rows of the entities.
 """
 
-import asyncio
 import enum
 import json
-import pickle
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -237,31 +234,6 @@ async def db() -> Any:
         yield db
 
 
-async def test_many_writers(db: Database) -> None:
-    """Eight writers on three fans: no tag that was added is lost, each entry is right, and an audit finds nothing."""
-    added: dict[int, Counter[str]] = {number: Counter() for number in range(3)}
-    for number in range(3):
-        await db.insert(Fan(town="t", id=number))
-
-    async def write(writer: int) -> None:
-        for step in range(6):
-            number, tag = (writer + step) % 3, f"{writer}.{step}"
-
-            def append(fan: Fan, tag: str = tag) -> None:
-                fan.tags.append(tag)
-
-            await db.modify(Fan, append, town="t", id=number)
-            added[number][tag] += 1
-
-    await asyncio.gather(*map(write, range(8)))
-
-    assert await wrong_rows(db) == []
-    assert (await db.audit(Fan)).clean
-    for number, tags in added.items():
-        assert Counter((await db.get(Fan, town="t", id=number)).tags) == tags
-        assert await db.select(Fan.by_tag).where(Fan.town == "t", Fan.id == number).count() == 1
-
-
 async def test_a_change_writes_what_came_and_went(db: Database) -> None:
     """Entries of elements that stay are written only if they hold what changes."""
     fan = Fan(town="t", id=1, tags=["a", "b"], clubs=CLUBS[:2], numbers=[1, 2, 2])
@@ -348,16 +320,6 @@ async def test_an_entity_comes_once(db: Database, fans: list[Fan], index: Any) -
         if index is not Fan.by_number:
             assert all(to_dict(loaded[number]) == to_dict(fans[number]) for number in wanted)
     assert refused == (len(CONDITIONS) - 1 if index is Fan.by_number else 0)
-
-
-async def test_a_query_of_the_model_chooses_the_index(db: Database) -> None:
-    """A condition on one element is answered by a range of entries, and what they do not say is judged here."""
-    query = db.select(Fan).where(Fan.town == "t")
-
-    assert "by index Fan.by_tag" in str(query.where(T.contains("a"), T.contains("^")).explain())
-    assert "then here: Fan.tags.contains('^')" in str(query.where(T.contains("a"), T.contains("^")).explain())
-    assert "by index" not in str(query.where(~T.contains("a")).explain())
-    assert "then here" not in str(query.where(T.contains("a")).explain())
 
 
 HARM: dict[str, tuple[set[Damage], Callable[[PropertyBag], list[Operation]]]] = {
@@ -509,14 +471,6 @@ def test_conditions_that_are_refused(make: Callable[[], object], problem: str) -
     """A condition that no list can satisfy is refused where it is written."""
     with pytest.raises((ModelError, EncodeError), match=problem):
         make()
-
-
-async def test_queries_are_pickled(db: Database) -> None:
-    """A query for an element of a list, a link among them, is the same in another process."""
-    await db.insert(Fan(town="t", id=1, tags=["a"], clubs=CLUBS))
-    query = db.select(Fan.by_club).where(Fan.town == "t", C.contains(CLUBS[0]), T.contains("a"))
-
-    assert [fan.id for fan in await pickle.loads(pickle.dumps(query)).bind(db).all()] == [1]
 
 
 def test_snapshots_have_the_template() -> None:

@@ -338,19 +338,6 @@ async def test_entities_of_several_kinds_can_keep_a_count(db: Database) -> None:
     assert (await db.audit(Thing)).found == 0
 
 
-async def test_an_entity_that_holds_copies_can_be_moved(db: Database) -> None:
-    """They are filled anew; one in which others count cannot, and the message says why."""
-    await db.insert(Desk(house="a", name="x"))
-    await db.insert(Thing(house="a", id=1, place="x"))
-    await db.insert(Thing(house="a", id=2, at=1))
-    thing = await db.get(Thing, house="a", id=2)
-    await db.move(thing, id=3)
-    assert (thing.id, thing.at_place) == (3, "x")
-    assert (await db.audit(Thing)).found == 0
-    with pytest.raises(Conflict, match="its things is 1: other entities are counted in it"):
-        await db.move(await db.get(Desk, house="a", name="x"), name="z")
-
-
 # One name for another sort of thing
 
 

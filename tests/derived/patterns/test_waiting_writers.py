@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from tableorm import Count, Database, Entity, EntityNotFound, Feed, Index, LostRace, Mapped, Sum, connect, field
+from tableorm import Count, Database, Entity, Feed, Index, Mapped, Sum, connect, field
 from tableorm.connection import turns
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation
@@ -169,28 +169,3 @@ async def test_a_request_without_an_answer_does_not_keep_others_for_ever(monkeyp
         store.stuck.set()
         await hanging
         assert (await db.get(Till, shop="a", number=1)).sales == 3
-
-
-async def test_a_write_that_fails_lets_the_next_one_write(shop: Database) -> None:
-    """Each gets its own error."""
-
-    async def insert(number: int) -> None:
-        await shop.insert(Sale(shop="a", id=number, till=1 if number % 2 else 9))
-
-    results = await asyncio.gather(*(insert(number) for number in range(20)), return_exceptions=True)
-
-    assert [isinstance(each, EntityNotFound) for each in results] == [number % 2 == 0 for number in range(20)]
-    assert (await shop.get(Till, shop="a", number=1)).sales == 10
-
-
-async def test_other_databases_still_race(tmp_path: object) -> None:
-    """Two that write one file take no turns with each other; each writes under what it has read."""
-    async with connect(f"local:{tmp_path}/shop.tables") as one, connect(f"local:{tmp_path}/shop.tables") as two:
-        await one.create_tables(Till)
-        await one.insert(Till(shop="a", number=1))
-        sales = [(db, Sale(shop="a", id=number)) for number, db in enumerate([one, two] * 30)]
-        results = await asyncio.gather(*(db.insert(sale) for db, sale in sales), return_exceptions=True)
-        lost = sum(isinstance(each, LostRace) for each in results)
-        assert lost == 0
-        till = await two.get(Till, shop="a", number=1)
-        assert (till.taken, till.sales) == (60, 60)
