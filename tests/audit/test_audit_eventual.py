@@ -48,8 +48,6 @@ async def test_what_is_right(db: Database) -> None:
 
 
 DAMAGES: dict[str, tuple[str, Verb, Row, Damage]] = {
-    "an entry is missing": ("Cities", Verb.DELETE, ENTRY, Damage.MISSING),
-    "an entry is old": ("Cities", Verb.MERGE, {**ENTRY, "name": "Anna"}, Damage.STALE),
     "an entry has no entity": (
         "Cities",
         Verb.INSERT,

@@ -46,7 +46,6 @@ async def test_what_is_right(db: Database) -> None:
 
 
 DAMAGES: dict[str, tuple[str, Verb, Row, Damage]] = {
-    "nothing reserves a value": ("GuildEmails", Verb.DELETE, TAKEN, Damage.MISSING),
     "a reservation has another token": ("GuildEmails", Verb.MERGE, {**TAKEN, "_v": TOKEN}, Damage.STALE),
     "a reservation is that of nobody who holds it": (
         "GuildEmails",

@@ -156,17 +156,6 @@ async def test_what_is_no_index_is_refused() -> None:
             await db.build_index(Worker.by_badge, no_older_writers=number)
 
 
-async def test_whether_an_index_is_read_is_asked_of_the_store(db: Database) -> None:
-    """Not where the declaration says it: such an index is read from the beginning."""
-    await workers(db, teams=1, count=5)
-
-    report = await db.build_index(Ready.by_badge)
-    assert (report.complete, report.readable) == (True, True)
-
-    report = await db.build_index(Worker.by_badge)
-    assert (report.complete, report.readable) == (True, False)
-
-
 class Counted(Pace):
     """A pace that takes no time, and tells for how many rows it was asked."""
 

@@ -208,19 +208,6 @@ async def test_long_keys_are_noted_in_full(db: Database) -> None:
     assert await noted(db) == [[f"insert desk_{name}" for name in names]]
 
 
-async def test_it_is_explained(db: Database) -> None:
-    """The counter is read, then written in one transaction with the entity and the row of the change."""
-    said = db.explain_write("insert", Employee(id=1))
-
-    assert [(step.method, step.path.partition("RowKey=")[2]) for step in said.steps] == [
-        ("GET", "'~f_counter')"),
-        ("POST", ""),
-        ("PUT", "'~f_counter')"),
-        ("POST", ""),
-    ]
-    assert (said.transaction, said.cost) == (True, 2)
-
-
 async def test_a_damaged_counter_refuses_writes(db: Database) -> None:
     """Nobody knows which number is next."""
     await db.insert(Employee(id=1))

@@ -244,13 +244,6 @@ async def test_a_build_that_is_not_complete_makes_nothing_readable(open_program:
         await db.get(Staff.by_age, team="a", age=30, id=1)
 
 
-async def test_what_a_build_is_told_is_checked(open_program: Open) -> None:
-    """Only True says that no older program writes."""
-    db = await open_program()
-    with pytest.raises(TypeError, match=r"build_index\(no_older_writers='yes'\) is refused: give True or False"):
-        await db.build_index(Staff.by_age, no_older_writers="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-
-
 async def test_a_declaration_can_say_it_itself(open_program: Open) -> None:
     """`building=True` forbids reading what the store says is complete; `building=False` allows what it does not say."""
     db = await open_program()
@@ -368,16 +361,6 @@ async def test_a_table_stays_new_for_who_made_it(open_program: Open) -> None:
     await db.drop_table("statesstaff")
     await (await open_program()).create_tables(Older)
     await db.create_tables(Staff)
-    assert await states_of(db) == {"by_age": "write-only"}
-
-
-async def test_an_empty_table_of_others_is_not_new(open_program: Open) -> None:
-    """An older program may be about to write to it."""
-    db = await open_program()
-    await (await open_program()).create_tables(Older)
-
-    await db.create_tables(Staff)
-
     assert await states_of(db) == {"by_age": "write-only"}
 
 
