@@ -348,27 +348,6 @@ async def test_what_an_archive_costs(db: Database) -> None:
     assert [each.table for each in seen.requests if each.operation == "put-message"] == [OUTBOX]
 
 
-async def test_to_another_file(tmp_path: Path) -> None:
-    """The other database is opened for each entity, where it is a file."""
-    cold = DatabaseArchive("cold", Bill, lambda: connect(f"local:{tmp_path}/cold.tables"))
-    for name in ("hot", "cold"):
-        async with connect(f"local:{tmp_path}/{name}.tables") as db:
-            await db.create_tables(Bill)
-            await db.insert(Shop(shop="a"))
-    async with connect(f"local:{tmp_path}/hot.tables") as db:
-        for number in range(3):
-            bill = Bill(shop="a", id=str(number), sum=float(number))
-            await db.insert(bill)
-            await db.archive(bill, to=cold)
-        async with db.worker(Bill, cold) as worker:
-            await worker.drain()
-        assert worker.counts == Counter({Outcome.DONE: 3})
-        assert (await db.get(Shop, shop="a")).bills == 0
-    async with connect(f"local:{tmp_path}/cold.tables") as db:
-        assert [bill.sum for bill in await db.select(Bill).where(Bill.shop == "a").all()] == [0.0, 1.0, 2.0]
-        assert (await db.get(Shop, shop="a")).bills == 3
-
-
 async def test_archives_on_azurite(azurite: Azurite) -> None:
     """Blobs and another database, as the service has them: entities go there with all that is derived from them."""
     async with (

@@ -4,10 +4,8 @@ Workflows: when they run, what their steps are given, and what faults leave of t
 
 import asyncio
 import datetime as dt
-import random
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +21,6 @@ from tableorm import (
     Mapped,
     ModelError,
     NotSupported,
-    TableOrmError,
     TransactionFailed,
     Workflow,
     connect,
@@ -34,12 +31,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.overview import Pending, find_pending, ring_again
 from tableorm.outbox.worker import Outcome, Patience
-from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK, Operation, Verb
-from tableorm.testing import MemoryStore
-from tableorm.testing.contract.base import everything
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
-from tests.torture import seeds
 
 HOUR = dt.timedelta(hours=1)
 
@@ -361,69 +353,6 @@ def test_classes_that_are_no_workflows() -> None:
         @workflow("x")
         class More(Workflow[Order]):
             async def work(self, db: Database, more: int) -> None: ...
-
-
-class Network:
-    """A database on a network that fails, where orders are shipped by workers that crash."""
-
-    def __init__(self) -> None:
-        self.tables = FaultyStore(MemoryStore())
-        backend = FaultyBackend()
-        backend.tables = self.tables
-        self.db = Database(backend, retry=QUICK)
-
-    async def insert(self, number: int) -> None:
-        """Insert an order and start to ship it; who asks for that gives up after an error."""
-        order = Order(customer="ann", id=number)
-        with suppress(TableOrmError, Fault):
-            async with self.db.transaction() as tx:
-                tx.insert(order)
-                tx.start(Ship, order, {})
-
-    async def work(self, turns: int) -> None:
-        """Let two workers work for some turns of the event loop, and crash."""
-        with suppress(InterruptedError):
-            async with self.db.worker(Ship, tries=99), self.db.worker(Ship, tries=99):
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                raise InterruptedError
-
-    async def recover(self) -> None:
-        """Let everything arrive that is under way, and work until nothing is left to do."""
-        self.tables.plan()
-        await self.tables.deliver()
-        for _ in range(50):
-            CLOCK.advance(HOUR)
-            await self.work(300)
-            if not await pending(self.db):
-                break
-
-    async def check(self) -> None:
-        """Every order that is there was sent, and has one parcel, no other has one, and nothing is left to do."""
-        rows = await everything(self.tables, "FlowShop")
-        orders = [row for row in rows if row["RowKey"].startswith("order_")]
-        assert {row["state"] for row in orders} <= {"sent"}
-        assert len([row for row in rows if row["RowKey"].startswith("parcel_")]) == len(orders)
-        assert {row["State"] for row in rows if "State" in row} <= {"void"}
-
-
-@seeds(2, 500)
-async def test_a_network_that_fails(seed: int, stopped_clock: None) -> None:
-    """Requests are lost, late or doubled, and workers crash: what has committed is shipped once, and nothing else."""
-    chance, network = random.Random(seed), Network()
-    async with network.db as db:
-        await db.create_tables(Order)
-        network.tables.fates = iter(lambda: chance.choice([*[Fate.FINE] * 6, *Fate]), None)
-        for number in range(4):
-            await network.insert(number)
-            with suppress(TableOrmError):
-                await network.work(chance.randint(0, 150))
-            if chance.random() < 0.5:
-                await network.tables.deliver()
-            CLOCK.advance(HOUR)
-        await network.recover()
-
-    await network.check()
 
 
 async def test_a_worker_that_may_not_run_a_step(db: Database) -> None:
