@@ -32,6 +32,7 @@ from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.overview import Pending, find_pending, ring_again
 from tableorm.outbox.worker import Outcome, Patience
 from tableorm.stores import CLOCK, Operation, Verb
+from tests.outbox.network import drain
 
 HOUR = dt.timedelta(hours=1)
 
@@ -97,6 +98,14 @@ async def db() -> AsyncIterator[Database]:
         yield db
 
 
+async def begin(db: Database, flow: type[Workflow[Order]], arguments: Any = None) -> None:
+    """Insert an order, and start a workflow about it."""
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(flow, order, arguments)
+
+
 async def pending(db: Database, table: str = "FlowShop") -> list[Pending]:
     return [each async for each in find_pending(connection_of(db), table)]
 
@@ -104,10 +113,7 @@ async def pending(db: Database, table: str = "FlowShop") -> list[Pending]:
 @pytest.mark.usefixtures("stopped_clock")
 async def test_an_audit_finds_a_workflow_that_nobody_has_run(db: Database) -> None:
     """Also where nothing that is declared leaves decision rows. It cannot run it, and says so."""
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Ship, order, {})
+    await begin(db, Ship, {})
     await outbox_queues(connection_of(db)).delete_queue(OUTBOX)
     assert (await db.audit(Order, repair=True)).clean
     CLOCK.advance(2 * HOUR)
@@ -119,20 +125,15 @@ async def test_an_audit_finds_a_workflow_that_nobody_has_run(db: Database) -> No
 
     for each in await pending(db):
         await ring_again(connection_of(db), each)
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    await drain(db, Ship)
     assert [name for name, _ in RUNS] == ["pack", "send"]
     assert (await db.audit(Order, repair=True)).clean
 
 
 async def test_a_workflow_runs_after_the_commit(db: Database) -> None:
     """Its steps run in order, with the arguments and what earlier steps returned; then nothing is left."""
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Ship, order, {"express": True})
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    await begin(db, Ship, {"express": True})
+    worker = await drain(db, Ship)
 
     (parcel,) = await db.select(Parcel).where(Parcel.customer == "ann").all()
     assert [("pack", {"express": True}), ("send", {"express": True, "parcel": parcel.token})] == RUNS
@@ -154,8 +155,7 @@ async def test_a_workflow_without_a_commit(db: Database) -> None:
             tx.insert(other)
             tx.start(Ship, other)
             raise RuntimeError
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    worker = await drain(db, Ship)
 
     assert RUNS == [] and worker.counts == Counter()
 
@@ -171,8 +171,7 @@ async def test_several_workflows_and_an_index(db: Database) -> None:
         tx.save(gifts[0])
         tx.start(Wrap, gifts[0], "again")
     (left,) = await pending(db, "Gifts")
-    async with db.worker(Wrap, Gift) as worker:
-        await worker.drain()
+    await drain(db, Wrap, Gift)
 
     assert [work.kind for work in left.decision.works].count("workflow wrap:1") == 3
     assert sorted(RUNS, key=str) == [
@@ -190,12 +189,8 @@ async def test_unknown_workflows_are_left_to_others(db: Database) -> None:
     class Newer(Workflow[Order]):
         async def pack(self, db: Database) -> None: ...
 
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Ship, order, {})
-    async with db.worker(Newer, Order) as worker:
-        await worker.drain()
+    await begin(db, Ship, {})
+    worker = await drain(db, Newer, Order)
 
     assert worker.counts == Counter({Outcome.LEFT: 1})
     assert len(await pending(db)) == 1
@@ -203,27 +198,19 @@ async def test_unknown_workflows_are_left_to_others(db: Database) -> None:
 
 async def test_a_step_that_is_unknown(db: Database) -> None:
     """A workflow that has reached a step which the class does not have is left to others."""
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Ship, order, {})
+    await begin(db, Ship, {})
     (left,) = await pending(db)
     row = {**left.decision.progress_row(), "Progress": '[{"work":0,"step":"weigh","arguments":1}]'}
     await db.store.write("FlowShop", Operation(Verb.MERGE, row, "*"))
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    worker = await drain(db, Ship)
 
     assert worker.counts == Counter({Outcome.LEFT: 1}) and RUNS == []
 
 
 async def test_a_step_that_fails(db: Database) -> None:
     """After the last try the decision row says which step of which workflow failed; also if it raises NotSupported."""
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Fail, order)
-    async with db.worker(Fail, tries=2) as worker:
-        await worker.drain()
+    await begin(db, Fail)
+    worker = await drain(db, Fail, tries=2)
 
     (left,) = await pending(db)
     assert left.decision.error == (
@@ -272,13 +259,9 @@ async def test_tries_and_pauses_of_a_workflow(db: Database, monkeypatch: pytest.
 
 async def test_a_try_that_fails_is_a_line_of_the_log(db: Database, caplog: pytest.LogCaptureFixture) -> None:
     """The line says which try of how many it was, and what went wrong; its traceback is for those who look closely."""
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Fail, order)
+    await begin(db, Fail)
     with caplog.at_level("DEBUG", "tableorm.worker"):
-        async with db.worker(Fail, tries=2) as worker:
-            await worker.drain()
+        await drain(db, Fail, tries=2)
 
     lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert [line.partition(", ")[2].partition(": ")[0] for line in lines] == ["try 1 of 2", "try 2 of 2"]
@@ -363,12 +346,8 @@ async def test_a_worker_that_may_not_run_a_step(db: Database) -> None:
         async def work(self, db: Database) -> None:
             raise AccessDenied("no", None)
 
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Denied, order)
-    async with db.worker(Denied, tries=1) as worker:
-        await worker.drain()
+    await begin(db, Denied)
+    worker = await drain(db, Denied, tries=1)
 
     assert worker.counts == Counter({Outcome.DROPPED: 1})
 
@@ -379,14 +358,12 @@ async def test_what_a_workflow_costs(db: Database) -> None:
     async with db.transaction() as tx:  # makes the queue
         tx.insert(first)
         tx.start(Ship, first, {})
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    await drain(db, Ship)
     with db.observe() as seen:
         async with db.transaction() as tx:
             tx.insert(order)
             tx.start(Ship, order, {})
-        async with db.worker(Ship) as worker:
-            await worker.drain()
+        await drain(db, Ship)
 
     sent = [each.operation for each in seen.requests if each.table in ("FlowShop", OUTBOX)]
     decisions = [each for each in seen.requests if (each.row_key or "").startswith("~o_")]
@@ -416,7 +393,6 @@ async def test_a_workflow_of_a_scope(db: Database) -> None:
     async with ann.transaction() as tx:
         tx.insert(order)
         tx.start(Ship, order, {})
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    worker = await drain(db, Ship)
 
     assert worker.counts == {Outcome.DONE: 1}
