@@ -24,6 +24,7 @@ from tableorm import (
     field,
 )
 from tableorm.stores import Operation, Verb
+from tests.writes.verbs import write
 
 
 class Team(Entity, table="Teams", partition_key="{name}", row_key="team"):
@@ -58,25 +59,26 @@ async def stored(db: Database, key: Key[PropertyBag]) -> dict[str, Any]:
     return {name: value for name, value in (await db.get(key)).items() if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("verb", ["merge", "merge_some", "replace", "upsert", "upsert_replace"])
-async def test_a_write_that_reads_first_leaves_what_others_keep(teams: Database, verb: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("merge", {"if_match": "*"}),
+        ("merge", {"if_match": "*", "only": ["motto"]}),
+        ("replace", {"if_match": "*"}),
+        ("upsert", {}),
+        ("upsert over", {}),
+    ],
+)
+async def test_a_write_that_reads_first_leaves_what_others_keep(
+    teams: Database, verb: str, arguments: dict[str, Any]
+) -> None:
     """A count that has changed since the entity was read stays as it is stored, and the entity knows it then."""
     await teams.insert(Club())
     club = await teams.get(Club, name="a")
     for number in range(3):
         await teams.insert(Member(number=number))
     club.motto = "on"
-    match verb:
-        case "merge":
-            await teams.merge(club, if_match="*")
-        case "merge_some":
-            await teams.merge(club, only=["motto"], if_match="*")
-        case "replace":
-            await teams.replace(club, if_match="*")
-        case "upsert":
-            await teams.upsert(club)
-        case _:
-            await teams.upsert(club, mode="replace")
+    await write(teams, verb, club, **arguments)
 
     assert await stored(teams, BAG) == {"EntityType": "Club", "members": 3, "motto": "on"}
     assert club.members == 3
@@ -232,14 +234,14 @@ class Untracked(Entity, table="Teams", partition_key="{club}", row_key="x_{id}")
     name: Mapped[str] = field(default="new")
 
 
-READERS = [
-    *((Tracked, verb) for verb in ("upsert", "upsert_replace", "merge", "replace", "delete", "bulk", "transaction")),
-    (Untracked, "replace"),
-]
+UPSERTS = ["upsert", "upsert over", "upsert in a transaction", "upsert in a bulk"]
 
 
 @pytest.mark.parametrize("kind", [None, "Other"])
-@pytest.mark.parametrize(("model", "verb"), READERS)
+@pytest.mark.parametrize(
+    ("model", "verb"),
+    [*((Tracked, verb) for verb in (*UPSERTS, "merge", "replace", "delete")), (Untracked, "replace")],
+)
 async def test_a_row_of_no_kind_does_not_get_one(teams: Database, model: Any, verb: str, kind: str | None) -> None:
     """A verb that reads the row refuses one of another kind, or of none, which other programs have written."""
     await teams.create_tables(model)
@@ -248,21 +250,7 @@ async def test_a_row_of_no_kind_does_not_get_one(teams: Database, model: Any, ve
     await teams.upsert(PropertyBag("Teams", "a", "x_1", properties), mode="replace")
 
     with pytest.raises((WrongKind, BulkFailed)) as refused:
-        match verb:
-            case "delete":
-                await teams.delete(model.key(club="a", id="1"), if_match="*")
-            case "bulk":
-                async with teams.bulk() as bulk:
-                    await bulk.upsert(model())
-            case "transaction":
-                async with teams.transaction() as tx:
-                    tx.upsert(model())
-            case "merge":
-                await teams.merge(model(), if_match="*")
-            case "replace":
-                await teams.replace(model(), if_match="*")
-            case _:
-                await teams.upsert(model(), mode="merge" if verb == "upsert" else "replace")
+        await write(teams, verb, model(), **({} if verb in UPSERTS else {"if_match": "*"}))
 
     assert isinstance(refused.value, WrongKind) or isinstance(refused.value.__cause__, WrongKind)
     assert ("kind=None" in str(refused.value)) == (kind is None)

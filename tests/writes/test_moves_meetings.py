@@ -42,6 +42,7 @@ from tableorm.writes.move_entity import RELOCATION
 from tests import unfinished_moves
 from tests.faults import Fate, FaultyStore
 from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of
+from tests.writes.verbs import write
 
 
 class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{id:03d}"):
@@ -140,25 +141,17 @@ async def test_an_insert_ends_a_move_that_was_not_committed(db: Database, networ
     assert after == before and after.etag != before.etag
 
 
-@pytest.mark.parametrize("verb", ["insert", "upsert", "get_or_insert", "modify", "transaction", "bulk"])
+@pytest.mark.parametrize(
+    "verb", ["insert", "upsert", "get_or_insert", "modify", "insert in a transaction", "insert in a bulk"]
+)
 async def test_every_verb_that_inserts(db: Database, network: FaultyStore, verb: str) -> None:
     """A tentative row that is nobody's is in no insert's way."""
     await move_half(db, network, TENTATIVE)
     new = Person(dep="b", text="new")
-    if verb == "insert":
-        await db.insert(new)
-    elif verb == "upsert":
-        await db.upsert(new)
-    elif verb == "get_or_insert":
-        assert (await db.get_or_insert(new))[1]
-    elif verb == "modify":
+    if verb == "modify":
         await db.modify(Person, lambda each: each, create=new, dep="b", id=1)
-    elif verb == "transaction":
-        async with db.transaction() as tx:
-            tx.insert(new)
     else:
-        async with db.bulk() as bulk:
-            await bulk.insert(new)
+        await write(db, verb, new)
     assert await db.get(Person, dep="b", id=1) == new
 
 

@@ -4,7 +4,7 @@ what survives.
 """
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -22,6 +22,7 @@ from tableorm import (
     ModelError,
     NotLoaded,
     NotRead,
+    Observation,
     PreconditionFailed,
     PropertyBag,
     WriteStep,
@@ -62,42 +63,21 @@ def old_to_text(bag: PropertyBag) -> PropertyBag:
 class Sent:
     """The operations that a database has sent since it was asked last."""
 
-    def __init__(self, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.operations: list[Operation] = []
-        store = db.store
-        write, transact = store.write, store.transact
-
-        async def recording_write(table: str, operation: Operation) -> str | None:
-            self.operations.append(operation)
-            return await write(table, operation)
-
-        async def recording_transact(table: str, operations: Sequence[Operation]) -> list[str | None]:
-            self.operations += operations
-            return await transact(table, operations)
-
-        monkeypatch.setattr(store, "write", recording_write)
-        monkeypatch.setattr(store, "transact", recording_transact)
+    def __init__(self, seen: Observation) -> None:
+        self.seen, self.taken = seen, 0
 
     def take(self) -> list[tuple[str, str | None, Row]]:
         """Verb, condition and properties of each."""
-        taken = [
-            (
-                each.verb.value,
-                each.if_match,
-                {name: value for name, value in each.row.items() if name in self._properties(each.row)},
-            )
-            for each in self.operations
+        requests, self.taken = self.seen.requests[self.taken :], len(self.seen.requests)
+        return [
+            (each.verb.value, each.if_match, {name: value for name, value in each.row.items() if is_property(name)})
+            for request in requests
+            for each in request.operations
         ]
-        self.operations.clear()
-        return taken
 
-    @staticmethod
-    def _properties(row: Row) -> set[str]:
-        return {
-            name
-            for name in row
-            if "@" not in name and name not in ("PartitionKey", "RowKey", "Timestamp", "odata.etag")
-        }
+
+def is_property(name: str) -> bool:
+    return "@" not in name and name not in ("PartitionKey", "RowKey", "Timestamp", "odata.etag")
 
 
 @pytest.fixture
@@ -107,8 +87,9 @@ async def things(db: Database) -> Database:
 
 
 @pytest.fixture
-def sent(things: Database, monkeypatch: pytest.MonkeyPatch) -> Sent:
-    return Sent(things, monkeypatch)
+def sent(things: Database) -> Iterator[Sent]:
+    with things.observe(show_values=True) as seen:
+        yield Sent(seen)
 
 
 async def stored(db: Database, name: str, group: str = "g") -> dict[str, Any]:
