@@ -258,18 +258,6 @@ async def test_somebody_else_drops_first(db: Database) -> None:
     assert len(dropped.tables) == 2
 
 
-async def test_prefixes_keep_databases_apart(tmp_path: Path) -> None:
-    """With a prefix only the tables of that prefix are found and dropped."""
-    async with connect(f"local:{tmp_path}/a.tables", prefix="One") as one:
-        await one.insert(Login(user="a", at=NOON))
-    async with connect(f"local:{tmp_path}/a.tables", prefix="Two") as two:
-        await two.insert(Login(user="b", at=NOON))
-
-        assert (await two.drop_periods(Login, before=NOON + DAY)).tables == ("KeptLogins20240228",)
-    async with connect(f"local:{tmp_path}/a.tables") as db:
-        assert await db.tables() == ["OneKeptLogins20240228"]
-
-
 async def test_tokens_open_one_period(tmp_path: Path) -> None:
     """A token for rows of a period names its table; it makes no table, and a span is computed instead of listed."""
     url = f"local:{tmp_path}/a.tables"

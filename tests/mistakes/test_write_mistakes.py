@@ -258,8 +258,11 @@ async def test_a_lost_race_says_that_it_may_be_repeated() -> None:
         await db.insert(Person(country="SE", id=1, email="a"))
         await db.insert(Team(country="SE", name="x"))
         rival.on = True
-        with pytest.raises(LostRace, match=r"modify of Note.*: others wrote it first, 50 times in a row; try it again"):
+        with pytest.raises(
+            LostRace, match=r"modify of Note.*: others wrote it first, 50 times in a row; try it again"
+        ) as lost:
             await db.modify(Note, lambda note: note.evolve(text="b"), topic="a", number=1)
+        assert lost.value.entity == Note(topic="a", number=1)
         with pytest.raises(
             LostRace, match=r"delete of Person.*: others wrote it first, 50 times in a row; try it again"
         ):
