@@ -27,9 +27,8 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
-from tableorm.stores import Verb
 from tableorm.testing import MemoryStore
-from tests.faults import Fate, FaultyStore
+from tests.faults import FaultyStore
 from tests.rekeys import kinds_of, move, rekeying_of, roll_back, set_phase
 from tests.unfinished_moves import database_on
 from tests.writes.verbs import write
@@ -172,22 +171,6 @@ async def test_a_delete_after_a_key_field_was_changed(db: Database, phase: Rekey
     assert await kinds_of(db, NewRide) == (["mon Ride#_forward"] if phase is RekeyPhase.MOVE else [])
 
 
-@BOTH
-async def test_what_others_have_written_is_not_overwritten(db: Database, phase: RekeyPhase) -> None:
-    """The ETag of the older row decides, also if programs of the older model have written it."""
-    set_phase(db, NewRide, phase)
-    ride = await db.get(NewRide, day="mon", id=1)
-    ride.text = "mine"
-    await db.modify(Ride, lambda old: setattr(old, "text", "theirs"), day="mon", id=1)
-    for verb in ("save", "replace", "delete"):
-        with pytest.raises(PreconditionFailed):
-            await write(db, verb, ride)
-    await db.delete(await db.get(Ride, day="mon", id=1))
-    for verb in ("save", "replace", "delete"):
-        with pytest.raises(EntityNotFound):
-            await write(db, verb, ride)
-
-
 async def test_functions_say_what_is_written(db: Database) -> None:
     """What the older model has no field for stays, and the older key must stay what it is."""
     await db.insert(Bill(payer="ben", number=1, cents=150))
@@ -304,28 +287,6 @@ async def test_an_entity_that_has_gone_back(db: Database) -> None:
     await db.modify(NewRide, change, day="mon", id=1)
     await db.insert(NewRide(day="tue", id=2))
     assert await kinds_of(db, NewRide) == [*OLD, "tue Ride"]
-
-
-async def test_a_lost_reply(db: Database, network: FaultyStore) -> None:
-    """The tokens of the older row prove what became of a write, as for any other."""
-    ride = await db.get(NewRide, day="mon", id=1)
-    for number, fate in enumerate((Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY)):
-        network.plan(fate)
-        ride.code = str(number)
-        await db.save(ride)
-        assert ride.etag == (await db.get(Ride, day="mon", id=1)).etag
-
-
-async def test_the_requests_of_a_save(db: Database, network: FaultyStore) -> None:
-    """One read of the older row, for what the newer model does not know of it, and one write of what has changed."""
-    ride = await db.get(NewRide, day="mon", id=1)
-    ride.text = "new"
-    before = db.stats.requests
-    network.plan()
-    await db.save(ride)
-    assert db.stats.requests - before == 2
-    ((write,),) = network.sent
-    assert write.verb is Verb.MERGE and write.row["text"] == "new" and write.row["PartitionKey"] == "mon"
 
 
 class Toll(Entity, table="ExpandedTolls", tracked=True, partition_key="{day}", row_key="{id}"):

@@ -150,23 +150,6 @@ async def test_the_new_key_is_taken(things: Database) -> None:
     await things.delete(one)
 
 
-async def test_the_row_has_changed_or_is_gone(things: Database) -> None:
-    """A move of another version than that which was read fails, and says so of the old row."""
-    thing = Thing(number=1)
-    await things.insert(thing)
-    old = thing.evolve()
-    thing.count = 1
-    await things.save(thing)
-    with pytest.raises(PreconditionFailed, match=r"move of Thing \('g', 'thing_001'\): the row has changed"):
-        await things.move(old, number=2)
-    await things.delete(thing)
-    with pytest.raises(EntityNotFound, match=r"move of Thing \('g', 'thing_001'\)"):
-        await things.move(old, number=2)
-
-    assert await numbers(things) == []
-    assert old.number == 1 and old.etag is not None
-
-
 @also_in_file
 async def test_moves_and_saves_at_the_same_time(things: Database) -> None:
     """Of several that move or save one row from the same reading one wins, and no row is doubled or lost."""
@@ -342,22 +325,3 @@ async def test_lost_replies_of_moves(
     await network.deliver()
 
     assert [each.name for each in await far.select(model).allow_scan().all()] == ["b"]
-
-
-async def test_a_lost_move_of_a_row_that_others_have_changed(far: Database, network: FaultyStore) -> None:
-    """With tokens it is certain that it was not applied, and never will be."""
-    entity = Known(name="a")
-    await far.insert(entity)
-    network.plan(Fate.LATE)
-
-    async def change() -> None:
-        other = await far.get(Known, name="a")
-        other.count = 9
-        await far.save(other)
-
-    network.meanwhile = change
-    with pytest.raises(PreconditionFailed):
-        await far.move(entity, name="b")
-    await network.deliver()
-
-    assert [(each.name, each.count) for each in await far.select(Known).allow_scan().all()] == [("a", 9)]

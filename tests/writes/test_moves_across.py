@@ -285,19 +285,6 @@ async def test_the_new_key_or_value_is_taken(world: World) -> None:
     assert await world.homes() == {"a": "u", "b": "other"}
 
 
-async def test_the_row_has_changed(world: World) -> None:
-    """The move is refused as a save is, whether it has unsaved changes or not."""
-    other = await world.db.get(Person, dep="a", id=1)
-    other.text = "other"
-    await world.db.save(other)
-    with pytest.raises(PreconditionFailed):
-        await world.db.move(world.person, dep="b")
-    await world.db.delete(other)
-    with pytest.raises(EntityNotFound):
-        await world.db.move(world.person, dep="b")
-    await world.check()
-
-
 # Faults
 
 WRITES = 20  # of a move, with its messages and decision rows

@@ -19,7 +19,6 @@ from tableorm import (
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
-    ReferenceNotFound,
     TableOrmError,
     field,
 )
@@ -114,26 +113,6 @@ async def test_a_new_key_that_is_taken_leaves_no_work(db: Database, network: Met
     await db.save(sailor)  # its ETag is that of the row
     await db.delete(taken)
     assert await ships_of(db) == {"a": 1}
-
-
-async def test_an_entity_that_could_not_be_counted(db: Database, network: Met) -> None:
-    """It is refused before it leaves."""
-    network.plan()
-    with pytest.raises(ReferenceNotFound, match="Crew"):
-        await db.move(await db.get(Sailor, ship="a", id=1), ship="c")
-
-    assert await ships_of(db) == {"a": 1}
-    assert [operations[0].row["PartitionKey"] for operations in network.sent] == ["a", "a"]  # the mark comes and goes
-
-
-async def test_a_move_whose_target_is_gone(db: Database, network: Met) -> None:
-    """Another program has deleted what was not confirmed yet: the forward goes, and the message too."""
-    await move_half(db, network, await db.get(Sailor, ship="a", id=1), FORWARD, ship="b")
-    keys = {"PartitionKey": "b", "RowKey": "sailor_1"}
-    await network.store.write("MovesFailing", Operation(Verb.DELETE, keys, "*"))
-
-    assert await work(db, Sailor) == [Outcome.DONE]
-    assert [bag.row_key async for bag in db.select_raw("MovesFailing").allow_scan()] == ["crew", "crew"]
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST_REQUEST, Fate.BUSY])

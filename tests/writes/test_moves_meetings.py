@@ -31,7 +31,7 @@ from tableorm import (
 from tableorm.audit.moves import MoveCheck
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.outbox.decision import Decision, Work
+from tableorm.outbox.decision import Decision
 from tableorm.outbox.move_command import MoveCommand, move_of
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.worker import Outcome
@@ -126,19 +126,6 @@ async def test_the_requests_of_a_move(db: Database) -> None:
     said = db.explain_write("move", person, dep="c")
     assert said.cost == len(sent) + 1 and said.before[0].path == "/$batch"
     assert said.before[2].if_match == "the ETag that was read"
-
-
-async def test_an_insert_ends_a_move_that_was_not_committed(db: Database, network: FaultyStore) -> None:
-    """The tentative row goes, and the source gets another ETag, so that no worker moves it any more."""
-    await move_half(db, network, TENTATIVE)
-    assert await kinds(db) == ["a Person", "a Person#by_text", "b Person#_tentative", "b Person#by_text#_tentative"]
-    before = await db.get(Person, dep="a", id=1)
-    await db.insert(Person(dep="b", text="new"))
-
-    assert await work(db) == [Outcome.VOID]
-    assert await kinds(db) == ["a Person", "a Person#by_text", "b Person", "b Person#by_text"]
-    after = await db.get(Person, dep="a", id=1)
-    assert after == before and after.etag != before.etag
 
 
 @pytest.mark.parametrize(
@@ -290,29 +277,6 @@ async def test_a_move_that_is_given_up_twice(db: Database, network: FaultyStore)
     forged = structs.replace(move_of(message.body), move="forged_token")
     await handler.give_up(forged.to_message(), "forged", 1)
     assert await listed(db) == [left]
-
-
-async def test_a_decision_row_with_a_forged_command(db: Database) -> None:
-    """Who may write a partition can put any command into a decision row; an entity that does not say so stays."""
-    person = await db.get(Person, dep="a", id=1)
-    command = MoveCommand(
-        move="forged_token",
-        kind="Person",
-        source=RowAddress("Meetings", "a", "person_001"),
-        etag=str(person.etag),
-        to_kind="Person",
-        target=RowAddress("Meetings", "b", "person_001"),
-        fields={"dep": {"dep": "b"}},
-    )
-    work = Work(kind="command move:1", row_key="person_001", arguments=command.to_message().decode())
-    forged = Decision(partition_key="z", token="forged_token", works=(work,))
-    await db.store.write("Meetings", Operation(Verb.INSERT, forged.to_row()))
-    (pending,) = [each async for each in find_pending(connection_of(db), "Meetings")]
-    await ring_again(connection_of(db), pending)
-    async with db.worker(Person) as worker:
-        await worker.drain()
-
-    assert await kinds(db) == ["a Person", "a Person#by_text"]
 
 
 async def test_a_forged_command(db: Database, network: FaultyStore) -> None:

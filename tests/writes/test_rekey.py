@@ -29,7 +29,7 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import read_row
-from tableorm.models.marker_rows import MoveMark, MoveState, mark_of, row_of_marker
+from tableorm.models.marker_rows import MoveMark, MoveState, mark_of
 from tableorm.models.reserved import MOVE
 from tableorm.rekey.finalize import finalize_window
 from tableorm.rekey.phases import RekeyPhase
@@ -48,7 +48,7 @@ from tests.unfinished_moves import FORWARD as MOVED_AWAY
 from tests.unfinished_moves import HOUR, MARK, TENTATIVE, database_on, move_half
 from tests.writes.verbs import write
 
-CONFIRMED, SETTLED, FORWARD = MoveState.CONFIRMED, MoveState.SETTLED, MoveState.FORWARD
+SETTLED, FORWARD = MoveState.SETTLED, MoveState.FORWARD
 
 
 class Trip(Entity, table="Rekeyed", partition_key="{day}", row_key="trip_{id}"):
@@ -113,28 +113,6 @@ async def read_old(db: Database) -> NewTrip:
 MOVED = ["1 NewTrip", "1 NewTrip#by_text", "mon Trip#_forward"]
 
 
-async def test_the_writes_of_a_mover(db: Database, network: FaultyStore) -> None:
-    """
-    A tentative row, a forward, and a confirmed row, each with its index entries. The forward keeps what the row had,
-    with its ETag.
-    """
-    (before,) = await rows_of(connection_of(db), "Rekeyed", "Trip")
-    network.plan()
-    report = await move(db, NewTrip)
-
-    assert (report.moved, report.collisions, report.failures) == (1, [], [])
-    assert [len(operations) for operations in network.sent] == [2, 2, 2]
-    assert await kinds_of(db, NewTrip) == MOVED
-    (forward,) = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
-    mark = mark_of(forward)
-    assert mark is not None and mark.etag == before["odata.etag"] and mark.stays
-    kept = row_of_marker(Trip.__schema__, forward)
-    members = ("PartitionKey", "RowKey", "EntityType", "text")
-    assert {name: kept[name] for name in members} == {name: before[name] for name in members}
-    assert (await db.get(NewTrip, day="mon", id=1)).text == "t"
-    assert (await move(db, NewTrip)).moved == 0
-
-
 def change(trip: NewTrip) -> None:
     trip.text = "new"
 
@@ -168,12 +146,6 @@ async def test_a_delete_brings_an_entity_home(db: Database) -> None:
         await db.delete(NewTrip, day="mon", id=1, if_match="*")
 
 
-async def test_a_delete_by_key_brings_an_entity_home(db: Database) -> None:
-    """Also if it was not read."""
-    await db.delete(NewTrip, day="mon", id=1, if_match="*")
-    assert await kinds_of(db, NewTrip) == ["mon Trip#_forward"]
-
-
 @pytest.mark.parametrize("others", ["nothing", "moved", "moved and changed", "changed", "deleted"])
 async def test_what_happened_since_an_entity_was_read_at_its_older_key(db: Database, others: str) -> None:
     """A move is no change. Whatever else was done since it was read makes the write fail."""
@@ -198,21 +170,6 @@ async def test_what_happened_since_an_entity_was_read_at_its_older_key(db: Datab
     else:
         with pytest.raises((PreconditionFailed, EntityNotFound)):
             await db.save(trip)
-
-
-async def test_an_insert_takes_the_older_key(db: Database) -> None:
-    """A forward that names no move says to older programs that the key is taken; after a delete the insert works."""
-    await db.insert(NewTrip(day="tue", id=2, text="x"))
-    assert [each for each in await kinds_of(db, NewTrip) if each[:3] in ("2 N", "tue")] == [
-        "2 NewTrip",
-        "2 NewTrip#by_text",
-        "tue Trip#_forward",
-    ]
-    with pytest.raises(EntityExists):
-        await db.insert(Trip(day="tue", id=2))
-    await db.delete(NewTrip, day="tue", id=2, if_match="*")
-    await db.insert(NewTrip(day="tue", id=2, text="y"))
-    assert (await db.get(NewTrip, day="tue", id=2)).text == "y"
 
 
 @pytest.mark.parametrize("verb", ["insert", "insert in a transaction", "insert in a bulk"])
@@ -271,21 +228,6 @@ async def test_a_bag_that_is_merged_over_whatever_is_there(db: Database) -> None
     assert (found.text, found.extra["Note"]) == ("of others", "new")
 
 
-async def test_a_late_tentative_row_brings_nothing_back(db: Database, network: FaultyStore) -> None:
-    """The first write at the newer key settles the forward, so that nothing makes a repeated insert come true."""
-    network.plan(Fate.TWICE)
-    await move(db, NewTrip)
-    late, network.late = network.late, []
-    await db.delete(NewTrip, day="mon", id=1, if_match="*")
-    network.late = late
-    await network.deliver()
-
-    assert "1 NewTrip#_tentative" in await kinds_of(db, NewTrip)
-    assert await db.get_or_none(NewTrip, day="mon", id=1) is None
-    await db.insert(NewTrip(day="mon", id=1, text="new"))
-    assert await kinds_of(db, NewTrip) == MOVED
-
-
 async def die_after(network: FaultyStore, writes: int, work: Coroutine[Any, Any, object]) -> None:
     """Run something that dies after some writes."""
     task = asyncio.create_task(work)
@@ -300,33 +242,6 @@ async def die_after(network: FaultyStore, writes: int, work: Coroutine[Any, Any,
 
     network.meanwhile = die
     await asyncio.gather(task, return_exceptions=True)
-
-
-@pytest.mark.parametrize("writes", [1, 2])
-async def test_who_meets_the_rows_of_a_mover_that_died(db: Database, network: FaultyStore, writes: int) -> None:
-    """A tentative row that is no entity is deleted, and its move never happens; one that is an entity is confirmed."""
-    rows = await rows_of(connection_of(db), "Rekeyed", "Trip")
-    await die_after(network, writes, move_window(connection_of(db), rekeying_of(NewTrip), rows))
-    assert (await db.get(NewTrip, day="mon", id=1)).text == "t"
-    await db.modify(NewTrip, change, day="mon", id=1)
-
-    assert await kinds_of(db, NewTrip) == MOVED
-    assert await marks(db) == [SETTLED, None]
-
-
-async def test_the_end(db: Database) -> None:
-    """Forwards go; the entity keeps its mark until it is written, which costs one look at the older key."""
-    await move(db, NewTrip)
-    set_phase(db, NewTrip, RekeyPhase.SEALED)
-    report = await finalize(db, NewTrip)
-
-    assert (report.moved, report.failures) == (1, [])
-    assert await kinds_of(db, NewTrip) == ["1 NewTrip", "1 NewTrip#by_text"]
-    assert await marks(db) == [None, CONFIRMED]
-    await db.modify(NewTrip, change, day="mon", id=1)
-    assert await marks(db) == [None, None]
-    await db.insert(NewTrip(day="tue", id=2))
-    assert "tue Trip#_forward" not in await kinds_of(db, NewTrip)
 
 
 @pytest.mark.parametrize("touched", [False, True])
@@ -567,21 +482,6 @@ async def test_an_entity_that_is_deleted_while_it_moves(by: str) -> None:
                 await db.modify(NewStop, lambda stop: stop.evolve(text="new"), day="mon", id=1)
 
         assert network.happened and await kinds_of(db, NewStop) == []
-
-
-async def test_the_way_back(db: Database) -> None:
-    """Entities have their older keys again, with what was written meanwhile; what was deleted is free."""
-    await db.modify(NewTrip, change, day="mon", id=1)
-    await db.insert(NewTrip(day="tue", id=2, text="x"))
-    await db.insert(NewTrip(day="wed", id=3))
-    await db.delete(NewTrip, day="wed", id=3, if_match="*")
-    set_phase(db, NewTrip, RekeyPhase.BACK)
-    report = await roll_back(db, NewTrip)
-
-    assert (report.moved, report.failures, report.collisions) == (2, [], [])
-    assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text", "tue Trip", "tue Trip#by_text"]
-    assert (await db.get(Trip, day="mon", id=1)).text == "new"
-    assert (await db.get(Trip.by_text, day="tue", text="x", id=2)).id == 2
 
 
 async def test_an_older_key_that_is_written_while_it_is_freed(db: Database) -> None:
