@@ -231,26 +231,6 @@ async def test_what_a_write_fills_in_a_transaction() -> None:
         assert await stored_due(db) is None
 
 
-async def test_what_was_not_read_is_filled() -> None:
-    """An insert fills the field in any case, also that of a copy of what was read; and so does a move."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Plain)
-        await db.insert(Plain(id="a", due=LATER))
-        assert await stored_due(db) == MADE
-        read = await db.get(Plain, id="a")
-        read.due = LATER
-        await db.save(read)
-        await db.insert(read.evolve(id="b"))
-        assert (await db.get(Plain, id="b")).due == MADE
-        await db.insert(read.evolve(id="c", due=None))
-        assert (await db.get(Plain, id="c")).due == MADE
-        await db.move(read, id="d")
-        assert read.due == (await db.get(Plain, id="d")).due == MADE
-        await db.upsert(Plain(id="e", due=LATER))
-        await db.replace(Plain(id="e", due=LATER), if_match="*")
-        assert (await db.get(Plain, id="e")).due == MADE
-
-
 @pytest.mark.parametrize("verb", ["save", "merge", "replace"])
 async def test_a_forced_write_keeps_the_stored_type(verb: str) -> None:
     """Also of a row that is read for the write alone; an entity that was read in part keeps it too."""

@@ -15,7 +15,6 @@ from tableorm import (
     Index,
     Key,
     Mapped,
-    PreconditionFailed,
     PropertyBag,
     ReferenceNotFound,
     TransactionFailed,
@@ -87,28 +86,6 @@ async def test_a_write_that_reads_first_leaves_what_others_keep(
     club.goal = "up"
     await teams.save(club)
     assert await stored(teams, BAG) == {"EntityType": "Club", "members": 3, "motto": "on", "goal": "up"}
-
-
-@pytest.mark.parametrize("first", ["*", None])
-async def test_two_partial_merges_over_an_unseen_row_leave_no_etag(teams: Database, first: str | None) -> None:
-    """Whichever of the two is forced: a save after them would write over what the entity has not seen."""
-    await teams.insert(Team())
-    team = await teams.get(Team, name="a")
-    if first is not None:
-        await teams.modify(Team, lambda other: setattr(other, "place", "there"), name="a")
-    team.motto, team.goal = "on", "up"
-    async with teams.transaction() as tx:
-        tx.merge(team, only=["motto"], if_match=first)
-        tx.merge(team, only=["goal"], if_match="*")
-
-    if first is None:
-        await teams.save(team)
-        return
-    assert team.etag is None
-    with pytest.raises(PreconditionFailed, match="refresh"):
-        await teams.save(team)
-    key = PropertyBag.key("Teams", "a", "team")
-    assert await stored(teams, key) == {"EntityType": "Team", "motto": "on", "goal": "up", "place": "there"}
 
 
 @pytest.mark.parametrize("verb", ["save", "upsert"])

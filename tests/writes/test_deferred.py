@@ -86,18 +86,6 @@ async def test_an_insert_returns_after_four_requests(db: Database) -> None:
     assert await rows_of(db.store, "#_decision") == {}
 
 
-async def test_what_no_entry_holds_is_one_request(db: Database) -> None:
-    """A change of other fields, and an entity without an entry, leave nothing to do."""
-    ann = Employee(team="a", id=1, city="Oslo")
-    await db.insert(ann)
-    await settled(db)
-    before = db.stats.requests
-    ann.note = "new"
-    await db.save(ann)
-    await db.insert(Employee(team="a", id=2))
-    assert db.stats.requests - before == 2
-
-
 @pytest.mark.parametrize(
     ("verb", "changes", "arguments", "cost"),
     [
@@ -212,13 +200,6 @@ async def network() -> FaultyStore:
         await db.create_tables(Employee)
         await db.insert(Employee(team="a", id=99, city="x"))
     return network
-
-
-async def void(network: FaultyStore) -> None:
-    """Make the transaction that was sent last void, as a worker does that takes its message at once."""
-    row = network.sent[-1][-1].row
-    async with connected(FaultyStore(network.store)) as db:
-        await settle_decision(connection_of(db), "Staff", row["PartitionKey"], row["RowKey"].removeprefix("~o_"))
 
 
 class Unreadable(FaultyStore):

@@ -94,17 +94,6 @@ async def test_merging_all_fields_over_another_version_does_not_know_the_rest(th
     assert await stored(things, "a") == {"EntityType": "Thing", "number": 1, "new": "n"}
 
 
-@pytest.mark.parametrize("forced", [True, False])
-async def test_replacing_another_version_keeps_what_the_model_does_not_know(things: Database, forced: bool) -> None:
-    """Also what was added since the entity was read; unless it is to be dropped."""
-    mine, etag = await read_and_overtaken(things)
-    await things.replace(mine, if_match="*" if forced else etag)
-    assert await stored(things, "a") == {"EntityType": "Thing", "text": "t", "number": 1, "new": "n"}
-
-    await things.replace(mine, if_match="*", drop_extra=True)
-    assert await stored(things, "a") == {"EntityType": "Thing", "text": "t", "number": 1}
-
-
 @pytest.mark.parametrize("verb", ["forced", "etag", "upsert"])
 async def test_an_upgraded_entity_is_written_over_the_row_as_it_is_now(things: Database, verb: str) -> None:
     """A merge must not leave the row half old, and a replace by what was read would destroy what was added since."""
@@ -188,15 +177,3 @@ async def test_what_was_loaded_in_part_and_deleted_is_not_inserted(things: Datab
     await things.insert(thing)
 
     assert await stored(things, "a") == {"EntityType": "Thing", "text": "t", "number": 3}
-
-
-async def test_what_is_no_entity_is_refused_by_every_verb(things: Database) -> None:
-    """By the error that says so."""
-    thing: Any = "thing"
-    for write in (things.insert, things.save, things.merge, things.replace, things.upsert):
-        with pytest.raises(ModelError, match="it is not an entity"):
-            await write(thing)
-    others: list[Any] = [thing, None, Thing, Thing.key(name="a")]
-    for none in others:
-        with pytest.raises(ModelError, match="is not an entity; give an instance"):
-            await things.refresh(none)

@@ -19,7 +19,6 @@ from tableorm import (
     IndexList,
     LostRace,
     Mapped,
-    OutcomeUnknown,
     PropertyBag,
     TransactionFailed,
     UniqueViolation,
@@ -33,7 +32,7 @@ from tableorm.testing import assert_requests
 from tableorm.writes import commit
 from tests.azurite import Azurite
 from tests.database.between import Between
-from tests.faults import QUICK, Fate, FaultyBackend
+from tests.faults import FaultyBackend
 
 HOUR = dt.timedelta(hours=1)
 
@@ -325,24 +324,6 @@ async def test_a_transaction_over_a_row_that_others_replace(stopped_clock: None)
             tx.insert(Plain(id=2, note="new"))
 
         assert [each.note for each in await db.select(Plain).all()] == ["new", "new"]
-
-
-async def test_a_lost_reply(stopped_clock: None) -> None:
-    """A write token proves that the row was replaced; without one nobody knows."""
-    backend = FaultyBackend()
-    async with Database(backend, retry=QUICK) as db:
-        await db.create_tables(Plain, Booking)
-        await insert_expired(db, 1)
-        await db.insert(Booking(room="A", id=1, guest="ann", expires=utc_now()))
-        backend.tables.plan(Fate.FINE, Fate.LOST_REPLY)
-        booking = Booking(room="A", id=1, guest="bo")
-        await db.insert(booking)
-        backend.tables.plan(Fate.FINE, Fate.LOST_REPLY)
-        with pytest.raises(OutcomeUnknown):
-            await db.insert(Plain(id=1))
-
-        assert (await db.get(Booking, room="A", id=1)).etag == booking.etag
-        assert (await db.audit(Booking)).clean
 
 
 class Visit(Entity, table="LivesVisits", partition_key="p", row_key="{id:03d}", version=2):

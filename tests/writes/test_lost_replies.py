@@ -79,17 +79,6 @@ async def test_write_tokens_are_kept_out_of_sight(db: Database) -> None:
     assert len(await tail(db, "known_a")) == 1
 
 
-async def test_a_bag_keeps_the_tail_of_a_row_that_has_one(db: Database) -> None:
-    """So its own writes are exact too."""
-    await db.insert(Known())
-    first = await tail(db, "known_a")
-    bag = await db.get(PropertyBag.key("Rows", "p", "known_a"))
-    bag["count"] = 5
-    await db.save(bag)
-
-    assert (await tail(db, "known_a"))[1:] == first
-
-
 @pytest.mark.parametrize("fate", [Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY, Fate.LATE, Fate.TWICE])
 @pytest.mark.parametrize(
     "verb",
@@ -326,32 +315,6 @@ async def test_a_delete_without_evidence(db: Database, network: FaultyStore, oth
         await db.delete(Plain, id="a", if_match="*")
 
 
-async def test_a_write_that_is_refused_when_it_is_sent_again_is_sent_no_more(
-    db: Database, network: FaultyStore, other: Database
-) -> None:
-    """The first request surely had no effect: the second, which came too late, has its answer."""
-    plain = Plain()
-    await db.insert(plain)
-    await other.modify(Plain, add, id="a")
-    plain.owner = "me"
-    network.plan(Fate.BUSY)
-    with pytest.raises(PreconditionFailed):
-        await db.save(plain)
-    assert len(network.sent) == 2
-
-
-async def test_a_delete_that_lost_its_race(network: FaultyStore, db: Database, other: Database) -> None:
-    """The token that the row had before still stands in its tail: surely not deleted by us."""
-    known = Known()
-    await db.insert(known)
-    await other.modify(Known, add, id="a")
-    network.plan(Fate.LOST_REQUEST)
-
-    with pytest.raises(PreconditionFailed):
-        await db.delete(known)
-    assert await other.get_or_none(Known, id="a") is not None
-
-
 @pytest.mark.parametrize("model", [Plain, Known])
 @pytest.mark.parametrize("fate", [Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY])
 async def test_an_upsert_is_not_repeated_blindly(
@@ -370,19 +333,6 @@ async def test_an_upsert_is_not_repeated_blindly(
         blind = [sent[0] for sent in network.sent if sent[0].verb is Verb.INSERT_OR_MERGE]
         assert len(blind) == (2 if fate is Fate.BUSY else 1)
         await other.delete(stored)
-
-
-async def test_what_came_after_an_upsert_is_not_lost_without_looking(
-    db: Database, network: FaultyStore, other: Database
-) -> None:
-    """With tokens it is recognised that ours came first, and the other's stays."""
-    network.meanwhile = lambda: other.modify(Known, add, id="a")
-    network.plan(Fate.LOST_REPLY)
-    known = Known(count=1)
-    await db.upsert(known)
-
-    assert (await other.get(Known, id="a")).count == 2
-    assert known.etag is None
 
 
 async def test_what_a_late_upsert_can_do(db: Database, network: FaultyStore, other: Database) -> None:

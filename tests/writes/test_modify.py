@@ -14,13 +14,10 @@ from tableorm import (
     Database,
     EncodeError,
     Entity,
-    EntityNotFound,
     Int32,
-    LostRace,
     Mapped,
     ModelError,
     PropertyBag,
-    WrongKind,
     field,
     upgrade,
 )
@@ -123,14 +120,6 @@ async def test_a_function_may_return_a_copy(counters: Database) -> None:
         await counters.modify(Counter, cast(Any, five), name="a")
 
 
-async def test_nothing_changed_sends_nothing(counters: Database) -> None:
-    """It reads, and that is all."""
-    operations = counters.stats.operations
-    await counters.modify(Counter, lambda counter: None, name="a")
-
-    assert counters.stats.operations == operations
-
-
 async def test_an_old_version_is_persisted_in_the_new_form(counters: Database) -> None:
     """As any first write of an upgraded entity."""
 
@@ -167,15 +156,6 @@ async def test_asynchronous_functions_are_refused(counters: Database) -> None:
         assert (counters.stats.requests > requests) == (function is hidden)
 
 
-async def test_a_missing_row(counters: Database) -> None:
-    """Is not made; a row of another kind is not changed."""
-    with pytest.raises(EntityNotFound, match=r"Counter \('c', 'b'\)"):
-        await counters.modify(Counter, one_more, name="b")
-    await counters.insert(PropertyBag("Counters", "c", "b", {"EntityType": "Other"}))
-    with pytest.raises(WrongKind):
-        await counters.modify(Counter, one_more, name="b")
-
-
 async def test_unsaved_changes_are_not_read_over(counters: Database) -> None:
     """They are named, and the instance keeps them."""
     counter = await counters.get(Counter, name="a")
@@ -191,42 +171,6 @@ async def test_unsaved_changes_are_not_read_over(counters: Database) -> None:
     with pytest.raises(EncodeError) as refused:
         await counters.modify(bag, lambda each: None)
     assert (str(refused.value), bag["note"]) == (f"PropertyBag.note: 'mine' {remedy}", "mine")
-
-
-async def test_a_function_that_raises_changes_nothing(counters: Database) -> None:
-    """Neither the row nor the instance."""
-    counter = await counters.get(Counter, name="a")
-
-    def broken(fresh: Counter) -> None:
-        fresh.count = 9
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await counters.modify(counter, broken)
-    assert counter.count == 0 and (await counters.get(Counter, name="a")).count == 0
-
-
-async def test_bounded(counters: Database) -> None:
-    """A race that is lost every time ends as a LostRace that has the entity as it is."""
-    calls = 0
-    store = counters.store
-    write = store.write
-
-    def slow(counter: Counter) -> None:
-        nonlocal calls
-        calls += 1
-        counter.count += 100
-
-    async def late(table: str, operation: Any) -> str | None:
-        if operation.row.get("count", "").startswith("10"):
-            # Another client is always a little faster.
-            await write(table, type(operation)(operation.verb, {**operation.row, "count": str(calls)}, "*"))
-        return await write(table, operation)
-
-    cast(Any, store).write = late
-    with pytest.raises(LostRace, match=r"modify of Counter.*others wrote it first, 3 times") as caught:
-        await counters.modify(Counter, slow, name="a", attempts=3)
-    assert calls == 3 and cast(Counter, caught.value.entity).count == 3
 
 
 @also_in_file
@@ -296,9 +240,3 @@ async def test_a_function_must_not_return_the_instance(counters: Database) -> No
 
     assert instance == Counter(name="a", note="changed")
     assert (await counters.get(Counter, name="a")).note is None
-
-
-async def test_no_attempts_are_refused(counters: Database) -> None:
-    """Nothing was tried, so no race was lost."""
-    with pytest.raises(ModelError, match=r"attempts=0.* try at least once"):
-        await counters.modify(Counter, one_more, name="a", attempts=0)

@@ -51,41 +51,6 @@ async def names(db: Database) -> list[str]:
     return [thing.name for thing in await db.select(Thing).where(Thing.group == "g").all()]
 
 
-async def test_changes_of_one_row_become_one_operation(things: Database) -> None:
-    """Insert then save, save then save, save then delete, delete then insert, upsert then merge: each row once."""
-    saved, deleted, replaced = Thing(name="saved"), Thing(name="deleted"), Thing(name="replaced", text="old")
-    for thing in (saved, deleted, replaced):
-        await things.insert(thing)
-    operations = things.stats.operations
-
-    async with things.transaction() as tx:
-        new = Thing(name="new")
-        tx.insert(new)
-        new.text = "t"
-        tx.save(new)
-        saved.number, saved.text = 1, "t"
-        tx.save(saved)
-        saved.number, saved.text = 2, None
-        tx.save(saved)
-        deleted.number = 3
-        tx.save(deleted)
-        tx.delete(deleted)
-        tx.delete(replaced)
-        tx.insert(Thing(name="replaced", number=4))
-        either = Thing(name="either")
-        tx.upsert(either)
-        either.number = 5
-        tx.merge(either, only=[Thing.number])
-
-    assert things.stats.operations == operations + 5
-    assert await names(things) == ["either", "new", "replaced", "saved"]
-    for thing in (new, saved, either):
-        assert await load(things, thing.name) == thing
-        assert (await load(things, thing.name)).etag == thing.etag
-    assert deleted.etag is None
-    assert (await load(things, "replaced")) == Thing(name="replaced", number=4)
-
-
 @pytest.mark.parametrize(
     ("steps", "cause"),
     [
@@ -219,24 +184,6 @@ async def test_entities_change_only_when_a_transaction_succeeds(things: Database
     assert (thing.etag, new.etag) == (etag, None)
     await things.save(thing)
     await things.insert(new)
-
-
-async def test_a_transaction_reads_what_it_needs_when_it_ends(things: Database) -> None:
-    """A save that removes a property, and a forced replace, keep what only the stored row tells."""
-    await things.insert(PropertyBag("Things", "g", "a", {"EntityType": "Thing", "text": "t", "more": 1}))
-    await things.insert(PropertyBag("Things", "g", "b", {"EntityType": "Thing", "text": "t", "more": 2}))
-    blind = Thing(name="a", text="t")
-    await things.upsert(blind)
-    blind.text = None
-    forced = Thing(name="b")
-    async with things.transaction() as tx:
-        tx.save(blind)
-        tx.replace(forced, if_match="*")
-        blind.text = forced.text = "after"
-
-    a, b = await load(things, "a"), await load(things, "b")
-    assert (a.text, a.extra["more"], b.text, b.extra["more"]) == (None, 1, None, 2)
-    assert (blind.etag, forced.etag) == (a.etag, b.etag)
 
 
 async def test_a_transaction_fails_where_there_is_no_row_to_read(things: Database) -> None:

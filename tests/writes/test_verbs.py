@@ -21,12 +21,10 @@ from tableorm import (
     Mapped,
     ModelError,
     NotLoaded,
-    NotRead,
     Observation,
     PreconditionFailed,
     PropertyBag,
     WriteStep,
-    WrongKind,
     field,
     upgrade,
 )
@@ -41,11 +39,6 @@ class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
     text: Mapped[str | None] = field(default=None)
     number: Mapped[int] = field(default=0)
     tags: Mapped[list[str]] = field(factory=list)
-
-
-class Other(Entity, table="Things", partition_key="{group}", row_key="{name}"):
-    group: Mapped[str] = field(default="g")
-    name: Mapped[str]
 
 
 class Second(Entity, table="Things", partition_key="s", row_key="{name}", version=2):
@@ -173,19 +166,6 @@ async def test_merge_names_what_it_does_not_know(things: Database) -> None:
     await things.merge(thing, only=[Thing.number])
 
 
-async def test_a_forced_merge_needs_no_etag(things: Database, sent: Sent) -> None:
-    """It changes what it names of whatever is there, and gives the entity the ETag of that."""
-    await put(things, "a", text="t", number=1, tags='["x"]', x=1)
-    sent.take()
-    thing = Thing(name="a", number=5)
-    await things.merge(thing, only=[Thing.number], if_match="*")
-
-    assert await stored(things, "a") == {"EntityType": "Thing", "text": "t", "number": 5, "tags": '["x"]', "x": 1}
-    assert thing.etag == (await load(things, "a")).etag
-    with pytest.raises(EntityNotFound):
-        await things.merge(Thing(name="b"), if_match="*")
-
-
 async def test_replace_keeps_what_the_model_does_not_know(things: Database, sent: Sent) -> None:
     """Unknown properties go back as they were read, with their types; unless they are to be dropped."""
     await put(things, "a", text="t", number=1, tags="[]", x=1, **{"y@odata.type": "Edm.Int64", "y": "2"})
@@ -223,15 +203,6 @@ async def test_a_forced_replace_of_what_was_never_read_reads_first(things: Datab
         await things.replace(Thing(name="b"), if_match="*")
 
 
-async def test_what_was_never_read_cannot_be_updated(things: Database) -> None:
-    """It has no ETag, and each verb says so and what to do."""
-    for verb, call in (("save", things.save), ("merge", things.merge), ("replace", things.replace)):
-        with pytest.raises(NotRead, match=rf"{verb} of Thing.*no ETag; insert\(\)"):
-            await call(Thing(name="a"))
-    with pytest.raises(NotRead, match=r"modify of Thing.*no ETag"):
-        await things.modify(Thing(name="a"), lambda thing: None)
-
-
 @pytest.mark.parametrize("mode", ["merge", "replace"])
 async def test_upsert_inserts_or_writes_over(things: Database, sent: Sent, mode: Any) -> None:
     """A merge leaves what the entity does not have, a replace leaves nothing; both give the entity its ETag."""
@@ -247,18 +218,6 @@ async def test_upsert_inserts_or_writes_over(things: Database, sent: Sent, mode:
     assert sent.take()[0][:2] == (f"insert-or-{mode}", None)
     assert await stored(things, "a") == {"EntityType": "Thing", "number": 3, "tags": "[]", **kept}
     assert again.etag == (await load(things, "a")).etag
-
-
-async def test_after_a_blind_merge_a_lost_race_is_noticed(things: Database) -> None:
-    """The row that is read to complete a replace must be the one that was written."""
-    await put(things, "a", x=1)
-    thing = Thing(name="a", number=3)
-    await things.upsert(thing)
-    await put(things, "a", x=2)
-
-    with pytest.raises(PreconditionFailed, match="read it again"):
-        await things.replace(thing)
-    assert (await stored(things, "a"))["x"] == 2
 
 
 async def test_upserting_an_upgraded_entity_replaces(things: Database, sent: Sent) -> None:
@@ -277,24 +236,6 @@ async def test_upserting_an_upgraded_entity_replaces(things: Database, sent: Sen
     assert await stored(things, "a", "s") == {"EntityType": "Second:2", "text": "t", "number": 8, "x": 1}
     await things.save(entity)
     assert (await stored(things, "a", "s"))["text"] == "not merged"
-
-
-async def test_a_partly_loaded_entity_saves_what_changed(things: Database, sent: Sent) -> None:
-    """Among the fields that it has; the rest of the row is left alone."""
-    await put(things, "a", text="t", number=1, tags="[]", x=1)
-    thing = await load_part(things, "a", "number")
-    sent.take()
-    etag = thing.etag
-    await things.save(thing)
-    assert sent.take() == []
-    thing.number = 2
-    await things.save(thing)
-
-    assert sent.take() == [("merge", etag, {"number": 2})]
-    assert thing.etag == (await load(things, "a")).etag
-    thing.number = 3
-    await things.save(thing)
-    assert await stored(things, "a") == {"EntityType": "Thing", "text": "t", "number": 3, "tags": "[]", "x": 1}
 
 
 async def test_a_partly_loaded_entity_removes_under_its_etag(things: Database, sent: Sent) -> None:
@@ -332,66 +273,6 @@ async def test_a_partly_loaded_entity_is_never_written_in_full(things: Database)
     await things.refresh(thing)
     assert thing == await load(things, "a")
     await things.replace(thing)
-
-
-async def test_refresh_reads_in_place(things: Database) -> None:
-    """The entity is as the row, in full; a row that is gone or of another kind says so, and changes nothing."""
-    await put(things, "a", text="t", number=1, tags="[]", x=1)
-    thing = await load(things, "a")
-    thing.number, thing.extra["x"] = 9, 9
-    bag = await things.get(PropertyBag.key("Things", "g", "a"))
-    await put(things, "a", text="u", number=2, tags="[]", x=2)
-    await things.refresh(thing)
-    await things.refresh(bag)
-
-    assert (thing.text, thing.number, dict(thing.extra)) == ("u", 2, {"x": 2})
-    assert bag == await things.get(PropertyBag.key("Things", "g", "a")) and bag.etag == thing.etag
-    await things.delete(thing, if_match="*")
-    with pytest.raises(EntityNotFound):
-        await things.refresh(bag)
-    await things.insert(Other(name="a"))
-    with pytest.raises(WrongKind):
-        await things.refresh(thing)
-    assert thing.text == "u"
-
-
-async def test_bags_know_what_changed(things: Database, sent: Sent) -> None:
-    """A save merges that, each property with its type; a removed one makes it a replace, under the same ETag."""
-    await put(things, "a", text="t", number=1, **{"y@odata.type": "Edm.Int64", "y": "2"})
-    bag = await things.get(PropertyBag.key("Things", "g", "a"))
-    sent.take()
-    await things.save(bag)
-    assert sent.take() == []
-    etag = bag.etag
-    bag["y"] += 1
-    bag["number"] = 2
-    await things.save(bag)
-    assert sent.take() == [("merge", etag, {"number": 2, "y": "3"})]
-    etag = bag.etag
-    del bag["text"]
-    await things.save(bag)
-
-    assert sent.take() == [("replace", etag, {"EntityType": "Thing", "number": 2, "y": "3"})]
-    assert bag == await things.get(PropertyBag.key("Things", "g", "a"))
-    copy = bag.copy()
-    copy["number"] = 5
-    await things.save(copy)
-    with pytest.raises(PreconditionFailed):
-        await things.merge(bag)
-    await things.merge(bag, only=["number"], if_match="*")
-    assert (await stored(things, "a"))["number"] == 2
-
-
-async def test_delete_takes_a_model_and_its_key_fields(things: Database) -> None:
-    """As everything that takes a key does."""
-    await things.insert(Thing(name="a"))
-    await things.delete(Thing, group="g", name="a", if_match="*")
-    await things.delete(Thing, group="g", name="a", if_match="*", missing_ok=True)
-
-    with pytest.raises(EntityNotFound):
-        await things.delete(Thing.key(group="g", name="a"), if_match="*")
-    with pytest.raises(ModelError, match="already"):
-        await things.delete(Thing.key(group="g", name="a"), name="a")
 
 
 @pytest.mark.parametrize("verb", ["save", "merge", "replace", "upsert"])
