@@ -8,41 +8,14 @@ import pytest
 
 from tableorm import (
     Database,
-    Entity,
     EntityNotFound,
-    Mapped,
     ModelError,
     NotLoaded,
     PreconditionFailed,
     PropertyBag,
-    field,
-    upgrade,
 )
 from tableorm.stores import Operation, Verb
-
-
-class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
-
-
-class Second(Entity, table="Things", partition_key="s", row_key="{name}", version=2):
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
-
-
-@upgrade(Second, from_version=1)
-def old_to_text(bag: PropertyBag) -> PropertyBag:
-    bag["text"] = bag.pop("old", None)
-    return bag
-
-
-@pytest.fixture
-async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
-    return db
+from tests.writes.things import Second, Thing
 
 
 async def put(db: Database, name: str, group: str = "g", kind: str = "Thing", **properties: Any) -> None:

@@ -27,7 +27,6 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
-from tableorm.testing import MemoryStore
 from tests.faults import FaultyStore
 from tests.rekeys import kinds_of, move, rekeying_of, roll_back, set_phase
 from tests.unfinished_moves import database_on
@@ -80,11 +79,6 @@ class NewBill(
     payer: Mapped[str]
     number: Mapped[int]
     euros: Mapped[float] = field(default=0.0)
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture

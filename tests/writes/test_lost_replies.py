@@ -34,10 +34,10 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Capabilities, Operation, RetryBudget, Row, Verb, pause_after
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
-from tests.writes.lossy import Known, Plain, add, db, network, other
+from tests.writes.lossy import Known, Plain, add, db, other
 from tests.writes.verbs import write
 
-__all__ = ["db", "network", "other"]
+__all__ = ["db", "other"]
 
 
 INSERTING = ("insert", "get_or_insert", "create")
@@ -152,34 +152,29 @@ def others(store: FaultyStore, operation: Operation) -> Callable[[], Awaitable[o
 
 
 @pytest.mark.parametrize("foreign", [1, 2, 3])
-async def test_the_tail_is_three_long(foreign: int) -> None:
+async def test_the_tail_is_three_long(db: Database, network: FaultyStore, other: Database, foreign: int) -> None:
     """Two writes of others after ours still let us find our own; after three we say that we do not know."""
-    store = FaultyStore(MemoryStore())
-    backend = FaultyBackend()
-    backend.tables = store
-    async with Database(backend, retry=QUICK) as db, Database(FaultyBackend(store.store), retry=QUICK) as other:
-        await db.create_tables(Known)
-        known = Known()
-        await db.insert(known)
-        store.plan(Fate.LOST_REPLY)
+    known = Known()
+    await db.insert(known)
 
-        async def let_others() -> None:
-            for _ in range(foreign):
-                await other.modify(Known, add, id="a")
+    async def let_others() -> None:
+        for _ in range(foreign):
+            await other.modify(Known, add, id="a")
 
-        store.meanwhile = let_others
-        known.count = 10
-        if foreign == 3:
-            with pytest.raises(OutcomeUnknown):
-                await db.save(known)
-            return
-        await db.save(known)
-        assert (await other.get(Known, id="a")).count == 10 + foreign
-        with pytest.raises(PreconditionFailed, match=r"another client may have changed its row since; refresh\(\)"):
+    network.plan(Fate.LOST_REPLY)
+    network.meanwhile = let_others
+    known.count = 10
+    if foreign == 3:
+        with pytest.raises(OutcomeUnknown):
             await db.save(known)
-        await db.refresh(known)
-        known.count += 1
+        return
+    await db.save(known)
+    assert (await other.get(Known, id="a")).count == 10 + foreign
+    with pytest.raises(PreconditionFailed, match=r"another client may have changed its row since; refresh\(\)"):
         await db.save(known)
+    await db.refresh(known)
+    known.count += 1
+    await db.save(known)
 
 
 class Listed(Entity, table="Rows", partition_key="p", row_key="listed_{id}", write_token=True):
@@ -249,23 +244,18 @@ async def test_a_bag_of_a_row_with_tokens_is_not_told_to_have_some(
     )
 
 
-async def test_a_foreign_merge_makes_ours_superseded() -> None:
+async def test_a_foreign_merge_makes_ours_superseded(db: Database, network: FaultyStore) -> None:
     """It does not touch the tail; taking over its ETag would let our next save write over what we never saw."""
-    store = FaultyStore(MemoryStore())
-    backend = FaultyBackend()
-    backend.tables = store
-    async with Database(backend, retry=QUICK) as db:
-        await db.create_tables(Known)
-        known = Known()
-        await db.insert(known)
-        keys = {"PartitionKey": "p", "RowKey": "known_a"}
-        store.meanwhile = others(store, Operation(Verb.MERGE, {**keys, "owner": "foreign"}, "*"))
-        store.plan(Fate.LOST_REPLY)
-        known.count = 1
-        await db.save(known)
+    known = Known()
+    await db.insert(known)
+    keys = {"PartitionKey": "p", "RowKey": "known_a"}
+    network.meanwhile = others(network, Operation(Verb.MERGE, {**keys, "owner": "foreign"}, "*"))
+    network.plan(Fate.LOST_REPLY)
+    known.count = 1
+    await db.save(known)
 
-        assert known.etag is None
-        assert (await db.modify(known, add)).owner == "foreign" and known.count == 2
+    assert known.etag is None
+    assert (await db.modify(known, add)).owner == "foreign" and known.count == 2
 
 
 async def test_a_write_beside_ours_makes_an_entity_superseded_that_was_read_in_part(

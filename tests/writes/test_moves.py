@@ -31,7 +31,6 @@ from tableorm import (
     field,
 )
 from tableorm.stores import Operation, Verb
-from tableorm.testing import MemoryStore
 from tests.database.conftest import also_in_file
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
@@ -54,12 +53,6 @@ class Stamped(Entity, table="Things", partition_key="stamped", row_key="{name}")
 class Known(Entity, table="Things", partition_key="known", row_key="{name}", write_token=True):
     name: Mapped[str]
     count: Mapped[int] = field(default=0)
-
-
-@pytest.fixture
-async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
-    return db
 
 
 async def numbers(db: Database) -> list[int]:
@@ -290,11 +283,6 @@ async def test_errors_of_moves_in_transactions(things: Database) -> None:
             one.count = 5
             tx.save(one)
     assert await numbers(things) == [1, 2]
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture

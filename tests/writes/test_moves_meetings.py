@@ -36,7 +36,6 @@ from tableorm.outbox.move_command import MoveCommand, move_of
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.worker import Outcome
 from tableorm.stores import CLOCK, Operation, RowAddress, Verb
-from tableorm.testing import MemoryStore
 from tableorm.writes import relocation
 from tableorm.writes.move_entity import RELOCATION
 from tests import unfinished_moves
@@ -66,11 +65,6 @@ class Filed(Entity, table="MeetingsFiled", tracked=True, partition_key="{year}",
 
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture
@@ -109,19 +103,16 @@ async def test_the_requests_of_a_move(db: Database) -> None:
     assert said.cost == len(sent)
     assert b'"move":"------------"' in (said.before[2].body or b"")
     here, there = (f"/Meetings(PartitionKey='{each}',RowKey='person_001')" for each in "ab")
-    read, messages = "the ETag that was read", "/tableorm-outbox/messages"
-    assert [(step.method, step.path, step.if_match) for step in said.before] == [
-        *(("GET", here, None), ("PATCH", here, etag), ("POST", messages, None), ("GET", here, None)),
-        ("POST", "/$batch", None),
-    ]
-    assert [(step.method, step.path, step.if_match) for step in said.steps] == [
-        ("PUT", here, read),
-        ("DELETE", "/Meetings(PartitionKey='a',RowKey='text_t')", "*"),
-    ]
-    assert [(step.method, step.path, step.if_match) for step in said.after] == [
-        *(("GET", there, None), ("GET", here, None), ("POST", "/$batch", None), ("DELETE", here, read)),
-        *(("PUT", there, read), ("DELETE", f"{messages}/------------", None)),
-    ]
+    entry, messages = "/Meetings(PartitionKey='a',RowKey='text_t')", "/tableorm-outbox/messages"
+    names = {here: "here", there: "there", entry: "entry", messages: "message", f"{messages}/------------": "message"}
+    etags = {etag: " with its ETag", "the ETag that was read": " as read", "*": " in any version", None: ""}
+    before, steps, after = (
+        ", ".join(f"{step.method} {names.get(step.path, step.path)}{etags[step.if_match]}" for step in steps)
+        for steps in (said.before, said.steps, said.after)
+    )
+    assert before == "GET here, PATCH here with its ETag, POST message, GET here, POST /$batch"
+    assert steps == "PUT here as read, DELETE entry in any version"
+    assert after == "GET there, GET here, POST /$batch, DELETE here as read, PUT there as read, DELETE message"
     person.text = "u"
     said = db.explain_write("move", person, dep="c")
     assert said.cost == len(sent) + 1 and said.before[0].path == "/$batch"

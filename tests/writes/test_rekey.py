@@ -80,11 +80,6 @@ class NewStop(Entity, table="RekeyedStops", partition_key="{id}", row_key="day_{
 
 
 @pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
-
-
-@pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Trip 1 of monday has its older key; the phase is *move*."""
     async with database_on(network, Trip, NewTrip) as db:

@@ -27,7 +27,6 @@ from tableorm.rekey.phases import RekeyPhase
 from tableorm.rekey.rollback import roll_back_window
 from tableorm.rekey.window import move_window
 from tableorm.stores import Operation, RowAddress, Verb
-from tableorm.testing import MemoryStore
 from tests.faults import FaultyStore
 from tests.rekeys import kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
 from tests.unfinished_moves import database_on
@@ -158,11 +157,6 @@ class NewPair(
 ):
     a: Mapped[str]
     b: Mapped[str]
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture

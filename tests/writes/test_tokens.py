@@ -10,10 +10,10 @@ import pytest
 from tableorm import Database, PropertyBag
 from tableorm.models.write_tokens import new_token
 from tableorm.protocol.edm import Edm
-from tests.writes.lossy import KNOWN, Known, db, network
+from tests.writes.lossy import KNOWN, Known, db
 from tests.writes.verbs import write
 
-__all__ = ["db", "network"]
+__all__ = ["db"]
 
 
 def test_tokens_are_text_of_72_random_bits() -> None:

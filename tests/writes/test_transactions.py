@@ -33,12 +33,6 @@ class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
     number: Mapped[int] = field(default=0)
 
 
-@pytest.fixture
-async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
-    return db
-
-
 async def load(db: Database, name: str) -> Thing:
     return await db.get(Thing, group="g", name=name)
 

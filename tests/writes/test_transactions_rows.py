@@ -23,6 +23,7 @@ from tableorm import (
     TransactionFailed,
     field,
 )
+from tests.writes.things import Thing
 
 OLD = "W/\"datetime'2000-01-01T00%3A00%3A00.0000000Z'\""
 _seconds = itertools.count()
@@ -30,12 +31,6 @@ _seconds = itertools.count()
 
 def tick() -> dt.datetime:
     return dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=next(_seconds))
-
-
-class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
 
 
 class Known(Entity, table="Things", partition_key="g", row_key="{name}", write_token=True):
@@ -49,12 +44,6 @@ class Stamped(Entity, table="Things", partition_key="g", row_key="{name}"):
     number: Mapped[int] = field(default=0)
     created: Mapped[dt.datetime | None] = field(default=None, on_insert=tick)
     updated: Mapped[dt.datetime | None] = field(default=None, on_write=tick)
-
-
-@pytest.fixture
-async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
-    return db
 
 
 async def load(db: Database, name: str = "a") -> Thing:

@@ -26,11 +26,11 @@ from tableorm import (
     PropertyBag,
     WriteStep,
     field,
-    upgrade,
 )
 from tableorm.models.property_bag import bag_of_row
 from tableorm.models.state import EntityState, set_state, state_of
 from tableorm.stores import Operation, Row, Verb
+from tests.writes.things import Second
 
 
 class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
@@ -39,18 +39,6 @@ class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
     text: Mapped[str | None] = field(default=None)
     number: Mapped[int] = field(default=0)
     tags: Mapped[list[str]] = field(factory=list)
-
-
-class Second(Entity, table="Things", partition_key="s", row_key="{name}", version=2):
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
-
-
-@upgrade(Second, from_version=1)
-def old_to_text(bag: PropertyBag) -> PropertyBag:
-    bag["text"] = bag.pop("old", None)
-    return bag
 
 
 class Sent:
@@ -71,12 +59,6 @@ class Sent:
 
 def is_property(name: str) -> bool:
     return "@" not in name and name not in ("PartitionKey", "RowKey", "Timestamp", "odata.etag")
-
-
-@pytest.fixture
-async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
-    return db
 
 
 @pytest.fixture
