@@ -168,21 +168,6 @@ async def test_requests_of_blobs_are_told() -> None:
     ]
 
 
-async def test_values_are_not_shown(connecting: Connect, caplog: pytest.LogCaptureFixture) -> None:
-    """No value of a property is in what is told, printed or logged; keys and the number of rows are."""
-    caplog.set_level(logging.INFO, "tableorm")
-    seen: list[ObservedRequest] = []
-    async with connecting(on_request=seen.append, slow=1e-9) as db:
-        await work(db)
-
-    shown = f"{seen!r} {[str(each) for each in seen]} {caplog.text}"
-    assert not any(value in shown for value in PRIVATE)
-    query = next(each for each in seen if each.operation == "query")
-    assert query.filter is not None and query.filter.startswith("PartitionKey eq 'a' and ")
-    assert query.filter.endswith(" and age eq {}")
-    assert [sorted(each.row) for request in seen for each in request.operations] == [["PartitionKey", "RowKey"]] * 6
-
-
 async def test_values_are_shown_to_who_asks(connecting: Connect) -> None:
     """A hook and a block get the values when they say `show_values=True`, each for itself."""
     seen: list[ObservedRequest] = []

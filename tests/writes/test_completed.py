@@ -2,7 +2,7 @@
 Writes that read the row first, and several partial writes of one row: what is sent, and what the entity knows then.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -19,7 +19,6 @@ from tableorm import (
     ReferenceNotFound,
     TransactionFailed,
     WrongKind,
-    connect,
     field,
 )
 from tableorm.stores import Operation, Verb
@@ -86,63 +85,6 @@ async def test_a_write_that_reads_first_leaves_what_others_keep(
     club.goal = "up"
     await teams.save(club)
     assert await stored(teams, BAG) == {"EntityType": "Club", "members": 3, "motto": "on", "goal": "up"}
-
-
-@pytest.mark.parametrize("verb", ["save", "upsert"])
-async def test_what_a_row_has_besides_is_known_to_what_was_read_alone(teams: Database, verb: str) -> None:
-    """After several merges in a transaction a replace reads the row, unless the entity was read in full."""
-    await teams.insert(PropertyBag("Teams", "a", "team", {"EntityType": "Team", "Foo": 1}))
-    team = await teams.get(Team, name="a") if verb == "save" else Team()
-    async with teams.transaction() as tx:
-        team.motto = "on"
-        if verb == "save":
-            tx.save(team)
-        else:
-            tx.upsert(team)
-        team.goal = "up"
-        tx.merge(team, only=["goal"])
-    methods = [step.method for step in teams.explain_write("replace", team).steps]
-    await teams.replace(team)
-
-    assert methods == (["PUT"] if verb == "save" else ["GET", "PUT"])
-    key = PropertyBag.key("Teams", "a", "team")
-    assert await stored(teams, key) == {"EntityType": "Team", "motto": "on", "goal": "up", "Foo": 1}
-
-
-AS_READ = "the ETag that was read"
-
-
-@pytest.mark.parametrize(
-    ("verb", "arguments", "expected"),
-    [
-        ("upsert", {}, AS_READ),
-        ("upsert", {"mode": "replace"}, AS_READ),
-        ("merge", {"if_match": "*"}, AS_READ),
-        ("replace", {"if_match": "*"}, AS_READ),
-        ("delete", {"if_match": "*"}, AS_READ),
-        ("delete", {"if_match": "given"}, "given"),
-        ("replace", {"if_match": "given"}, "given"),
-        ("merge", {"only": ["email"], "if_match": "given"}, "given"),
-    ],
-)
-async def test_the_etag_of_a_write_that_reads_first_is_explained(
-    verb: Literal["upsert", "merge", "replace", "delete"], arguments: dict[str, Any], expected: str
-) -> None:
-    """The row is written under the ETag that was given, or that is read for the write: never without."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Club, Member)
-        await db.insert(Club())
-        member = Member(number=1)
-        await db.insert(member)
-        if arguments.get("if_match") == "given":
-            await db.modify(Member, lambda other: setattr(other, "email", "y"), club="a", number=1)
-            given = (await db.get(Member, club="a", number=1)).etag
-            arguments, expected = {**arguments, "if_match": given}, given or ""
-        steps = db.explain_write(verb, member, **arguments).steps
-
-    read, written = steps[0], next(step for step in steps if step.method != "GET")
-    assert (read.method, written.if_match) == ("GET", expected)
-    assert written.path == read.path and (written.method == "DELETE") is (verb == "delete")
 
 
 @pytest.mark.parametrize("given", ["bag", "key"])

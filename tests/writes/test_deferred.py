@@ -371,50 +371,7 @@ async def test_a_bulk_of_several_kinds_rings_for_each(db: Database) -> None:
     assert sum(len(each.changes) for each in told) == 32 > 2 * len(told)
 
 
-async def test_a_shared_message_stays_for_what_failed(db: Database) -> None:
-    """A worker gets the message of all transactions as long as one of them is not done; the others it finds void."""
-    row = {"PartitionKey": "city_Oslo", "RowKey": "c_team3_001", "EntityType": "Other"}
-    await db.store.write("Staff", Operation(Verb.INSERT, row))
-    async with db.bulk() as bulk:
-        for number in range(8):
-            await bulk.insert(Employee(team=f"team{number}", id=1, city="Oslo"))
-    await settled(db)
-
-    assert await outbox_queues(connection_of(db)).length(OUTBOX) == 1
-    decisions = await rows_of(db.store, "#_decision")
-    assert [row["PartitionKey"] for row in decisions.values()] == ["team3"]
-
-
 # Programs that do not know the index
-
-
-class Older(Entity, table="Staff", partition_key="{team}", row_key="emp_{id:03d}", kind="Employee", tracked=True):
-    team: Mapped[str]
-    id: Mapped[int]
-    note: Mapped[str] = field(default="")
-
-
-async def test_a_program_that_does_not_declare_the_index(network: FaultyStore) -> None:
-    """It deletes the entry with its write, and drops it from the manifest: better none than an old one."""
-    async with connected(network) as db:
-        await db.insert(Employee(team="a", id=1, city="Oslo", name="Ann"))
-    async with connected(network) as db:
-        ann = await db.get(Older, team="a", id=1)
-        ann.note = "seen"
-        await db.save(ann)
-
-    assert (await rows_of(network, "Employee#by_city")).keys() == {"city_x/c_a_099"}
-    assert (await rows_of(network, "Employee"))["a/emp_001"]["_ix"] == "{}"
-    assert await rows_of(network, "#_decision") == {}
-
-
-async def test_a_bag_that_is_deleted(db: Database) -> None:
-    """Whoever deletes a row without its model removes its entries too."""
-    await db.insert(Employee(team="a", id=1, city="Oslo", name="Ann"))
-    await db.delete(await db.get(PropertyBag.key(table="Staff", partition_key="a", row_key="emp_001")))
-    await settled(db)
-    assert (await rows_of(db.store, "Employee#by_city")).keys() == {"city_x/c_a_099"}
-    assert await rows_of(db.store, "#_decision") == {}
 
 
 # Those who may not
@@ -451,13 +408,6 @@ async def test_a_scope(db: Database) -> None:
     with pytest.raises(AccessDenied, match=r"Note\.by_topic\.tenant is 'other', and this scope is of tenant='acme'"):
         await mine.delete(Note, tenant="acme", id=2, if_match="*")
     assert db.stats.requests == before + 1  # the entity was read
-
-    with pytest.raises(TransactionFailed, match=r"operation 1: .*nothing was sent") as failed:
-        async with mine.transaction() as tx:
-            tx.insert(Note(tenant="acme", id=3, topic="y"))
-            tx.delete(await tx.get(Note, tenant="acme", id=2))
-    assert failed.value.index == 1
-    assert isinstance(failed.value.__cause__, AccessDenied)
 
     await db.delete(Note, tenant="acme", id=2, if_match="*")
     await settled(db)

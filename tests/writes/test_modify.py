@@ -19,9 +19,7 @@ from tableorm import (
     ModelError,
     PropertyBag,
     field,
-    upgrade,
 )
-from tableorm.testing import assert_requests
 from tests.database.conftest import also_in_file
 
 
@@ -36,17 +34,6 @@ class Stamped(Entity, table="Counters", partition_key="c", row_key="{name}"):
     name: Mapped[str]
     count: Mapped[int] = field(default=0, validator=validators.lt(5))
     updated: Mapped[dt.datetime | None] = field(default=None, on_write=lambda: dt.datetime.now(dt.UTC))
-
-
-class Newer(Entity, table="Counters", partition_key="c", row_key="{name}", kind="Counter", version=2):
-    name: Mapped[str]
-    total: Mapped[int] = field(default=0)
-
-
-@upgrade(Newer, from_version=1)
-def count_to_total(bag: PropertyBag) -> PropertyBag:
-    bag["total"] = bag.pop("count", 0)
-    return bag
 
 
 def one_more(counter: Counter) -> None:
@@ -118,23 +105,6 @@ async def test_a_function_may_return_a_copy(counters: Database) -> None:
     assert raised.value.misuse
     with pytest.raises(ModelError, match="returned 5"):
         await counters.modify(Counter, cast(Any, five), name="a")
-
-
-async def test_an_old_version_is_persisted_in_the_new_form(counters: Database) -> None:
-    """As any first write of an upgraded entity."""
-
-    def add(newer: Newer) -> None:
-        newer.total += 1
-
-    await counters.modify(Newer, add, name="a")
-    bag = await counters.get(PropertyBag.key("Counters", "c", "a"))
-    assert (bag["EntityType"], bag["total"], "count" in bag) == ("Counter:2", 1, False)
-    await counters.insert(Counter(name="b"))
-    newer = await counters.get(Newer, name="b")
-    newer.total = 2
-    with assert_requests(counters, 1):
-        await counters.merge(newer, only=[Newer.total])
-    assert (await counters.get(Newer, name="b")).total == 2
 
 
 async def test_asynchronous_functions_are_refused(counters: Database) -> None:

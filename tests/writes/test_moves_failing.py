@@ -198,18 +198,6 @@ async def test_a_new_key_that_others_take_again_and_again(db: Database, monkeypa
     )
 
 
-async def test_what_counts_the_entity_is_gone_when_the_move_is_completed(db: Database, network: Met) -> None:
-    """The error says that the move is not complete yet; it is when the row that counts is there again."""
-    await move_half(db, network, await db.get(Sailor, ship="a", id=1), FORWARD, ship="b")
-    await db.delete(Crew, ship="b", if_match="*")
-    with pytest.raises(Conflict, match=r"^move .* to Sailor .* cannot be completed yet: .*Crew"):
-        await work(db, Sailor)
-
-    await db.insert(Crew(ship="b"))
-    assert await work(db, Sailor) == [Outcome.DONE]
-    assert await ships_of(db) == {"b": 1}
-
-
 async def test_a_table_that_is_gone_when_the_move_is_completed(db: Database, network: Met) -> None:
     """The error says that the move is not complete yet, and names the table."""
     await db.create_tables(Retired)

@@ -420,32 +420,6 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
         assert (await db.get(Person, dep="a", id=2)).text == "unsaved"
 
 
-@pytest.mark.parametrize("change", ["upsert", "delete"])
-async def test_a_move_that_fails_while_another_changes_the_entity(
-    db: Database, network: FaultyStore, change: str
-) -> None:
-    """The move tells why it has failed; what the other has done stays, and nobody moves it later."""
-    await db.insert(Person(dep="b", text="taken"))
-    entity = await db.get(Person, dep="a", id=1)
-
-    async def meanwhile() -> None:
-        if not any(each.verb is Verb.INSERT and each.row["PartitionKey"] == "b" for each in network.sent[-1]):
-            network.meanwhile = meanwhile
-        elif change == "delete":
-            await db.delete(Person, dep="a", id=1, if_match="*")
-        else:
-            await db.modify(Person, lambda person: person.evolve(text="new"), dep="a", id=1)
-
-    network.meanwhile = meanwhile  # when the new key was found taken
-    with pytest.raises(EntityExists):
-        await db.move(entity, dep="b")
-    await work(db)
-
-    left = await db.get_or_none(Person, dep="a", id=1)
-    assert (None if left is None else left.text) == (None if change == "delete" else "new")
-    assert (await db.get(Person, dep="b", id=1)).text == "taken"
-
-
 async def test_an_audit_of_the_new_model_alone(db: Database, network: FaultyStore) -> None:
     """A move to another table is completed, also where the forward is in a table that is not audited."""
     await db.create_tables(Filed)
@@ -459,17 +433,6 @@ async def test_an_audit_of_the_new_model_alone(db: Database, network: FaultyStor
     assert [(each.damage, each.repaired) for each in report.findings] == [(Damage.UNFINISHED, True)]
     assert (await db.get(PropertyBag.key("MeetingsFiled", "2024", "filed_001")))["EntityType"] == "Filed"
     assert await kinds(db) == []
-
-
-async def test_an_audit_ends_a_move_whose_target_is_gone(db: Database, network: FaultyStore) -> None:
-    """A forward that leads to no row tells no kind: its move is ended all the same."""
-    await move_half(db, network, FORWARD)
-    await network.store.write("Meetings", Operation(Verb.DELETE, {"PartitionKey": "b", "RowKey": "person_001"}, "*"))
-    CLOCK.advance(2 * HOUR)
-    report = await db.audit(Person, repair=True)
-
-    assert [each.repaired for each in report.findings if each.damage is Damage.UNFINISHED] == [True]
-    assert not [each for each in await kinds(db) if each.startswith("a ")]
 
 
 @pytest.mark.parametrize("kind", ["Person#_tentative", "Person#_forward"])

@@ -80,24 +80,6 @@ async def test_what_is_written_unread_is_not_read_afterwards(things: Database, w
     assert await things.get(Known, name="a") == Known(name="a", number=1)
 
 
-async def test_an_etag_that_is_given_counts_after_other_changes(things: Database) -> None:
-    """It is the condition of the operation; of a row that the transaction inserts it cannot be true."""
-    thing = Thing(name="a")
-    await things.insert(thing)
-    with pytest.raises(TransactionFailed):
-        async with things.transaction() as tx:
-            tx.upsert(thing)
-            tx.replace(thing, if_match=OLD, drop_extra=True)
-    new = Thing(name="b")
-    with pytest.raises(TransactionFailed) as caught:
-        async with things.transaction() as tx:
-            tx.insert(new)
-            tx.merge(new, only=[Thing.number], if_match=OLD)
-
-    assert caught.value.index == 1
-    assert await things.get_or_none(Thing, name="b") is None
-
-
 @pytest.mark.parametrize("mode", ["merge", "replace"])
 async def test_an_upsert_and_an_etag(things: Database, mode: Any) -> None:
     """Together they are a write of that version of the row: it is there, and no other is written over."""

@@ -30,7 +30,6 @@ from tableorm import (
 from tableorm.models.property_bag import bag_of_row
 from tableorm.models.state import EntityState, set_state, state_of
 from tableorm.stores import Operation, Row, Verb
-from tests.writes.things import Second
 
 
 class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
@@ -200,24 +199,6 @@ async def test_upsert_inserts_or_writes_over(things: Database, sent: Sent, mode:
     assert sent.take()[0][:2] == (f"insert-or-{mode}", None)
     assert await stored(things, "a") == {"EntityType": "Thing", "number": 3, "tags": "[]", **kept}
     assert again.etag == (await load(things, "a")).etag
-
-
-async def test_upserting_an_upgraded_entity_replaces(things: Database, sent: Sent) -> None:
-    """The old version's properties must not stay beside the new ones; so does a merge, which changes what it names."""
-    await put(things, "a", group="s", EntityType="Second", old="t", x=1)
-    entity = await things.get(Second, name="a")
-    entity.number, etag = 7, entity.etag
-    sent.take()
-    await things.upsert(entity)
-    assert sent.take() == [("replace", etag, {"EntityType": "Second:2", "text": "t", "number": "7", "x": 1})]
-
-    await put(things, "a", group="s", EntityType="Second", old="t", x=1)
-    entity = await things.get(Second, name="a")
-    entity.number, entity.text = 8, "not merged"
-    await things.merge(entity, only=[Second.number])
-    assert await stored(things, "a", "s") == {"EntityType": "Second:2", "text": "t", "number": 8, "x": 1}
-    await things.save(entity)
-    assert (await stored(things, "a", "s"))["text"] == "not merged"
 
 
 async def test_a_partly_loaded_entity_removes_under_its_etag(things: Database, sent: Sent) -> None:
@@ -429,8 +410,6 @@ async def test_a_write_is_explained(things: Database) -> None:
     body = b'{"PartitionKey":"g","RowKey":"it\'s","EntityType":"Thing","number@odata.type":"Edm.Int64","number":"3",'
     assert things.explain_write("insert", new).steps == (WriteStep("POST", "/Things", None, body + b'"tags":"[]"}'),)
     path = "/Things(PartitionKey='g',RowKey='it''s')"
-    (upsert,) = things.explain_write("upsert", new).steps
-    assert (upsert.method, upsert.path, upsert.if_match) == ("PATCH", path, None)
     forced = things.explain_write("replace", new, if_match="*")
     assert [(s.method, s.if_match, s.body) for s in forced.steps] == [
         ("GET", None, b""),
@@ -444,8 +423,6 @@ async def test_a_write_is_explained(things: Database) -> None:
     assert str(things.explain_write("save", new)) == (
         f'PATCH {path}\nIf-Match: {new.etag}\n{{"number":"4","number@odata.type":"Edm.Int64"}}\n(1 request, 46 bytes)'
     )
-    (merge,) = things.explain_write("merge", new, only=[Thing.number]).steps
-    assert merge.body is not None and len(merge.body) == 46
     delete = WriteStep("DELETE", path, "*")
     assert things.explain_write("delete", new.key, if_match="*").steps == (delete,)
     assert str(delete) == f"DELETE {path}\nIf-Match: *"

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tableorm import Database, Entity, Mapped, PropertyBag, connect, field
-from tableorm.stores import Operation, Verb
-from tableorm.testing import assert_requests
 from tests.writes.verbs import write
 
 
@@ -65,29 +63,6 @@ async def test_what_a_bag_never_saw_stays(db: Database) -> None:
     assert dict(await db.get(PropertyBag.key("Things", "g", "a"))) == {"theirs": 1}
     await db.replace(bag, drop_extra=True)
     assert dict(await db.get(PropertyBag.key("Things", "g", "a"))) == {}
-
-
-async def test_another_type_is_a_change_of_a_bag(db: Database) -> None:
-    """Also where Python takes the two values for equal."""
-    await db.store.write("Things", Operation(Verb.INSERT, {"PartitionKey": "g", "RowKey": "a", "number": 1}))
-    bag = await db.get(PropertyBag.key("Things", "g", "a"))
-    bag["number"] = True
-    await db.save(bag)
-
-    assert (await db.get(PropertyBag.key("Things", "g", "a")))["number"] is True
-
-
-async def test_a_part_to_which_the_rest_was_set_is_the_whole(db: Database) -> None:
-    """After it was written it is written as any other: a property is removed without another look at the row."""
-    await db.insert(Thing(text="t"))
-    part = await db.select(Thing).where(Thing.group == "g", Thing.name == "a").only(Thing.text).one()
-    part.number = 2
-    await db.upsert(part, mode="replace")
-    part.text = None
-    with assert_requests(db, 1):
-        await db.save(part)
-
-    assert await db.get(Thing, group="g", name="a") == part == Thing(number=2)
 
 
 @pytest.mark.parametrize("more", [{}, {"more": 1}], ids=["known", "unknown"])

@@ -141,6 +141,8 @@ async def test_a_newer_row_is_read_and_never_loses_anything(things: Database) ->
             r"field Thing\.text: .*32769 characters, 32768 are allowed.* 65538 bytes.*chunked=True\) or Mapped\[Blob\]",
         ),
         ({"name": "a", "text": "x" * 32768, "tags": ["y" * 40000]}, r"field Thing\.tags: "),
+        ({"name": "a", "tags": None}, r"Thing\.tags: None is missing"),
+        ({"name": "a", "tags": [5]}, r"Thing\.tags: \[5\] has no exact JSON form: Expected `str`, got `int`"),
     ],
 )
 async def test_what_does_not_fit_is_refused_before_anything_is_sent(
