@@ -93,6 +93,11 @@ class Place:
     tables: Callable[[str], Awaitable[TableStore]]
 
 
+def keep_unguarded(store: TableStore, *_: object) -> TableStore:
+    """Return the store itself, in place of its guard."""
+    return store
+
+
 @pytest.fixture(params=["in process", "mapper over HTTP", "unguarded over HTTP"])
 async def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -100,7 +105,7 @@ async def place(
     """The engine in process, our server by `connect(url, sas=...)`, and by a client that refuses nothing itself."""
     path = tmp_path / "data.tables"
     if request.param == "unguarded over HTTP":
-        monkeypatch.setattr("tableorm_azure.backend.GuardedStore", lambda store, *_: store)
+        monkeypatch.setattr("tableorm_azure.backend.GuardedStore", keep_unguarded)
     async with AsyncExitStack() as stack:
         owner = Engine(path)
         await owner.open()
@@ -112,13 +117,13 @@ async def place(
         for keys in INSIDE:
             await owner.write("Tab", Operation(Verb.INSERT, row_of(keys)))
         opened: dict[str, TableStore] = {}
-        url, options = f"local:{path}", {"key": DEVELOPMENT_KEY}
+        url, key = f"local:{path}", DEVELOPMENT_KEY
         if request.param != "in process":
-            url, options = (await stack.enter_async_context(serve(path, port=0))).url, {}
+            url, key = (await stack.enter_async_context(serve(path, port=0))).url, None
 
         async def tables(sas: str) -> TableStore:
             if sas not in opened:
-                opened[sas] = (await stack.enter_async_context(connect(url, sas=sas, **options))).store
+                opened[sas] = (await stack.enter_async_context(connect(url, key=key, sas=sas))).store
             return opened[sas]
 
         yield Place(owner, tables)
