@@ -17,15 +17,14 @@ _SLOW_SECONDS = 0.03
 
 class Loss(Enum):
     """
-    What happens to the next request: it, its answer, or half of that is lost; it is never answered; others overtake its
-    answer; or the connection breaks, and it arrives when the test says so.
+    What happens to the next request: it, its answer, or half of that is lost; its answer is slow; or the connection
+    breaks, and it arrives when the test says so.
     """
 
     NOTHING = auto()
     REQUEST = auto()
     ANSWER = auto()
     HALF_AN_ANSWER = auto()
-    SILENCE = auto()
     SLOW = auto()
     LATE = auto()
 
@@ -41,7 +40,6 @@ class FaultProxy:
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
         self.losses: list[Loss] = []
-        self.done = asyncio.Event()
         self._late: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -103,11 +101,8 @@ class FaultProxy:
             return False
         away.write(request)
         answer = await _message(there)
-        self.done.set()
         if loss is Loss.ANSWER:
             return False
-        if loss is Loss.SILENCE:
-            await asyncio.Event().wait()
         if loss is Loss.SLOW:
             await asyncio.sleep(_SLOW_SECONDS)
         whole = loss is not Loss.HALF_AN_ANSWER
