@@ -14,10 +14,9 @@ import pytest
 
 from tableorm import Database, Entity, Index, IndexList, Mapped, PropertyBag, Workflow, connect, field, workflow
 from tableorm.audit import decisions
-from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.rows import bits_of
-from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.stores import Operation, Row, Verb
+from tests.security.world import work
 
 
 class Employee(Entity, table="Current", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -82,14 +81,8 @@ def entity(partition: str, row_key: str, kind: str = "Employee", **members: Any)
 
 def decision(partition: str, works: list[dict[str, Any]], row_key: str = "~o_aaaaaaaaaaaa") -> Operation:
     """Return the write of a decision row as the forger wants it."""
-    work = json.dumps({"format": 1, "works": works})
-    return entity(partition, row_key, "#_decision", State="committed", Work=work)
-
-
-async def ring_for(db: Database, table: str) -> None:
-    """Tell workers of all decision rows of a table."""
-    async for pending in find_pending(connection_of(db), table):
-        await ring_again(connection_of(db), pending)
+    text = json.dumps({"format": 1, "works": works})
+    return entity(partition, row_key, "#_decision", State="committed", Work=text)
 
 
 async def rows_of(db: Database, *tables: str) -> list[dict[str, Any]]:
@@ -137,12 +130,10 @@ async def test_a_decision_row_is_about_entities_of_its_table(db: Database) -> No
     """A worker that is told again of a decision row of one table does not replace the entries of another one's."""
     fake = entity("Sales", "empid_000010", "Employee", name="Mallory", city="Rome", _ix=json.dumps(OF_ANN))
     await db.store.write("ForgedArchive", fake)
-    work = {"kind": "Employee", "row": "empid_000010", "entries": {n: [e] for n, e in OF_ANN.items()}}
-    await db.store.write("ForgedArchive", decision("Sales", [work]))
+    task = {"kind": "Employee", "row": "empid_000010", "entries": {n: [e] for n, e in OF_ANN.items()}}
+    await db.store.write("ForgedArchive", decision("Sales", [task]))
     before = await rows_of(db, "Cities", "Lists")
-    await ring_for(db, "ForgedArchive")
-    async with db.worker(Employee) as worker:
-        await asyncio.wait_for(worker.drain(), 20)
+    await work(db, Employee, table="ForgedArchive")
     assert await rows_of(db, "Cities", "Lists") == before
 
 
@@ -156,8 +147,8 @@ async def test_a_decision_row_adds_to_lists_of_its_model_alone(
         await db.insert(Right(user="mallory", right="admin~", by="the owner"))
     place = {"in": ["mallory", "admin", "Rights", kind]}
     await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
-    work = {"kind": "Employee", "row": "empid_000001", "entries": {"in_city": [place]}}
-    await db.store.write("Current", decision("Evil", [work]))
+    task = {"kind": "Employee", "row": "empid_000001", "entries": {"in_city": [place]}}
+    await db.store.write("Current", decision("Evil", [task]))
     before = await rows_of(db, "Rights")
     await db.audit(Employee, repair=True)
     assert await rows_of(db, "Rights") == before
@@ -219,28 +210,24 @@ async def test_a_step_has_a_token_of_its_own(db: Database) -> None:
         ("Current", "Odd", "others"),
         ("ForgedArchive", "Sales", "former"),
     ):
-        work: dict[str, Any] = {
+        task: dict[str, Any] = {
             "kind": f"workflow deferred-{kind}:1",
             "row": "empid_000001",
             "entries": {},
             "arguments": "{}",
         }
-        await db.store.write(table, decision(partition, [work]))
-    await ring_for(db, "Current")
-    await ring_for(db, "ForgedArchive")
-    async with db.worker(Employee, Former, Tokens, Others, OfFormer) as worker:
-        await asyncio.wait_for(worker.drain(), 20)
+        await db.store.write(table, decision(partition, [task]))
+    for table in ("Current", "ForgedArchive"):
+        await work(db, Employee, Former, Tokens, Others, OfFormer, table=table)
     assert len(set(tokens)) == 4
 
 
 async def test_a_decision_row_starts_workflows_of_its_table_alone(db: Database) -> None:
     """A worker that is told of a decision row of one table runs no workflow about entities of another one."""
     RUN.clear()
-    work: dict[str, Any] = {"kind": "workflow deferred-ship:1", "row": "empid_000001", "entries": {}, "arguments": "{}"}
-    await db.store.write("ForgedArchive", decision("Evil", [work]))
-    await ring_for(db, "ForgedArchive")
-    async with db.worker(Employee, Ship) as worker:
-        await asyncio.wait_for(worker.drain(), 20)
+    task: dict[str, Any] = {"kind": "workflow deferred-ship:1", "row": "empid_000001", "entries": {}, "arguments": "{}"}
+    await db.store.write("ForgedArchive", decision("Evil", [task]))
+    await work(db, Employee, Ship, table="ForgedArchive")
     assert RUN == []
 
 
@@ -261,8 +248,8 @@ async def test_the_same_entry_many_times_is_one(db: Database, later: None, name:
     spent: list[int] = []
     for times in (1, 100):
         place = {"in": ["Rome", "people", "Lists", f"Employee#{name}"]}
-        work = {"kind": "Employee", "row": "empid_000001", "entries": {name: [place] * times}}
-        await db.store.write("Current", decision("Evil", [work]))
+        task = {"kind": "Employee", "row": "empid_000001", "entries": {name: [place] * times}}
+        await db.store.write("Current", decision("Evil", [task]))
         before = db.stats.requests
         await db.audit(Employee, repair=True)
         spent.append(db.stats.requests - before)

@@ -50,10 +50,14 @@ class Brand(StrEnum):
     OTHER = "other"
 
 
-class InRow(Entity, table="InRow", partition_key="{country}", row_key="item_{tenant}_{id}"):
+class Located(Entity, abstract=True):
     country: Mapped[str]
     tenant: Mapped[str]
     id: Mapped[int]
+
+
+class InRow(Located, table="InRow", partition_key="{country}", row_key="item_{tenant}_{id}"):
+    pass
 
 
 class InMiddle(Entity, table="InMiddle", partition_key="{country}", row_key="item_{id:03d}_{tenant}_{part}"):
@@ -63,22 +67,16 @@ class InMiddle(Entity, table="InMiddle", partition_key="{country}", row_key="ite
     part: Mapped[int]
 
 
-class InBoth(Entity, table="InBoth", partition_key="{country}_{tenant}", row_key="{id:03d}"):
-    country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
+class InBoth(Located, table="InBoth", partition_key="{country}_{tenant}", row_key="{id:03d}"):
+    pass
 
 
-class Leading(Entity, table="Leading", partition_key="{tenant}_{country}", row_key="{id:03d}"):
-    tenant: Mapped[str]
-    country: Mapped[str]
-    id: Mapped[int]
+class Leading(Located, table="Leading", partition_key="{tenant}_{country}", row_key="{id:03d}"):
+    pass
 
 
-class Whole(Entity, table="Whole", partition_key="{tenant}", row_key="{country}_{id:03d}"):
-    tenant: Mapped[str]
-    country: Mapped[str]
-    id: Mapped[int]
+class Whole(Located, table="Whole", partition_key="{tenant}", row_key="{country}_{id:03d}"):
+    pass
 
 
 class Enumerated(Entity, table="Enumerated", partition_key="{country}", row_key="{tenant}_{id:03d}"):
@@ -99,10 +97,8 @@ class Unpadded(Entity, table="Unpadded", partition_key="{country}", row_key="{te
     id: Mapped[int]
 
 
-class Trailing(Entity, table="Trailing", partition_key="{country}", row_key="{tenant}_{id:03d}"):
-    country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
+class Trailing(Located, table="Trailing", partition_key="{country}", row_key="{tenant}_{id:03d}"):
+    pass
 
 
 MODELS: list[type[Any]] = [InRow, InMiddle, Trailing, InBoth, Leading, Whole, Enumerated, Numbered, Unpadded]
@@ -181,10 +177,7 @@ async def test_a_grant_says_why_it_is_refused(
         await db.scope(tenant="acme").grant(model, "r", HOUR, start=start, end=end)
 
 
-class Ticket(Entity, table="Desk", partition_key="{country}", row_key="ticket_{tenant}_{id}"):
-    country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
+class Ticket(Located, table="Desk", partition_key="{country}", row_key="ticket_{tenant}_{id}"):
     mail: Mapped[str | None] = field(default=None)
 
     by_mail = Index(row_key="mail_{mail}", unique=True)
@@ -224,10 +217,7 @@ class Country(Entity, table="Staff", partition_key="{country}", row_key="country
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Person(Entity, table="Staff", partition_key="{country}", row_key="person_{tenant}_{id}", tracked=True):
-    country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
+class Person(Located, table="Staff", partition_key="{country}", row_key="person_{tenant}_{id}", tracked=True):
     name: Mapped[str] = field(default="Ken")
     owner: Mapped[str | None] = field(default=None)
     group: Mapped[str | None] = field(default=None)
@@ -237,10 +227,7 @@ class Person(Entity, table="Staff", partition_key="{country}", row_key="person_{
     counted_in_all = Count(lambda: Country.size, country="{nation}")
 
 
-class Badge(Entity, table="Staff", partition_key="{country}", row_key="badge_{tenant}_{id:03d}"):
-    country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
+class Badge(Located, table="Staff", partition_key="{country}", row_key="badge_{tenant}_{id:03d}"):
     owner: Mapped[str | None] = field(default=None)
     name: Mapped[str | None] = field(default=None, maintained=True)
 
@@ -319,10 +306,7 @@ async def test_explaining_refuses_what_writing_would(mine: Scope) -> None:
 # What is told of rows of others
 
 
-class User(Entity, table="Users", partition_key="{country}", row_key="user_{tenant}_{id}"):
-    country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
+class User(Located, table="Users", partition_key="{country}", row_key="user_{tenant}_{id}"):
     mail: Mapped[str | None] = field(default=None)
     nick: Mapped[str | None] = field(default=None)
 
@@ -712,17 +696,11 @@ class Profile(Entity, table="Profiles", partition_key="{country}", row_key="prof
     named = IndexList(row_key="named_{nick}")
 
 
-class Human(Entity, table="Passes", partition_key="{country}", row_key="human_{tenant}_{id}", tracked=True):
-    country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
+class Human(Located, table="Passes", partition_key="{country}", row_key="human_{tenant}_{id}", tracked=True):
     name: Mapped[str] = field(default="Ken")
 
 
-class Pass(Entity, table="Passes", partition_key="{country}", row_key="pass_{tenant}_{id}"):
-    country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
+class Pass(Located, table="Passes", partition_key="{country}", row_key="pass_{tenant}_{id}"):
     owner: Mapped[str | None] = field(default=None)
     name: Mapped[str | None] = field(default=None, maintained=True)
 

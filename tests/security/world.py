@@ -13,12 +13,14 @@ from typing import Any
 import aiohttp
 
 from tableorm import Database, Entity, Mapped, RetryPolicy, connect, field
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.overview import find_pending, ring_again
 from tableorm_local import serve
 from tableorm_local.engine import Engine
 from tests.azure.stub import KEY, Answer, Request, Stub
 from tests.local.server.client import Api, root_of
 
-__all__ = ["Thing", "client_of", "client_of_bytes", "gzipped", "memory_below", "serve_file"]
+__all__ = ["Thing", "client_of", "client_of_bytes", "gzipped", "memory_below", "serve_file", "work"]
 
 
 @asynccontextmanager
@@ -88,3 +90,12 @@ def memory_below(most: int) -> Generator[None]:
     finally:
         tracemalloc.stop()
     assert peak < most
+
+
+async def work(db: Database, *kinds: Any, table: str | None = None) -> None:
+    """Let a worker do what it is told, each at most once; first of all decision rows of a table, if one is given."""
+    if table is not None:
+        async for pending in find_pending(connection_of(db), table):
+            await ring_again(connection_of(db), pending)
+    async with asyncio.timeout(30), db.worker(*kinds, tries=1) as worker:
+        await worker.drain()
