@@ -156,33 +156,6 @@ async def test_what_is_selected_is_shown(db: Database) -> None:
     assert point.requests[0].top is None
 
 
-async def test_several_kinds_each_have_their_fields(db: Database) -> None:
-    """A field that a kind does not have is none of it."""
-    await fill(db)
-    both = db.select(Department, Employee).where(SALES, Employee.level < 5)
-    query = db.select(Department, Employee).where(SALES).only(Department.count, Employee.name)
-    found = await query.all()
-
-    assert [loaded(e) for e in found[:2]] == [
-        {"name": "Sales", "count": 2},
-        {"department": "Sales", "id": 1, "name": "Ann"},
-    ]
-    assert [type(e) for e in await both.only(Employee.age).all()] == [Employee, Employee, Employee]
-
-
-async def test_kinds_that_keys_tell(db: Database) -> None:
-    """By the row key; a field of the base is asked for of each."""
-    await fill(db)
-    await db.insert(Customer(country="SE", id="a", age=5, score=9))
-    await db.insert(Staff(country="SE", id="b", age=6))
-    people = await db.select(Person).where(Person.country == "SE").only(Person.age).all()
-    scores = await db.select(Person).where(Person.country == "SE").only(Customer.score).all()
-
-    assert [(type(p), p.age) for p in people] == [(Customer, 5), (Staff, 6)]
-    assert loaded(people[0]) == {"country": "SE", "id": "a", "age": 5}
-    assert loaded(scores[1]) == {"country": "SE", "id": "b"}
-
-
 async def test_a_misfit_that_was_not_asked_for_is_no_error(db: Database) -> None:
     """What is asked for and does not fit is named."""
     await fill(db)

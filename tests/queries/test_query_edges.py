@@ -194,6 +194,7 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda db: db.select(Employee, int), "'int'> is not a model"),
     (lambda db: db.select(Entity), "Entity'> is not a model"),
     (lambda db: db.union(1), r"union\(1\)"),
+    (lambda db: db.union().concurrency(0), "number from 1"),
 ]
 
 
@@ -212,18 +213,6 @@ async def test_more_partitions_than_requests_is_said(edges: Database) -> None:
     with pytest.raises(ModelError, match=r"concurrency=-5"):
         await edges.get_many([], concurrency=-5)
     assert await edges.select(Employee).where(RowKey.is_none()).allow_scan().all() == []
-
-
-async def test_a_stream_is_used_once(edges: Database) -> None:
-    """After its block it is closed, and says so."""
-    stream = edges.select(Employee).where(Employee.department == "x").stream()
-    async with stream:
-        assert [each async for each in stream] == []
-
-    with pytest.raises(ModelError, match="not open"):
-        stream.__aiter__()
-    with pytest.raises(ModelError, match="used already"):
-        await stream.__aenter__()
 
 
 async def test_a_query_is_planned_once(edges: Database) -> None:
