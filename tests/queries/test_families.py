@@ -22,10 +22,6 @@ class Document(Entity, table="Docs", partition_key="{project}", abstract=True):
 class Invoice(Document, row_key="invoice_{id}"): ...
 
 
-class Line(Document, row_key="line_{number:03d}"):
-    number: Mapped[int]
-
-
 class Draft(Document, partition_key="draft-{project}", row_key="{id}"):
     note: Mapped[int] = field(default=0, name="Remark")
 
