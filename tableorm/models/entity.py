@@ -4,7 +4,7 @@ Entities: the base class of models.
 
 import datetime as dt
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -35,10 +35,10 @@ from .property_bag import PropertyBag, shown_properties
 from .property_types import ENCRYPTED
 from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances, union_of
 from .reserved import is_reserved_property
-from .schema import Schema
+from .schema import Schema, concrete
 from .state import STATE, EntityState, set_state, state_of
 
-__all__ = ["Entity", "KeyMaker", "copy_unknown", "schema_of", "shown_values"]
+__all__ = ["Entity", "KeyMaker", "concrete_schemas", "copy_unknown", "schema_of", "shown_values"]
 
 E = TypeVar("E", bound="Entity")
 
@@ -282,8 +282,8 @@ class Entity(Storable, metaclass=_ModelClass):
             raise ModelError(f"{call} is refused: {theirs.name} {why}; make a new entity, and delete this one")
         if [any(each.is_feed for each in one.derived.values()) for one in (mine, theirs)] == [True, False]:
             raise ModelError(
-                f"{call} is refused: {mine.name} has a change feed and {theirs.name} has none, which would end without "
-                "a word; declare the feed in a base class of both"
+                f"{call} is refused: {mine.name} has a change feed and {theirs.name} has none, so readers of the feed "
+                "would see no change; declare the feed in a base class of both"
             )
         _require_all(call, state)
         for info in mine.maintained:
@@ -537,3 +537,8 @@ def schema_of(model: type[Any]) -> Schema:
     if isinstance(cast(Any, model), Entity):
         raise ModelError(f"{shown(model)} is an entity, and not a model; give its class, {type(model).__name__}")
     raise ModelError(f"{model!r} is not a model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)")
+
+
+def concrete_schemas(models: Iterable[type[Any]]) -> list[Schema]:
+    """The schemas of the concrete classes of several models, each once. Raises ModelError as `schema_of` does."""
+    return list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))

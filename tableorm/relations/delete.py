@@ -5,7 +5,7 @@ Where a `Count` in the entity counts the children, a child that others insert me
 Then the delete is refused, and all begins again: no child is ever without its parent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -15,16 +15,16 @@ from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..errors import Conflict, EntityNotFound, LostRace, PreconditionFailed, TableOrmError
 from ..models.entity import Entity
 from ..models.key import Key
-from ..models.schema import Schema, concrete
-from ..models.visibility import including_expired
+from ..models.schema import Schema
 from ..protocol.codes import Code
 from ..stores import RowAddress
+from ..writes.bulk.bulk import Bulk
 from ..writes.commit import write_change
 from ..writes.stages.change import delete_change
 from ..writes.subject import forget, key_of_target
-from .binding import Reads, bind
+from .binding import Reads, bind, pages_with_expired
 
-__all__ = ["delete_with_children", "is_as_read"]
+__all__ = ["delete_page", "delete_with_children", "is_as_read"]
 
 _VERB = "delete with children"
 
@@ -119,8 +119,7 @@ class _Attempt:
             raise EntityNotFound(f"delete of {self.key}: there is no such row", Code.RESOURCE_NOT_FOUND, self.key)
         self._check(entity)
         self.last, self.refused = entity, None
-        with including_expired():  # they are counted too
-            self.progress = await self._delete_children(entity)
+        self.progress = await _delete_children(self.reads, self.db, entity, self.family)
         self.rounds += self.progress
         if self.progress and self.rounds < ATTEMPTS:
             return False
@@ -144,41 +143,6 @@ class _Attempt:
             problem = "the row has changed since it was read; read it again and repeat the delete"
             raise PreconditionFailed(f"delete of {self.key}: {problem}", Code.CONDITION_NOT_SATISFIED, self.key)
 
-    async def _delete_children(self, entity: Any) -> bool:
-        """Delete the children that an entity has now, and return whether there were any."""
-        found = False
-        for declared in entity.__schema__.relations:
-            if not declared.cascades:
-                continue
-            bound = bind(declared.of(type(entity)))
-            source = declared.source_of(entity)
-            if None in source:
-                continue
-            query = bound.query(self.reads, source)
-            if any(child.cascades for child in concrete(bound.target.__schema__)):
-                for child in await query.all():
-                    found = await self._delete_family(child) or found
-                continue
-            report = await query.delete()
-            found = found or report.written + report.failures > 0
-            for failure in report.failed:
-                if not is_race(failure.error):
-                    raise failure.error
-        return found
-
-    async def _delete_family(self, child: Any) -> bool:
-        """Delete a child with its children; return False if it is deleted later, since it is a parent of this one."""
-        if child.key in self.family:
-            return False
-        try:
-            await delete_with_children(
-                self.reads, self.db, child, {}, if_match=None, missing_ok=True, above=self.family
-            )
-        except TableOrmError as error:
-            if not is_race(error) or self.rounds + 1 >= ATTEMPTS:
-                raise  # otherwise it is looked for once more
-        return True
-
 
 def is_as_read(entity: Entity, before: Entity) -> bool:
     """Return whether an entity has the fields of one that was read before, as far as no other entities keep them."""
@@ -190,3 +154,54 @@ def _own(entity: Entity) -> Mapping[str, Any]:
     schema: Schema = entity.__schema__
     own = {name for name, info in schema.fields.items() if not info.maintained}
     return {name: value for name, value in entity.__dict__.items() if name in own}
+
+
+async def _delete_children(reads: Reads, db: Connection, entity: Any, family: frozenset[Key[Any]]) -> bool:
+    """
+    Delete the children that an entity has now, and return whether there were any. Raises the error of the first that
+    cannot be deleted, when all others are.
+    """
+
+    async def delete_family(child: Any) -> None:
+        await delete_with_children(reads, db, child, {}, if_match=None, missing_ok=True, above=family)
+
+    found, errors = False, list[TableOrmError]()
+    for declared in entity.__schema__.relations:
+        source = declared.source_of(entity)
+        if not declared.cascades or None in source:
+            continue
+        query = bind(declared.of(type(entity))).query(reads, source)
+        async for page in pages_with_expired(query.misfits(errors.append)):
+            # One whose children are being deleted goes after these, also if it is a child of its own.
+            children = [child for child in page.items if child.key not in family]
+            found = found or bool(children)
+            errors += await delete_page(db, children, delete_family)
+            del errors[1:]
+    if errors:
+        raise errors[0]
+    return found
+
+
+async def delete_page(
+    db: Connection, children: Sequence[Any], delete_family: Callable[[Any], Awaitable[None]]
+) -> list[TableOrmError]:
+    """
+    Delete children as they were read, and return what went wrong; those that have changed since are left.
+
+    Args:
+        db: Where they are.
+        children: The children.
+        delete_family: Deletes one that has children of its own.
+    """
+    errors = list[TableOrmError]()
+    async with Bulk(db, errors="report") as bulk:
+        for child in children:
+            if not child.__schema__.cascades:
+                await bulk.delete(child)
+                continue
+            try:
+                await delete_family(child)
+            except TableOrmError as error:
+                errors.append(error)
+    errors += [failure.error for failure in bulk.report.failed]
+    return [error for error in errors if not is_race(error)]

@@ -15,6 +15,7 @@ from tableorm import (
     Conflict,
     Count,
     Database,
+    DecodeError,
     Entity,
     EntityNotFound,
     Index,
@@ -32,7 +33,7 @@ from tableorm import (
     many,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import Bounds, RowQuery
+from tableorm.stores import Bounds, Operation, RowQuery, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.torture import seeds
 
@@ -210,6 +211,38 @@ async def test_children_that_have_expired_are_deleted_too(db: Database) -> None:
     await db.insert(File(disk="d", folder="a", id=7, until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
     await db.delete(folder, if_match="*")
     assert await keys(db) == ["share_a_x"]
+
+
+async def test_nothing_else_finds_what_has_expired_meanwhile(db: Database) -> None:
+    """Only the search for children does: what runs within a write of the delete finds none of them."""
+    found = list[File]()
+
+    class Asking(StoreLayer):
+        """Looks for files before each request that writes."""
+
+        async def send(self, request: StoreRequest) -> Any:
+            if request.operations:
+                found.extend(await db.select(File).where(File.disk == "d", File.folder == "a").all())
+            return await super().send(request)
+
+    folder = await fill(db, count=0)
+    await db.insert(File(disk="d", folder="a", id=7, until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
+    connection_of(db).wrap_store(Asking)
+    await db.delete(folder, if_match="*")
+    assert await keys(db) == ["share_a_x"]
+    assert not found
+
+
+async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> None:
+    """The other children are deleted, then the error names it."""
+    folder = await fill(db)
+    await connection_of(db).store.write(
+        "Files", Operation(Verb.MERGE, {"PartitionKey": "d", "RowKey": "file_a_0001", "size": "many"}, "*")
+    )
+
+    with pytest.raises(DecodeError, match="size"):
+        await db.delete(folder, if_match="*")
+    assert await keys(db) == ["file_a_0001", "folder_a", "share_a_x", "size_000001_a_0001"]
 
 
 async def test_a_parent_that_has_changed_stays(db: Database) -> None:

@@ -572,11 +572,9 @@ def rewrite_change(subject: Entity, verb: str, mark: MoveMark | None = None) -> 
     Raises:
         PreconditionFailed: Nobody knows its ETag, since its row was written by others before the reply was known.
     """
-    state, row = _row_of(subject)
-    etag = None if row is None else row.get("odata.etag")
+    state, etag, before = _as_read(subject)
     if etag is None:
         raise missing_etag(verb, subject, stale=True)
-    before = _remembered(subject, state, row, None, etag, blind=False, copied=None)
     key, schema = key_of(subject), subject.__schema__
     address = RowAddress.of(key)
     values, extra = subject.__dict__, _unknown_of(state, schema)
@@ -587,10 +585,16 @@ def rewrite_change(subject: Entity, verb: str, mark: MoveMark | None = None) -> 
 
 def _touch(verb: str, mode: Mode, subject: Subject, **more: Any) -> Change:
     """Return a change that writes nothing into a row that is as it was read."""
+    _, etag, before = _as_read(subject)
+    row = {} if before is None else before.row
+    return _row_change(verb, mode, subject, etag, before, (UNTOUCHED, overlaid(row, {}), 0), **more)
+
+
+def _as_read(subject: Subject) -> tuple[EntityState, str | None, Known | None]:
+    """Return what a subject knows of its row, the ETag that this has, and the row as it was read."""
     state, row = _row_of(subject)
     etag = None if row is None else row.get("odata.etag")
-    before = _remembered(subject, state, row, None, etag, blind=False, copied=None)
-    return _row_change(verb, mode, subject, etag, before, (UNTOUCHED, overlaid(row or {}, {}), 0), **more)
+    return state, etag, _remembered(subject, state, row, None, etag, blind=False, copied=None)
 
 
 def as_given(change: Change) -> Change:
