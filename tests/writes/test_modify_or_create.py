@@ -19,7 +19,6 @@ from tableorm import (
     Mapped,
     ModelError,
     PreconditionFailed,
-    PropertyBag,
     ReferenceNotFound,
     Transaction,
     TransactionFailed,
@@ -121,19 +120,6 @@ async def test_an_entity_given_to_create_is_copied(counters: Database) -> None:
     assert given == new() and given.etag is None
     await counters.delete(KEY, if_match="*")
     assert (await counters.modify(KEY, one_more, create=given)).tags == ["more"]
-
-
-async def test_a_bag_is_made(counters: Database) -> None:
-    """By a function, or from a bag that stays as it is."""
-    key = PropertyBag.key("Counters", "c", "x")
-    given = PropertyBag("Counters", "c", "x", {"count": 1})
-
-    def add(bag: PropertyBag) -> None:
-        bag["count"] += 1
-
-    assert (await counters.modify(key, add, create=given))["count"] == 2
-    assert given["count"] == 1 and given.etag is None
-    assert (await counters.modify(key, add, create=lambda: given))["count"] == 3
 
 
 @also_in_file
@@ -304,6 +290,17 @@ async def test_a_transaction_makes_anew_what_it_deletes(counters: Database) -> N
         await tx.modify(KEY, one_more, create=new)
 
     assert (await counters.get(KEY)).count == 11
+
+
+async def test_an_instance_in_a_transaction_becomes_what_was_made(counters: Database) -> None:
+    """Its row was deleted meanwhile."""
+    instance = new()
+    await counters.insert(instance)
+    await counters.delete(KEY, if_match="*")
+    async with counters.transaction() as tx:
+        await tx.modify(instance, one_more, create=lambda: Counter(name="a"))
+
+    assert instance.count == 1 and instance == await counters.get(KEY)
 
 
 async def test_an_etag_in_a_transaction(counters: Database) -> None:

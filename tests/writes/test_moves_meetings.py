@@ -21,7 +21,6 @@ from tableorm import (
     Index,
     Mapped,
     NotSupported,
-    OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
     UniqueViolation,
@@ -39,7 +38,7 @@ from tableorm.stores import CLOCK, Operation, RowAddress, Verb
 from tableorm.writes import relocation
 from tableorm.writes.move_entity import RELOCATION
 from tests import unfinished_moves
-from tests.faults import Fate, FaultyStore
+from tests.faults import FaultyStore
 from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of
 from tests.writes.verbs import write
 
@@ -55,13 +54,6 @@ class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{i
 class Other(Entity, table="Meetings", partition_key="{dep}", row_key="{name}"):
     dep: Mapped[str]
     name: Mapped[str]
-
-
-class Filed(Entity, table="MeetingsFiled", tracked=True, partition_key="{year}", row_key="filed_{id:03d}"):
-    year: Mapped[int] = field(default=0)
-    id: Mapped[int] = field(default=1)
-    dep: Mapped[str] = field(default="")
-    text: Mapped[str] = field(default="")
 
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
@@ -418,21 +410,6 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
         await db.move(person, id=2)
     async with connect(url) as db:
         assert (await db.get(Person, dep="a", id=2)).text == "unsaved"
-
-
-async def test_an_audit_of_the_new_model_alone(db: Database, network: FaultyStore) -> None:
-    """A move to another table is completed, also where the forward is in a table that is not audited."""
-    await db.create_tables(Filed)
-    network.plan(*[Fate.FINE] * FORWARD, *[Fate.LOST_REQUEST] * 999)
-    with pytest.raises(OutcomeUnknown):
-        await db.archive(await db.get(Person, dep="a", id=1), to=Filed, year=2024)
-    network.plan()
-    CLOCK.advance(2 * HOUR)
-    report = await db.audit(Filed, repair=True)
-
-    assert [(each.damage, each.repaired) for each in report.findings] == [(Damage.UNFINISHED, True)]
-    assert (await db.get(PropertyBag.key("MeetingsFiled", "2024", "filed_001")))["EntityType"] == "Filed"
-    assert await kinds(db) == []
 
 
 @pytest.mark.parametrize("kind", ["Person#_tentative", "Person#_forward"])
