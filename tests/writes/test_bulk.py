@@ -498,9 +498,7 @@ async def test_unchanged_entities_are_not_sent(things: Database, store: Watched)
 async def test_each_of_a_chunk_in_doubt_has_its_own_error() -> None:
     """It names that operation, and has the row that was found of it."""
     network = FaultyStore(MemoryStore())
-    backend = FaultyBackend()
-    backend.tables = network
-    async with Database(backend, retry=QUICK) as db:
+    async with Database(FaultyBackend(network), retry=QUICK) as db:
         await db.create_tables(Thing)
         network.plan(Fate.LOST_REPLY)
         things = [Thing(name=f"{number}") for number in range(3)]

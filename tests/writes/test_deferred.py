@@ -188,9 +188,7 @@ async def test_explained_by_key(db: Database) -> None:
 
 
 def connected(store: FaultyStore) -> Database:
-    backend = FaultyBackend()
-    backend.tables = store
-    return Database(backend, retry=QUICK)
+    return Database(FaultyBackend(store), retry=QUICK)
 
 
 @pytest.fixture

@@ -221,16 +221,13 @@ async def test_transactions_that_are_not_repeated(db: Database, network: Network
     await db.insert(plain)
     await db.insert(known)
 
-    async def add_to(tx: Transaction, model: type[Plain] | type[Known]) -> None:
-        await tx.modify(model, add, id="a")
-
     async def act(fate: Fate, model: type[Plain] | type[Known]) -> None:
         network.plan(fate)
         if way == "transaction":
             async with db.transaction(repeat=False) as tx:
-                await add_to(tx, model)
+                await tx.modify(model, add, id="a")
         else:
-            await db.run_transaction(lambda tx: add_to(tx, model), repeat=False)
+            await db.run_transaction(lambda tx: tx.modify(model, add, id="a"), repeat=False)
 
     await act(Fate.LOST_REPLY, Known)
     assert len(network.sent) == 1

@@ -21,7 +21,6 @@ from tableorm import (
     MovedFrom,
     NotSupported,
     OutcomeUnknown,
-    PreconditionFailed,
     PropertyBag,
     TransactionFailed,
     connect,
@@ -139,32 +138,6 @@ async def test_a_delete_brings_an_entity_home(db: Database) -> None:
         await db.insert(Trip(day="mon", id=1))
     with pytest.raises(EntityNotFound):
         await db.delete(NewTrip, day="mon", id=1, if_match="*")
-
-
-@pytest.mark.parametrize("others", ["nothing", "moved", "moved and changed", "changed", "deleted"])
-async def test_what_happened_since_an_entity_was_read_at_its_older_key(db: Database, others: str) -> None:
-    """A move is no change. Whatever else was done since it was read makes the write fail."""
-    trip = await read_old(db)
-    trip.text = "mine"
-    old = await db.get(Trip, day="mon", id=1)
-    if others.startswith("moved"):
-        await move(db, NewTrip)
-    if others == "moved and changed":
-        await db.modify(NewTrip, change, day="mon", id=1)
-    elif others == "changed":
-        old.text = "theirs"
-        await db.save(old)
-    elif others == "deleted":
-        await db.delete(old)
-    if others in ("nothing", "moved"):
-        await db.save(trip)
-        assert (await db.get(NewTrip, day="mon", id=1)).text == "mine"
-        trip.text = "again"
-        await db.save(trip)
-        assert await marks(db) == [SETTLED, None]
-    else:
-        with pytest.raises((PreconditionFailed, EntityNotFound)):
-            await db.save(trip)
 
 
 @pytest.mark.parametrize("verb", ["insert", "insert in a transaction", "insert in a bulk"])
