@@ -78,6 +78,7 @@ class Meanwhile(Between):
     """Somebody else does something once, after the next read of a row."""
 
     others: Callable[[], Awaitable[object]] | None = None
+    happened = False
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         try:
@@ -86,6 +87,7 @@ class Meanwhile(Between):
             others, self.others = self.others, None
             if others is not None:
                 await others()
+                self.happened = True
 
 
 class Awkward(Between):
