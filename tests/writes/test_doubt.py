@@ -241,23 +241,6 @@ async def test_transactions_that_are_not_repeated(db: Database, network: Network
     assert (await db.get(Plain, id="a")).count == 2
 
 
-async def test_folding_keeps_what_is_not_to_be_repeated(db: Database, network: Network, other: Database) -> None:
-    """An insert with repeat=False after a delete, and before other changes of its row, holds for all of it."""
-    for between in (False, True):
-        job = Plain(id="job")
-        await db.upsert(job)
-        network.plan(Fate.LOST_REQUEST)
-        with pytest.raises(OutcomeUnknown):
-            async with db.transaction() as tx:
-                tx.delete(job)
-                tx.insert(job, repeat=False)
-                if between:
-                    job.count = 5
-                    tx.save(job)
-        assert len(network.sent) == 1
-        await other.delete(Plain, id="job", if_match="*")
-
-
 async def test_what_has_no_condition_is_judged_by_itself_in_bulk(db: Database, network: Network) -> None:
     """Of a chunk in doubt those are done whose rows are as they want them; a delete, and an insert, ask for more."""
     for name in ("gone", "old"):

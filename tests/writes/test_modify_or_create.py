@@ -247,21 +247,6 @@ async def test_another_etag_fails_at_once(counters: Database) -> None:
 # Transactions
 
 
-async def test_a_transaction_makes_an_entity(counters: Database) -> None:
-    """It is inserted when the block ends, and stands for its row until then."""
-    async with counters.transaction() as tx:
-        made = await tx.modify(KEY, one_more, create=new)
-        assert await tx.get(KEY) is made
-        assert await tx.modify(KEY, one_more, create=new) is made
-        other = Counter(name="b")
-        await tx.modify(Counter, one_more, name="b", create=other)
-
-    assert made.count == 12 and made == await counters.get(KEY)
-    assert other.count == 0 and (await counters.get(Counter, name="b")).count == 1
-    made.count = 1
-    await counters.save(made)
-
-
 async def test_a_transaction_makes_anew_what_it_deletes(counters: Database) -> None:
     """The row is replaced by the new entity."""
     await counters.insert(Counter(name="a", count=5))

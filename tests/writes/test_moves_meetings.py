@@ -16,7 +16,6 @@ from tableorm import (
     Database,
     DecodeError,
     Entity,
-    EntityExists,
     EntityNotFound,
     Index,
     Mapped,
@@ -123,17 +122,6 @@ async def test_every_verb_that_inserts(db: Database, network: FaultyStore, verb:
     else:
         await write(db, verb, new)
     assert await db.get(Person, dep="b", id=1) == new
-
-
-async def test_a_committed_move_is_in_the_way(db: Database, network: FaultyStore) -> None:
-    """The entity is at both keys' places: an insert at the new one finds it, and one at the old one the forward."""
-    await move_half(db, network, FORWARD)
-    for dep in "ab":
-        with pytest.raises(EntityExists):
-            await db.insert(Person(dep=dep, text="new"))
-    assert await db.get_or_insert(Person(dep="b", text="new")) == (Person(dep="b", text="t"), False)
-    assert await work(db) == [Outcome.DONE]
-    await db.insert(Person(dep="a", text="new"))
 
 
 async def test_a_unique_value_is_kept_for_the_entity(db: Database, network: FaultyStore) -> None:
