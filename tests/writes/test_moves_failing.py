@@ -26,7 +26,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import MOVE
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
-from tableorm.outbox.move_command import MOVE_WORK, move_of
+from tableorm.outbox.doorbell import MOVE_WORK, move_of
 from tableorm.outbox.worker import Outcome
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb

@@ -26,11 +26,11 @@ from tableorm import (
     connect,
     field,
 )
-from tableorm.audit.moves import MoveCheck
+from tableorm.audit.decisions import MoveCheck
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision
-from tableorm.outbox.move_command import MoveCommand, move_of
+from tableorm.outbox.doorbell import MoveCommand, move_of
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.worker import Outcome
 from tableorm.stores import CLOCK, Operation, RowAddress, Verb

@@ -29,11 +29,11 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import read_row
 from tableorm.models.marker_rows import MoveMark, MoveState, mark_of
 from tableorm.models.reserved import MOVE
+from tableorm.rekey.chunks import WindowReport
 from tableorm.rekey.finalize import finalize_window
 from tableorm.rekey.phases import RekeyPhase
-from tableorm.rekey.report import WindowReport
+from tableorm.rekey.rekeying import entity_of_old
 from tableorm.rekey.rollback import roll_back_window
-from tableorm.rekey.rows import entity_of_old
 from tableorm.rekey.steps import move_row
 from tableorm.rekey.window import move_window
 from tableorm.stores import CLOCK, Operation, RowAddress, Verb
