@@ -23,8 +23,8 @@ from tableorm import (
     TransactionFailed,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.rekey.chunks import WindowReport
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
-from tableorm.rekey.report import WindowReport
 from tests.rekeys import (
     Turns,
     TurnStore,
