@@ -1,6 +1,4 @@
-"""
-Models that commands import by name.
-"""
+"""Models that commands import by name."""
 
 from tableorm import Entity, Mapped
 

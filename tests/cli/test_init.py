@@ -1,6 +1,4 @@
-"""
-`tableorm init` and `tableorm completion`.
-"""
+"""`tableorm init` and `tableorm completion`."""
 
 import shutil
 import subprocess
