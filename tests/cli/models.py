@@ -1,4 +1,6 @@
-"""Models that commands import by name."""
+"""
+Models that commands import by name.
+"""
 
 from tableorm import Entity, Mapped
 

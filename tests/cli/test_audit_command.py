@@ -1,4 +1,6 @@
-"""`tableorm audit`: as a process of its own where that matters."""
+"""
+`tableorm audit`: as a process of its own where that matters.
+"""
 
 import json
 import signal

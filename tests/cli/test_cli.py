@@ -1,4 +1,6 @@
-"""The `tableorm` command: as a process of its own where that matters, and otherwise in this one, which is much faster."""
+"""
+The `tableorm` command: as a process of its own where that matters, and otherwise in this one, which is much faster.
+"""
 
 import importlib
 import json

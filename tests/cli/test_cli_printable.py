@@ -1,4 +1,6 @@
-"""What a database holds is printed without control characters, which a terminal would obey."""
+"""
+What a database holds is printed without control characters, which a terminal would obey.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,6 @@
-"""The command `tableorm copy`: what it prints, its status, and that it goes on after an interrupt and after `kill -9`."""
+"""
+The command `tableorm copy`: what it prints, its status, and that it goes on after an interrupt and after `kill -9`.
+"""
 
 import asyncio
 import json

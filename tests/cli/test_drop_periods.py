@@ -1,4 +1,6 @@
-"""The command `tableorm drop-periods`: what it deletes and prints, and what it refuses."""
+"""
+The command `tableorm drop-periods`: what it deletes and prints, and what it refuses.
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""What a command takes from the environment: the URL, and the credentials, which then stand in no list of processes."""
+"""
+What a command takes from the environment: the URL, and the credentials, which then stand in no list of processes.
+"""
 
 import logging
 import sys

@@ -1,4 +1,6 @@
-"""What is printed for mistakes: always one line, which names what is wrong and what could be meant."""
+"""
+What is printed for mistakes: always one line, which names what is wrong and what could be meant.
+"""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,6 @@
-"""`tableorm init` and `tableorm completion`."""
+"""
+`tableorm init` and `tableorm completion`.
+"""
 
 import shutil
 import subprocess

@@ -1,4 +1,6 @@
-"""The command `tableorm lint`: what is found, as text and as JSON, and the exit status."""
+"""
+The command `tableorm lint`: what is found, as text and as JSON, and the exit status.
+"""
 
 import json
 import sys

@@ -1,4 +1,6 @@
-"""Commands that take all models of a module, among which is one with a table for each period."""
+"""
+Commands that take all models of a module, among which is one with a table for each period.
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""`tableorm outbox` and `tableorm worker`: what is left to do, and those who do it."""
+"""
+`tableorm outbox` and `tableorm worker`: what is left to do, and those who do it.
+"""
 
 import asyncio
 import json

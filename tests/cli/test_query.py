@@ -1,4 +1,6 @@
-"""`tableorm query`, `get` and `show`: which rows they print, in which forms, and what they refuse to read."""
+"""
+`tableorm query`, `get` and `show`: which rows they print, in which forms, and what they refuse to read.
+"""
 
 import csv
 import datetime as dt

@@ -1,4 +1,6 @@
-"""The command `tableorm stats`: tables, as text and as JSON, and what is printed of costs."""
+"""
+The command `tableorm stats`: tables, as text and as JSON, and what is printed of costs.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The command `tableorm sweep`."""
+"""
+The command `tableorm sweep`.
+"""
 
 import datetime as dt
 from pathlib import Path
