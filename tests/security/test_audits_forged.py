@@ -6,7 +6,6 @@ which a function of the model raises an error. An audit reports them, and goes o
 import base64
 import datetime as dt
 import json
-from collections.abc import AsyncIterator
 from itertools import product
 from typing import Any
 
@@ -21,7 +20,6 @@ from tableorm import (
     IndexList,
     Mapped,
     PropertyBag,
-    connect,
     field,
     upgrade,
 )
@@ -100,10 +98,9 @@ def _name_town(row: PropertyBag) -> PropertyBag:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Staff, Veteran, Chair, Mate, Thief, Gang)
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Staff, Veteran, Chair, Mate, Thief, Gang)
+    return db
 
 
 async def plant(db: Database, table: str, partition: str, row_key: str, kind: str, **members: Any) -> None:

@@ -5,13 +5,13 @@ Whoever may write one key of a partition writes a row there that has the fields,
 another key; then the owner writes or deletes that row.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from tableorm import Database, DecodeError, Entity, EntityExists, Index, Key, Mapped, connect, field
+from tableorm import Database, DecodeError, Entity, EntityExists, Index, Key, Mapped, field
 from tableorm.stores import Operation, Verb
 
 
@@ -49,12 +49,11 @@ HONEST: list[Any] = [
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Item)
-        for each in HONEST:
-            await db.insert(each.evolve())
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Item)
+    for each in HONEST:
+        await db.insert(each.evolve())
+    return db
 
 
 async def rows_of(db: Database) -> dict[str, dict[str, Any]]:

@@ -6,12 +6,11 @@ The victims are a worker and readers with all rights.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, IndexList, Mapped, connect, field
+from tableorm import Database, Entity, Index, IndexList, Mapped, field
 from tableorm.connection.connection import TURN, Connection
 from tableorm.connection.rows import read_row
 from tableorm.derived.index_list import lookup
@@ -36,12 +35,11 @@ class Boss(Employee):
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Employee)
-        await db.insert(Employee(department="Sales", id=10, city="Rome"))
-        await db.insert(Boss(department="Sales", id=11, city="Rome"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Employee)
+    await db.insert(Employee(department="Sales", id=10, city="Rome"))
+    await db.insert(Boss(department="Sales", id=11, city="Rome"))
+    return db
 
 
 async def plant(db: Database, partition: str, row_key: str, kind: str, **members: Any) -> None:

@@ -4,7 +4,7 @@ Attacks by manifests: who may write one row puts a manifest into it that names r
 
 import datetime as dt
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -76,13 +76,12 @@ def _keep_text(row: PropertyBag) -> PropertyBag:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Member)
-        await db.insert(Team(country="SE", tenant="other"))
-        await db.insert(Member(country="SE", tenant="other", id=1, name="Ann", mail="other@x", team="other"))
-        await db.insert(Badge(country="SE", tenant="other", id=1, owner=1, text="mine"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Member)
+    await db.insert(Team(country="SE", tenant="other"))
+    await db.insert(Member(country="SE", tenant="other", id=1, name="Ann", mail="other@x", team="other"))
+    await db.insert(Badge(country="SE", tenant="other", id=1, owner=1, text="mine"))
+    return db
 
 
 async def plant(db: Database, manifest: dict[str, Any] | str, **members: Any) -> None:

@@ -3,12 +3,11 @@ Manifests that take back what was never counted: of rows of an older version, wh
 """
 
 import json
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
 
-from tableorm import Count, Database, Entity, Mapped, PropertyBag, TableOrmError, connect, field, upgrade
+from tableorm import Count, Database, Entity, Mapped, PropertyBag, TableOrmError, field, upgrade
 from tableorm.stores import Operation, Verb
 
 
@@ -38,12 +37,11 @@ def _leave_it(row: PropertyBag) -> PropertyBag:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Soldier)
-        await db.insert(Squad(country="SE"))
-        await db.insert(Account(country="SE", owner="ann"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Soldier)
+    await db.insert(Squad(country="SE"))
+    await db.insert(Account(country="SE", owner="ann"))
+    return db
 
 
 @pytest.mark.one_of(5)

@@ -6,7 +6,7 @@ import datetime as dt
 import inspect
 import itertools
 import pickle
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import partial
 from random import Random
@@ -32,7 +32,6 @@ from tableorm import (
     Scope,
     TableOrmError,
     UniqueViolation,
-    connect,
     field,
 )
 from tableorm.connection.connection import connection_of
@@ -126,9 +125,8 @@ def sides_of(model: type[Any]) -> list[Mapping[str, Any] | None]:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        yield db
+async def db(db: Database) -> Database:
+    return db
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -2,12 +2,11 @@
 Lists that tenants share: in a scope the rows of others are not even read, whatever they say.
 """
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, IndexList, Mapped, connect, field
+from tableorm import Database, Entity, IndexList, Mapped, field
 from tableorm.stores import Operation, Verb
 
 
@@ -21,12 +20,11 @@ class Guest(Entity, table="ListedGuests", partition_key="{tenant}", row_key="gue
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Guest)
-        await db.insert(Guest(tenant="acme", id=1, city="Rome"))
-        await db.insert(Guest(tenant="other", id=2, city="Rome"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Guest)
+    await db.insert(Guest(tenant="acme", id=1, city="Rome"))
+    await db.insert(Guest(tenant="other", id=2, city="Rome"))
+    return db
 
 
 @pytest.mark.parametrize("members", [{"_ix": "]["}, {"_ix": 5}, {"age": "x"}, {"EntityType": 5}, {"_mv": "]["}])

@@ -2,7 +2,6 @@
 Rows that one client has stored with a damaged kind, version or value: they stop no write and no query-delete of others.
 """
 
-from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +15,6 @@ from tableorm import (
     Mapped,
     PropertyBag,
     TableOrmError,
-    connect,
     field,
     upgrade,
 )
@@ -39,12 +37,11 @@ def from_one(bag: PropertyBag) -> PropertyBag:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Guest)
-        for number in range(1, 4):
-            await db.insert(Guest(house="a", id=number, name=f"n{number}"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Guest)
+    for number in range(1, 4):
+        await db.insert(Guest(house="a", id=number, name=f"n{number}"))
+    return db
 
 
 async def plant(db: Database, key: str, **members: Any) -> None:

@@ -2,13 +2,12 @@
 Values that one client has stored under a key, and that break the writes of another one which go there.
 """
 
-from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, TableOrmError, connect, field
+from tableorm import Database, Entity, Index, Mapped, TableOrmError, field
 from tableorm.stores import Operation, Verb
 
 
@@ -37,10 +36,9 @@ def fresh() -> Offer:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Offer)
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Offer)
+    return db
 
 
 async def plant(db: Database, stored: dict[str, Any]) -> None:

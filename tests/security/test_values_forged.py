@@ -5,13 +5,12 @@ entities stay as they are.
 
 import datetime as dt
 import json
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from tableorm import Damage, Database, Entity, Index, Mapped, TableOrmError, connect, field
+from tableorm import Damage, Database, Entity, Index, Mapped, TableOrmError, field
 from tableorm.outbox.bell import OUTBOX
 from tableorm.stores import CLOCK, Operation, Row, Verb
 from tests.security.world import work
@@ -33,11 +32,10 @@ class User(Entity, table="ForgedUsers", partition_key="{site}", row_key="user_{i
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(User)
-        await db.insert(User(site="se", id=1, mail="ann@x", city="Rome"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(User)
+    await db.insert(User(site="se", id=1, mail="ann@x", city="Rome"))
+    return db
 
 
 async def values_of(db: Database) -> list[Row]:
