@@ -28,7 +28,8 @@ from tableorm.audit.context import AuditContext, SnapshotTurns
 from tableorm.audit.table_audit import TableAudit
 from tableorm.connection.connection import connection_of
 from tableorm.models.kinds import KindSet
-from tableorm.stores import CLOCK, Operation, RowAddress, Verb
+from tableorm.stores import CLOCK, RowAddress, Verb
+from tests.security.world import write_row
 from tests.torture import every
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
@@ -104,8 +105,7 @@ async def db(db: Database) -> Database:
 
 
 async def plant(db: Database, table: str, partition: str, row_key: str, kind: str, **members: Any) -> None:
-    row = {"PartitionKey": partition, "RowKey": row_key, "EntityType": kind, **members}
-    await db.store.write(table, Operation(Verb.INSERT_OR_REPLACE, row))
+    await write_row(db, table, partition, row_key, Verb.INSERT_OR_REPLACE, EntityType=kind, **members)
 
 
 PLACES = [("x", "y", "Nowhere"), ("x", "y", "no table!"), ("x", "y", "../x"), ("x" * 2000, "y", ""), ("a/b", "\1", "")]
@@ -257,8 +257,7 @@ async def test_a_build_counts_nobody_twice(db: Database) -> None:
     """An entity with a damaged manifest may have been counted: a build adds nothing for it, and mends the manifest."""
     await db.insert(Gang(town="good"))
     await db.insert(Thief(town="good", id=1))
-    thief = {"PartitionKey": "good", "RowKey": "thief_1", "_ix": "]["}
-    await db.store.write("AuditedGangs", Operation(Verb.MERGE, thief, "*"))
+    await write_row(db, "AuditedGangs", "good", "thief_1", Verb.MERGE, _ix="][")
 
     report = await db.build_index(Thief.counted, parallel=1)
 

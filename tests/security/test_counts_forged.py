@@ -10,7 +10,7 @@ import pytest
 from tableorm import Count, Damage, Database, Embedded, Entity, Index, Mapped, field
 from tableorm.models.manifest import SubtotalEntry, share_address
 from tableorm.stores import Operation, Row, RowAddress, Verb
-from tests.security.world import work
+from tests.security.world import work, write_row
 
 
 class Desk(Entity, table="CountedDesks", partition_key="{company}", row_key="desk_{name}"):
@@ -97,7 +97,7 @@ async def test_a_subtotal_is_of_what_its_key_says(db: Database, change: Row) -> 
         await db.insert(Desk(company="evil", name=name))
     for room in "good", "evil":
         await db.insert(Lamp(room=room, id=1, desk="a"))
-    await db.store.write("CountedLamps", Operation(Verb.MERGE, {"PartitionKey": "evil", "RowKey": DUE, **change}, "*"))
+    await write_row(db, "CountedLamps", "evil", DUE, Verb.MERGE, **change)
 
     for _ in range(2):
         report = await db.audit(Desk, Lamp, repair=True)
@@ -105,7 +105,7 @@ async def test_a_subtotal_is_of_what_its_key_says(db: Database, change: Row) -> 
     assert [each.lamps for each in await db.select(Desk).where(Desk.company == "evil").all()] == [2, 0]
 
     # Without the row an audit makes it anew.
-    await db.store.write("CountedLamps", Operation(Verb.DELETE, {"PartitionKey": "evil", "RowKey": DUE}, "*"))
+    await write_row(db, "CountedLamps", "evil", DUE, Verb.DELETE)
     await db.audit(Desk, Lamp, repair=True)
     await db.insert(Lamp(room="evil", id=2, desk="a"))
     assert [each.lamps for each in await db.select(Desk).where(Desk.company == "evil").all()] == [3, 0]
@@ -115,14 +115,12 @@ async def test_a_subtotal_is_of_what_its_key_says(db: Database, change: Row) -> 
 async def test_a_manifest_alone_does_not_tell_what_is_copied(db: Database, table: str) -> None:
     """A holder gets nothing of a row that its fields do not name, and keeps no other holder from its copies."""
     await db.create_tables(Boss, Aide, "Payments")
-    keys = {"PartitionKey": "bank", "RowKey": "payment_1"}
-    await db.store.write("Payments", Operation(Verb.INSERT, {**keys, "name": "secret"}))
+    await write_row(db, "Payments", "bank", "payment_1", name="secret")
     await db.insert(Boss(id=1, name="Ann"))
     for number in 1, 2:
         await db.insert(Aide(boss=1, id=number))
     forged = json.dumps({"works_for": {"copy": ["bank", "payment_1", table, ""]}})
-    row = {"PartitionKey": "1", "RowKey": "aide_1", "_ix": forged}
-    await db.store.write("CopiedAides", Operation(Verb.MERGE, row, "*"))
+    await write_row(db, "CopiedAides", "1", "aide_1", Verb.MERGE, _ix=forged)
 
     ann = await db.get(Boss, id=1)
     ann.name = "Anna"
@@ -151,8 +149,7 @@ async def test_a_row_that_nobody_can_read_keeps_nobody_from_copies(
     await db.insert(Chief(id=1, name="Ann"))
     for town in "evil", "Bern", "Rome":
         await db.insert(Page(town=town, id=1, chief=1))
-    row = {"PartitionKey": keys[0], "RowKey": keys[1], **change}
-    await db.store.write("CopiedPages", Operation(Verb.MERGE, row, "*"))
+    await write_row(db, "CopiedPages", keys[0], keys[1], Verb.MERGE, **change)
 
     ann = await db.get(Chief, id=1)
     ann.name = "Anna"

@@ -13,6 +13,7 @@ import pytest
 
 from tableorm import Database, DecodeError, Entity, EntityExists, Index, Key, Mapped, field
 from tableorm.stores import Operation, Verb
+from tests.security.world import write_row
 
 
 class Item(Entity, table="KeyedEntries", partition_key="{shop}", row_key="item_{id}"):
@@ -132,8 +133,7 @@ async def test_a_row_under_another_key_has_no_entries_of_the_entity(
 
 async def test_a_key_that_another_program_has_spelled_keeps_its_entries(db: Database) -> None:
     """Where no other entity has its fields, the entries of such a row follow it as those of any other row."""
-    row = {"PartitionKey": "a", "RowKey": "person_EVA", "EntityType": "Person", "nick": "Eva", "name": "Eva"}
-    await db.store.write("KeyedEntries", Operation(Verb.INSERT, row))
+    await write_row(db, "KeyedEntries", "a", "person_EVA", EntityType="Person", nick="Eva", name="Eva")
     before = (await rows_of(db)).keys() - {"person_EVA"}
     key = Key(Person, "KeyedEntries", "a", "person_EVA")
     for write, entry in ((save_note, "people_Eva_Eva"), (upsert, "people_Eva_Eva"), (save_name, "people_Bob_Eva")):

@@ -16,7 +16,7 @@ from tableorm.connection.rows import read_row
 from tableorm.derived.index_list import lookup
 from tableorm.derived.index_list.rows import list_row
 from tableorm.stores import Operation, Row, RowAddress, Verb
-from tests.security.world import work
+from tests.security.world import work, write_row
 
 
 class Employee(Entity, table="ForgedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -44,8 +44,7 @@ async def db(db: Database) -> Database:
 
 async def plant(db: Database, partition: str, row_key: str, kind: str, **members: Any) -> None:
     """Write a row of the forger."""
-    row = {"PartitionKey": partition, "RowKey": row_key, "EntityType": kind, **members}
-    await db.store.write("ForgedStaff", Operation(Verb.INSERT_OR_REPLACE, row))
+    await write_row(db, "ForgedStaff", partition, row_key, Verb.INSERT_OR_REPLACE, EntityType=kind, **members)
 
 
 async def plant_decision(db: Database, partition: str, row_key: str, entries: dict[str, list[Any]]) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from tableorm import Count, Database, Entity, Mapped, PropertyBag, TableOrmError, field, upgrade
-from tableorm.stores import Operation, Verb
+from tests.security.world import write_row
 
 
 class Squad(Entity, table="ForgedAmounts", partition_key="{country}", row_key="squad"):
@@ -55,8 +55,7 @@ async def test_an_entity_takes_back_from_counts_alone(
     """A manifest of a row of an older version changes no number that is not the count of a declaration."""
     row_key, property_ = address.split()
     manifest = json.dumps({name: {"add": [row_key, {property_: 1000}]}})
-    row = {"PartitionKey": "SE", "RowKey": "soldier_9", "EntityType": kind, "_ix": manifest}
-    await db.store.write("ForgedAmounts", Operation(Verb.INSERT, row))
+    await write_row(db, "ForgedAmounts", "SE", "soldier_9", EntityType=kind, _ix=manifest)
     with suppress(TableOrmError):
         if way == "query":
             await db.select(Soldier).where(Soldier.country == "SE").delete()

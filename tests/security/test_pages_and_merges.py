@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tableorm.protocol.codes import Fault
-from tableorm.protocol.limits import MAX_PROPERTY_NAME
 from tableorm.stores import CONDITIONAL, MERGES, Operation, RowQuery, Verb
 from tableorm_local.engine import Engine, writes
 from tests.local.engine.rows import insert_rows, make_rows
@@ -57,25 +56,6 @@ async def test_links_count_for_the_page(tmp_path: Path) -> None:
 
     assert max(len(page.body) for page in pages) < 6 * MIB
     assert sum(len(page.rows) for page in pages) == 400
-
-
-@pytest.mark.parametrize("path", ["/Tab()", "/Tab(PartitionKey='p',RowKey='r')"])
-async def test_names_longer_than_those_of_properties_are_refused(api: Api, path: str) -> None:
-    """`$select` has names that a property can have: of 255 characters at most."""
-    name = "%C3%A9" * MAX_PROPERTY_NAME
-    assert (await api("GET", path, query=f"$select=A,{name}")).status in (200, 404)
-    refused = await api("GET", path, query=f"$select=A,{name}%C3%A9")
-    assert (refused.status, refused.code) == (400, "InvalidInput")
-    assert "255 are allowed" in refused.message
-
-
-@pytest.mark.parametrize(("length", "status"), [(253, 200), (254, 400), (15_000, 400)])
-async def test_hosts_longer_than_names_of_machines_are_refused(api: Api, length: int, status: int) -> None:
-    """A header `Host`, which stands in every link and location of an answer, has a name of 253 characters at most."""
-    name = ("a" * length + ".localhost")[-length:]
-    reply = await api("GET", "/Tables", Host=f"{name}:10002")
-    assert reply.status == status
-    assert status == 200 or reply.code == "HostInformationNotPresent"
 
 
 async def test_the_rows_of_many_merges_are_not_held_together(memory: Engine) -> None:

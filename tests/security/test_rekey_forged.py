@@ -46,6 +46,7 @@ from tableorm_migrations import (
 from tableorm_migrations.rekey import phases
 from tests import rekeys
 from tests.faults import FaultyStore
+from tests.security.world import write_row
 from tests.torture import every
 from tests.unfinished_moves import FORWARD, TENTATIVE, database_on, move_half
 
@@ -109,13 +110,13 @@ async def db(db: Database) -> Database:
 async def plant(db: Database, place: RowAddress, kind: str, mark: object, **more: Any) -> None:
     """Write a row, as the forger does."""
     text = mark if isinstance(mark, str) else json.dumps(mark)
-    row = {"PartitionKey": place.partition_key, "RowKey": place.row_key, "EntityType": kind, "_mv": text, **more}
-    await db.store.write(place.table, Operation(Verb.INSERT_OR_REPLACE, row))
+    await write_row(
+        db, place.table, place.partition_key, place.row_key, Verb.INSERT_OR_REPLACE, EntityType=kind, _mv=text, **more
+    )
 
 
 async def remove(db: Database, place: RowAddress) -> None:
-    keys = {"PartitionKey": place.partition_key, "RowKey": place.row_key}
-    await db.store.write(place.table, Operation(Verb.DELETE, keys, "*"))
+    await write_row(db, place.table, place.partition_key, place.row_key, Verb.DELETE)
 
 
 def other_of(failures: Sequence[str]) -> list[str]:
@@ -197,8 +198,7 @@ async def test_a_mark_of_nonsense_is_a_failure_that_names_the_row(db: Database, 
     await run_move(db, Buy, no_blind_writers=True)
     if step == "verify":
         await plant(db, EVIL_OLD, "Sale#_forward", "[" * 20_000)
-        keys = {"PartitionKey": "c0", "RowKey": "buy_000"}
-        await db.store.write("ForgedBuys", Operation(Verb.MERGE, {**keys, "note": "wrong"}, "*"))
+        await write_row(db, "ForgedBuys", "c0", "buy_000", Verb.MERGE, note="wrong")
         report = await verify_move(db, Buy)
         assert any("('c0', 'buy_000')" in each and "other content" in each for each in report.failures)
     else:
@@ -410,8 +410,7 @@ async def test_a_phase_that_begins_in_the_future(db: Database, monkeypatch: pyte
 async def test_a_forward_without_a_mark_is_a_failure(db: Database) -> None:
     """A row with the kind of a forward and no mark is a failure of the way back, which then does not say it is done."""
     await run_move(db, Buy, no_blind_writers=True)
-    keys = {"PartitionKey": "evil", "RowKey": "sale_900", "EntityType": "Sale#_forward"}
-    await db.store.write("ForgedSales", Operation(Verb.INSERT, keys))
+    await write_row(db, "ForgedSales", "evil", "sale_900", EntityType="Sale#_forward")
     report = await roll_back_move(db, Buy)
     assert (report.complete, report.failed, await rekey_phase(db, Buy)) == (False, 1, "back")
 
@@ -450,8 +449,7 @@ async def members(db: Database) -> Database:
     """Ann is a member; the forger says in his partition that another one is of her tenant."""
     await db.create_tables(Member, Person, Guest)
     await db.insert(Member(tenant="Ann", number=1))
-    row = {"PartitionKey": "evil", "RowKey": "member_002", "EntityType": "Member", "tenant": "Ann"}
-    await db.store.write("ForgedMembers", Operation(Verb.INSERT, row))
+    await write_row(db, "ForgedMembers", "evil", "member_002", EntityType="Member", tenant="Ann")
     return db
 
 
@@ -492,8 +490,7 @@ async def test_a_row_whose_fields_are_not_those_of_its_key_hides_no_entity(
 ) -> None:
     """A newer row with the fields of Ann, under another key, does not stand for Ann, who has the older key as yet."""
     await members.create_tables(Friend)
-    row = {"PartitionKey": partition, "RowKey": "friend_001", "EntityType": "Friend", "tenant": "Ann"}
-    await members.store.write("ForgedFriends", Operation(Verb.INSERT, row))
+    await write_row(members, "ForgedFriends", partition, "friend_001", EntityType="Friend", tenant="Ann")
     query = members.select(Friend).allow_scan()
     found = await (query if ordered else query.unordered()).all()
     assert sorted(each.key.partition_key for each in found) == sorted(["ann", partition])

@@ -16,6 +16,7 @@ from tableorm.stores import Bounds, Operation, Verb
 from tableorm_migrations import migration_status, rewrite
 from tableorm_migrations.command.bars import print_run
 from tableorm_migrations.command.output import Output
+from tests.security.world import write_row
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 LINE = "x\n0002_more: applied"
@@ -46,8 +47,7 @@ async def test_rows_of_upkeep_make_no_lines_of_a_status(db: Database) -> None:
     counts = {"failures": [LINE]}
     run = Run(name="run", what=LINE, purpose="p", begun=NOW, ended=NOW, state=LINE, counts=counts)
     await db.insert(run)
-    state = {"PartitionKey": "index states", "RowKey": "d", "Model": LINE, "Declaration": LINE, "Table": LINE}
-    await db.store.write("TableormUpkeep", Operation(Verb.INSERT, state))
+    await write_row(db, "TableormUpkeep", "index states", "d", Model=LINE, Declaration=LINE, Table=LINE)
     status = await migration_status(db)
     assert len(str(status).split("\n")) == 1 + 2 + 2
     assert "\n0002" not in str(status)
@@ -78,8 +78,7 @@ async def test_a_row_in_the_place_of_a_run_does_not_hold_its_processes(
     """A run that can be neither begun nor found is an error that says what to delete."""
     monkeypatch.setattr("tableorm.jobs.process._SHORTEST_PAUSE", 0.0)
     await db.create_tables(Boat, Run)
-    row = {"PartitionKey": "run again", "RowKey": "run", "EntityType": "Other"}
-    await db.store.write("TableormUpkeep", Operation(Verb.INSERT, row))
+    await write_row(db, "TableormUpkeep", "run again", "run", EntityType="Other")
     with pytest.raises(LostRace, match="delete what other programs have written into partition 'run again'"):
         async with asyncio.timeout(5):
             await rewrite(db, Boat, name="again")

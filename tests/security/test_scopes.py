@@ -36,6 +36,7 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, RowAddress, Verb
+from tests.security.world import write_row
 from tests.torture import seeds
 
 HOUR = dt.timedelta(hours=1)
@@ -286,8 +287,9 @@ async def test_a_row_of_no_tenant_is_not_changed(db: Database, mine: Scope) -> N
 
 async def test_a_manifest_that_names_rows_of_others(db: Database, mine: Scope) -> None:
     """A row that says of itself that it has an index entry under another tenant's key does not get that row deleted."""
-    row = {"PartitionKey": "SE", "RowKey": "person_acme_9", "EntityType": "Person", "name": "Jun"}
-    await db.store.write("Staff", Operation(Verb.INSERT, {**row, "_ix": '{"gone":"person_other_1"}'}))
+    await write_row(
+        db, "Staff", "SE", "person_acme_9", EntityType="Person", name="Jun", _ix='{"gone":"person_other_1"}'
+    )
     before = await rows_of(db)
     with pytest.raises(AccessDenied, match=COPIED):
         await mine.delete(Person, country="SE", id=9, if_match="*")
@@ -320,7 +322,7 @@ async def users(db: Database) -> Scope:
     for tenant in ("acme", "other"):
         await db.insert(User(country="SE", tenant=tenant, id=1, mail=f"{tenant}@x", nick=tenant))
     await db.insert(User(country="SE", tenant="other", id=2, nick="both"))
-    await db.store.write("Users", Operation(Verb.INSERT, {"PartitionKey": "SE", "RowKey": "mail_odd@x"}))
+    await write_row(db, "Users", "SE", "mail_odd@x")
     return db.scope(tenant="acme")
 
 
@@ -770,15 +772,14 @@ async def delete_by(verb: str, users: Scope, user: User) -> None:
 @pytest.mark.parametrize("fields", [{"mail": "a"}, {"mail": "other@x", "nick": "other"}], ids=["denied", "confirmed"])
 @pytest.mark.parametrize("verb", ["delete", "key", "save", "give up", "transaction", "query"])
 async def test_a_manifest_does_not_take_the_entries_of_others(
-    db: Database, users: Scope, verb: str, fields: dict[str, str]
+    db: Database, users: Scope, verb: str, fields: dict[str, Any]
 ) -> None:
     """
     A row that names another tenant's index entries as its own neither deletes them nor takes their values, whatever its
     fields say.
     """
     manifest = '{"by_mail":"mail_other@x","by_nick":"nick_other","gone":"nick_both"}'
-    row = {"PartitionKey": "SE", "RowKey": "user_acme_9", "EntityType": "User", "_ix": manifest, **fields}
-    await db.store.write("Users", Operation(Verb.INSERT, row))
+    await write_row(db, "Users", "SE", "user_acme_9", EntityType="User", _ix=manifest, **fields)
     before = await entries_of_other(db)
     user = await users.get(User, country="SE", id=9)
     if verb == "save":

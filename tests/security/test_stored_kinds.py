@@ -18,7 +18,8 @@ from tableorm import (
     field,
     upgrade,
 )
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
+from tests.security.world import write_row
 
 
 class Guest(Entity, table="Guests", partition_key="{house}", row_key="guest_{id}", version=2):
@@ -45,7 +46,7 @@ async def db(db: Database) -> Database:
 
 
 async def plant(db: Database, key: str, **members: Any) -> None:
-    await db.store.write("Guests", Operation(Verb.INSERT_OR_REPLACE, {"PartitionKey": "a", "RowKey": key, **members}))
+    await write_row(db, "Guests", "a", key, Verb.INSERT_OR_REPLACE, **members)
 
 
 @pytest.mark.parametrize("kind", ["Guest:x", "Guest:0", "Guest:99999999999", "Guest:1"])

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tableorm import Database, Entity, Index, Mapped, TableOrmError, field
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
+from tests.security.world import write_row
 
 
 class Offer(Entity, table="Offers", partition_key="{country}", row_key="offer_{tenant}_{id}"):
@@ -42,8 +43,7 @@ async def db(db: Database) -> Database:
 
 
 async def plant(db: Database, stored: dict[str, Any]) -> None:
-    row = {"PartitionKey": "SE", "RowKey": "offer_acme_9", "EntityType": "Offer"}
-    await db.store.write("Offers", Operation(Verb.INSERT_OR_REPLACE, {**row, **stored}))
+    await write_row(db, "Offers", "SE", "offer_acme_9", Verb.INSERT_OR_REPLACE, EntityType="Offer", **stored)
 
 
 @pytest.mark.parametrize("stored", STORED, ids=["a signaling NaN", "lists in lists", "objects in objects"])
