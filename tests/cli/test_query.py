@@ -198,9 +198,7 @@ def test_conditions(case: tuple[str, Expression]) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("agee > 3", "Sailor has no field 'agee'; did you mean 'age'?"),
         ("age > 'x'", "the value"),
-        ("age >", "invalid syntax"),
         ("age", "is not understood; compare fields with values"),
         ("age < None", "cannot compare Sailor.age with None"),
         ("age > pay", "'pay' is not understood"),
