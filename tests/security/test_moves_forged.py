@@ -25,7 +25,7 @@ from tableorm import (
     field,
 )
 from tableorm.models.marker_rows import MoveState, mark_of
-from tableorm.outbox.move_command import MoveCommand
+from tableorm.outbox.doorbell import MoveCommand
 from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tests import unfinished_moves
