@@ -1,6 +1,6 @@
 """
-Where there are thousands of tables, or of names of properties: to make, delete or list tables keeps the engine busy, and
-others have most of the time; and what a server remembers of names is little.
+Where there are thousands of tables, or of names of properties: to make, delete or list tables keeps the engine busy,
+and others have most of the time; and what a server remembers of names is little.
 """
 
 import asyncio
