@@ -21,7 +21,7 @@ from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_ENTITY_BYTES, en
 from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import new_name, user_part
 from tableorm_local import LocalBackend
-from tests.azure.test_exactness import VALUES
+from tests.azure.test_exactness import VALUES as PRESENT
 
 # What programs keep clear of, because Azurite 3.35 does it otherwise; docs/stores/azure.md says how.
 DIFFERENCES = {
@@ -37,7 +37,7 @@ BAD_TABLES = ["ab", "a" * 64, "1abc", "a-b", "Tables", ""]
 PARTITIONS = ["p", "", "😀", "it's", "a b+%41"]
 KEYS = ["", "a", "b", "é", "\ue000", "😀", "''", "x" * 512]
 BAD_KEYS = ["a/b", "a\\b", "a#", "?", "\t", "\x7f", "x" * 513, "😀" * 257]
-STORED: st.SearchStrategy[tuple[Any, str | None]] = VALUES | st.tuples(st.none(), st.none())
+VALUES: st.SearchStrategy[tuple[Any, str | None]] = PRESENT | st.tuples(st.none(), st.none())
 # Values, names and rows that are refused; each row is of the size or number that its name says.
 BAD_PROPERTIES: list[Row] = [
     {"A" * 256: 1},
@@ -87,7 +87,7 @@ def _properties(draw: st.DrawFn) -> Row:
         return dict(draw(st.sampled_from(BAD_PROPERTIES)))
     made: Row = {}
     for name in draw(st.lists(st.sampled_from(["A", "B", "Größe", "a"]), max_size=3, unique=True)):
-        value, annotation = draw(STORED)
+        value, annotation = draw(VALUES)
         made[name] = value
         if annotation is not None:
             made[name + ANNOTATION] = annotation
