@@ -55,13 +55,14 @@ EVERY, NONE = And(()), Or(())
         ("-9223372036854775808", Edm.INT64, -(2**63)),
         ("1.25E-7", Edm.DOUBLE, 1.25e-7),
         ("9223372036854775808d", Edm.DOUBLE, 2.0**63),
+        ("-INF", Edm.DOUBLE, -math.inf),
         ("datetime'2024-02-29T12:00:00'", Edm.DATETIME, ticks_from_datetime(NOON)),
         ("datetime'2024-02-29T13:00:00+01:00'", Edm.DATETIME, ticks_from_datetime(NOON)),
         ("X'00fF'", Edm.BINARY, b"\x00\xff"),
     ],
 )
 def test_literals(literal: str, kind: Edm, value: Any) -> None:
-    """A literal that we write otherwise is read with its type and exact value, on either side and in parentheses."""
+    """A literal is read with its type and exact value, on either side and in parentheses, also if we write it otherwise."""
     expected = compare("a", Op.EQ, value, kind)
 
     for text in [f"a eq {literal}", f"{literal} eq a", f"a eq ({literal})", f" ( ( {literal})) eq(a) "]:
@@ -101,6 +102,7 @@ def test_a_constant_on_the_left(op: Op, flipped: Op) -> None:
         ("not", 3, "the filter ends where"),
         ("(a", 0, "the parenthesis is not closed"),
         ("a eq (1 and b", 8, "a closing parenthesis is expected"),
+        ("a)", 1, "no parenthesis to close"),
         ("a (b)", 0, "no functions"),
         ("a not eq 1", 2, "'not' stands where an operator is expected"),
         ("a EQ 1", 2, "operators are written in lower case: eq"),
