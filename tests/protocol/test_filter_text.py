@@ -4,6 +4,7 @@ Filter text: each form that the service documents, what is refused and where, an
 
 import datetime as dt
 import enum
+import math
 import pickle
 from typing import Any
 from uuid import UUID
@@ -62,7 +63,7 @@ EVERY, NONE = And(()), Or(())
     ],
 )
 def test_literals(literal: str, kind: Edm, value: Any) -> None:
-    """A literal is read with its type and exact value, on either side and in parentheses, also if we write it otherwise."""
+    """A literal is read with its type and exact value, however it is written, on either side and in parentheses."""
     expected = compare("a", Op.EQ, value, kind)
 
     for text in [f"a eq {literal}", f"{literal} eq a", f"a eq ({literal})", f" ( ( {literal})) eq(a) "]:
