@@ -202,12 +202,16 @@ async def test_grants_are_for_the_real_table(tmp_path: Path, place: str) -> None
             await db.insert(Team(team="red"))
             token = await db.grant(Team, "r", HOUR)
             assert token.explanation.table == "t1Staff"
+            await db.policies(Team).set("readers", "r", expires_at=dt.datetime.now(dt.UTC) + HOUR)
+            by_policy = await db.grant(Team, policy="readers")
         async with connect(url, sas=token, prefix="t1") as mine:
             await mine.ping()
             assert connection_of(mine).guarded
             assert (await mine.get(Team, team="red")).team == "red"
             with pytest.raises(AccessDenied):
                 await mine.insert(Team(team="blue"))
+        async with connect(url, sas=by_policy, prefix="t1") as mine:
+            assert (await mine.get(Team, team="red")).team == "red"
         async with connect(url, sas=token, prefix="t2") as other:
             with pytest.raises(AccessDenied, match="'t1Staff'"):
                 await other.get(Team, team="red")

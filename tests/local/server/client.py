@@ -7,7 +7,7 @@ import contextlib
 import datetime as dt
 import html
 import io
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from email.utils import format_datetime
 from typing import Any, TypeVar
 
@@ -153,7 +153,7 @@ def root_of(server: Server) -> str:
 
 
 @contextlib.asynccontextmanager
-async def served(*tables: str, **options: Any) -> AsyncIterator[Api]:
+async def served(*tables: str, **options: Any) -> AsyncGenerator[Api]:
     """A client of a server in memory with these options and tables."""
     async with serve(None, port=0, **options) as server, aiohttp.ClientSession() as session:
         api = Api(session, root_of(server))
