@@ -5,6 +5,7 @@ Blobs of index lists, replaced by somebody who may write into their container.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -12,9 +13,9 @@ from tableorm import Database, DecodeError, Entity, IndexList, Mapped, connect
 from tableorm.connection.connection import TURN, Connection, connection_of
 from tableorm.connection.rows import read_row
 from tableorm.derived.index_list import blobs, lookup
+from tableorm.keys.ranges import key_order
 from tableorm.models.manifest import BlobListEntry
 from tableorm.models.reserved import BLOB_LISTS
-from tableorm.protocol.edm import utf16_key
 from tableorm.stores import Row, RowAddress
 
 
@@ -41,6 +42,9 @@ async def test_a_list_that_does_not_fit_into_memory_is_not_read(monkeypatch: pyt
         assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 LIST = "forgedbooks/Book=23tagged/tags/tag_new"
 
 
@@ -50,11 +54,11 @@ class Turns:
     def __init__(self) -> None:
         self.count = self.most = self._calls = 0
 
-    def counted(self, function: Callable[[str], bytes]) -> Callable[[str], bytes]:
-        def count(text: str) -> bytes:
+    def counted(self, function: Callable[[T], R]) -> Callable[[T], R]:
+        def count(value: T) -> R:
             self._calls += 1
             self.most = max(self.most, self._calls)
-            return function(text)
+            return function(value)
 
         return count
 
@@ -97,7 +101,7 @@ async def test_a_list_of_very_many_short_lines_is_read_in_slices(
     async with connect("local::memory:") as db:
         data = await make_list(db, short_lines(20_000))
         monkeypatch.setattr(lookup, "read_row", read_none)
-        monkeypatch.setattr(lookup, "utf16_key", turns.counted(utf16_key))
+        monkeypatch.setattr(lookup, "key_order", turns.counted(key_order))
         async with turns.watched():
             found = await (db if shelf is None else db.scope(shelf=shelf)).lookup(Book.tagged, tag="new")
 
