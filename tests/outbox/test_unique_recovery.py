@@ -68,6 +68,22 @@ async def check_recovered(store: TableStore) -> None:
         assert await wrong_reservations(store) == []
 
 
+async def test_a_writer_that_dies_before_its_commit() -> None:
+    """Workers give back what it has reserved."""
+    store = MemoryStore()
+    async with connected(store) as db:
+        await db.create_tables(Member)
+    async with connected(Mortal(store, 4, arrives=False)) as db:
+        with suppress(Exception):  # what it would have said, nobody hears
+            await insert(db)
+    assert (await members_of(store), await extra_reservations(store)) == ([], {"a@x"})
+
+    async with connected(store) as db:
+        CLOCK.advance(HOUR)
+        await recover(db, Member)
+    assert await extra_reservations(store) == set()
+
+
 EMAILS = [None, "a@x", "b@x", "c@x"]
 
 
