@@ -318,9 +318,9 @@ def test_what_field_does_not_do() -> None:
         class Odd(Entity, abstract=True):  # pyright: ignore[reportUnusedClass]
             a: Mapped[int] = field(default=attrs.Factory(lambda _: 1, takes_self=True))
 
-    with refused("Odd.a", "Converter"):
+    with refused("Converting.a", "Converter"):
 
-        class Odd(Entity, abstract=True):  # pyright: ignore[reportUnusedClass]
+        class Converting(Entity, abstract=True):  # pyright: ignore[reportUnusedClass]
             a: Mapped[int] = field(default=1, converter=cast(Any, attrs.Converter(int)))
 
 
@@ -331,9 +331,9 @@ def test_hiding_an_inherited_field() -> None:
         class Odd(Employee):  # pyright: ignore[reportUnusedClass]
             age = cast(Any, 5)
 
-    with refused("Odd.age", "hides an inherited field"):
+    with refused("Hiding.age", "hides an inherited field"):
 
-        class Odd(Employee):  # pyright: ignore[reportUnusedClass]
+        class Hiding(Employee):  # pyright: ignore[reportUnusedClass]
             def age(self) -> int:  # type: ignore[misc, override]  # pyright: ignore[reportIncompatibleVariableOverride]
                 return 5
 
