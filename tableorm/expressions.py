@@ -24,6 +24,7 @@ __all__ = [
     "ComposedField",
     "Expression",
     "Field",
+    "FieldTerm",
     "Membership",
     "NoneOf",
     "PartitionKey",
@@ -140,6 +141,10 @@ class Presence(Expression):
         return f"{self.field}.is_none()" if self.negated else f"~{self.field}.is_none()"
 
 
+FieldTerm = Comparison | Membership | Presence
+"""A condition on a field of a model."""
+
+
 @attrs.frozen(eq=False, str=False, repr=False)
 class PropertyComparison(Expression):
     """The comparison of a property of stored rows, whatever their kind; also of PartitionKey, RowKey and Timestamp."""
@@ -194,13 +199,13 @@ def condition_of(node: Filter) -> Expression:
     return (AllOf if isinstance(node, And) else AnyOf)(tuple([condition_of(term) for term in node.terms]))
 
 
-def conjuncts(expression: Expression) -> Iterator[Expression]:
-    """Yield the terms of which all must hold."""
-    if isinstance(expression, AllOf):
-        for term in expression.terms:
-            yield from conjuncts(term)
-    else:
-        yield expression
+def conjuncts(expressions: Iterable[Expression]) -> Iterator[Expression]:
+    """Yield the terms of which all must hold, if all of these conditions do."""
+    for expression in expressions:
+        if isinstance(expression, AllOf):
+            yield from conjuncts(expression.terms)
+        else:
+            yield expression
 
 
 def is_list(field: "Field[Any]") -> bool:

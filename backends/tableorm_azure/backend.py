@@ -222,8 +222,6 @@ class AzureBackend:
     async def _open_tables(self, transport: AsyncHttpTransport[Any, Any], url: str) -> AsyncGenerator[TableStore]:
         account, options = self.account, self.options
         signing = make_signing_policy(self._credential, url, options, cosmos=account.cosmos)
-        chain = make_policies(url, signing, options, self.traffic, self._answered)
-        pipeline = Pipeline(transport, chain, options, self._in_flight)
         # This client makes, deletes and lists tables. It needs a credential and signs; our policy signs again.
         service = TableServiceClient(
             url,
@@ -236,7 +234,7 @@ class AzureBackend:
             self.access = AzureAccess(service, self._credential, account)
             tables = AzureTables(
                 url,
-                pipeline,
+                self._pipeline(transport, url, signing),
                 service,
                 capabilities,
                 cosmos=account.cosmos,
@@ -279,14 +277,17 @@ class AzureBackend:
 
     def _sdk_options(self, transport: AsyncHttpTransport[Any, Any], url: str, signing: Policy | None) -> dict[str, Any]:
         """Return the options that every client of the SDK gets, so that its requests pass our pipeline."""
-        options = self.options
-        chain = make_policies(url, signing, options, self.traffic, self._answered, within_sdk=True)
-        pipeline = Pipeline(transport, chain, options, self._in_flight)
         return {
-            "transport": PipelineTransport(pipeline),
+            "transport": PipelineTransport(self._pipeline(transport, url, signing, within_sdk=True)),
             "retry_total": 0,  # our pipeline repeats requests
-            "user_agent": user_agent(options),
+            "user_agent": user_agent(self.options),
         }
+
+    def _pipeline(
+        self, transport: AsyncHttpTransport[Any, Any], url: str, signing: Policy | None, *, within_sdk: bool = False
+    ) -> Pipeline:
+        chain = make_policies(url, signing, self.options, self.traffic, self._answered, within_sdk=within_sdk)
+        return Pipeline(transport, chain, self.options, self._in_flight)
 
     async def close(self) -> None:
         """Wait for the requests that are under way, and close the connections. Idempotent."""

@@ -16,8 +16,14 @@ from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobServiceClient
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import check_text
-from tableorm.protocol.limits import MAX_BLOB_PAGE, check_append, check_blob_name, check_container_name, check_metadata
+from tableorm.protocol.limits import (
+    check_append,
+    check_blob_list,
+    check_blob_name,
+    check_blob_range,
+    check_container_name,
+    check_metadata,
+)
 from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 
 from .faults import translated
@@ -124,10 +130,7 @@ class AzureBlobs:
         self, container: str, name: str, offset: int = 0, length: int | None = None
     ) -> AsyncGenerator[BlobStream]:
         """See `BlobStore`."""
-        if offset < 0 or (length is not None and length < 1):
-            raise Fault(
-                Code.INVALID_INPUT, f"A range has an offset from 0 and a length from 1, not {offset}, {length}."
-            )
+        check_blob_range(offset, length)
         blob = self._blob(container, name)
         whole = offset == 0 and length is None
         try:
@@ -170,12 +173,7 @@ class AzureBlobs:
         self, container: str, prefix: str = "", continuation: str | None = None, limit: int = 5000
     ) -> BlobPage:
         """See `BlobStore`."""
-        if not 1 <= limit <= MAX_BLOB_PAGE:
-            raise Fault(Code.PARAMETER_OUT_OF_RANGE, f"A page has 1 to {MAX_BLOB_PAGE} blobs, not {limit}.")
-        for what, text in (("prefix", prefix), ("continuation", continuation or "")):
-            problem = check_text(text)
-            if problem is not None:
-                raise Fault(Code.INVALID_INPUT, f"The {what} {text[:80]!r} {problem}.")
+        check_blob_list(limit, prefix, continuation)
         with translated(write=False):
             size = min(limit, LIST_PAGE)
             pages = (

@@ -8,7 +8,7 @@ that is none of its type, such as a date before 1601 that Azurite has stored, st
 import json
 import re
 from collections.abc import Sequence
-from math import isfinite, isnan
+from math import isfinite
 from typing import Any, NoReturn, cast
 from uuid import UUID
 
@@ -19,10 +19,12 @@ from tableorm.protocol.edm import (
     ANNOTATION,
     INT32_MAX,
     INT32_MIN,
+    SPECIAL_DOUBLES,
     BrokenText,
     Edm,
     check_datetime,
     check_text,
+    special_text,
     text_from_ticks,
     ticks_from_text,
 )
@@ -44,7 +46,6 @@ _page_decoder, _row_decoder = msgspec.json.Decoder(_Page), msgspec.json.Decoder(
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 # What is raised by JSON that is not of a row, for example if it nests deeply, or by values of another type.
 _MISFITS = (msgspec.DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-_SPECIAL = frozenset({"NaN", "Infinity", "-Infinity"})
 _DATETIME_LENGTH = len("2024-02-29T12:34:56.7891234Z")
 # What each row has, unless other properties are selected.
 _OWN = ("odata.etag", "PartitionKey", "RowKey")
@@ -155,7 +156,7 @@ def _as_row(found: object, error: msgspec.DecodeError) -> Row:
             if check_text(value):
                 row[name] = BrokenText(value)
         elif type(value) is float and not isfinite(value):
-            row[name] = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+            row[name] = special_text(value)
             row[name + ANNOTATION] = Edm.DOUBLE.value
     return row
 
@@ -211,7 +212,7 @@ def _respell(kind: object, value: Any) -> tuple[Any, bool]:
             raise ValueError(text)
         return text, True
     if kind == "Edm.Double":
-        if value in _SPECIAL:
+        if value in SPECIAL_DOUBLES:
             return value, True
         number = float(value)
         if type(value) is bool or not isfinite(number) or "_" in str(value):

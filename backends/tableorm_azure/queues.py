@@ -11,11 +11,11 @@ from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import (
-    MAX_VISIBILITY_SECONDS,
     check_message,
     check_message_count,
+    check_message_times,
     check_queue_name,
-    check_seconds,
+    check_visibility,
 )
 from tableorm.stores import Capabilities, Message
 
@@ -63,9 +63,7 @@ class AzureQueues:
     async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """See `QueueStore`."""
         check_message(body)
-        check_seconds("delay_seconds", delay_seconds, 0, MAX_VISIBILITY_SECONDS)
-        if ttl_seconds is not None:
-            check_seconds("ttl_seconds", ttl_seconds, delay_seconds + 1)
+        check_message_times(delay_seconds, ttl_seconds)
         with translated(write=True):
             sent = await self._queue(queue).send_message(
                 b64encode(body).decode("ascii"),
@@ -84,7 +82,7 @@ class AzureQueues:
     async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
         """See `QueueStore`."""
         check_message_count(count)
-        check_seconds("visibility_seconds", visibility_seconds, 1, MAX_VISIBILITY_SECONDS)
+        check_visibility(visibility_seconds, 1)
         with translated(write=True):
             pages = self._queue(queue).receive_messages(messages_per_page=count, visibility_timeout=visibility_seconds)
             async for page in pages.by_page():
@@ -93,7 +91,7 @@ class AzureQueues:
 
     async def renew(self, queue: str, message: Message, visibility_seconds: int) -> Message:
         """See `QueueStore`."""
-        check_seconds("visibility_seconds", visibility_seconds, 0, MAX_VISIBILITY_SECONDS)
+        check_visibility(visibility_seconds)
         receipt = _require_receipt(message)
         with translated(write=True):
             renewed = await self._queue(queue).update_message(

@@ -120,7 +120,20 @@ class TokenPolicy(AsyncBearerTokenCredentialPolicy[Any, Any]):
         return True
 
 
-class TokenSource:
+class _UsersCredential:
+    """A token credential that a client of the SDK may close: nothing happens, since it is the user's."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object, **named: object) -> None:
+        pass
+
+
+class TokenSource(_UsersCredential):
     """
     A token credential whose failures differ from the service's: the answer of an issuer of tokens is not an answer of
     the tables, and without a token nothing was sent.
@@ -145,17 +158,8 @@ class TokenSource:
             token: AccessTokenInfo = await self._credential.get_token_info(*scopes, **options)
             return token
 
-    async def close(self) -> None:
-        """Do nothing: the user closes the credential."""
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object, **named: object) -> None:
-        pass
-
-
-class SignedBelow:
+class SignedBelow(_UsersCredential):
     """
     Stands for a token credential in a client of the SDK, which needs one, where `TokenPolicy` signs after the client's
     own policy. That policy asks for tokens for whatever resource a server names: it gets none.
@@ -165,15 +169,6 @@ class SignedBelow:
         """Return what is never sent."""
         del scopes, options
         return AccessToken("", _NEVER)
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object, **named: object) -> None:
-        pass
 
 
 _NEVER = 1 << 40  # seconds since 1970

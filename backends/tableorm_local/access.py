@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import cast
 
 from tableorm.errors import NotSupported
-from tableorm.protocol.rights import Rights, admit, read_token
+from tableorm.protocol.rights import Rights, read_token
 from tableorm.protocol.sas import AccountSas, TableSas
 from tableorm.protocol.shared_key import DEVELOPMENT_ACCOUNT, decode_key
-from tableorm.stores import CLOCK, Policies, Signer
+from tableorm.stores import Policies, Signer
 
 from .engine import Engine
 
@@ -101,8 +101,4 @@ class TokenCheck:
         keys = await self._access.keys()
         if self._verified is None or self._verified[:2] != (text, keys):
             self._verified = text, keys, read_token(text, self._access.account, keys)
-        token, policy = self._verified[2], None
-        if isinstance(token, TableSas) and token.si is not None:
-            # Read each time: a token whose policy was removed is no longer valid.
-            policy = await self._engine.access.policy(token.tn, token.si)
-        return admit(token, policy, now=CLOCK.now(), address=_ADDRESS, scheme=_SCHEME)
+        return await self._engine.access.admit(self._verified[2], address=_ADDRESS, scheme=_SCHEME)

@@ -4,8 +4,6 @@ The command `tableorm backup`, which copies a database file.
 
 import argparse
 
-import attrs
-
 from tableorm.cli.output import emit
 
 from .backup import back_up
@@ -13,7 +11,6 @@ from .backup import back_up
 __all__ = ["BACKUP", "Backup"]
 
 
-@attrs.frozen
 class Backup:
     """
     `tableorm backup FILE TO` copies a database file as it is at one moment, and checks the copy.
@@ -22,7 +19,7 @@ class Backup:
         tableorm backup hr.tables hr-2026-11-29.tables
     """
 
-    help: str = "copy a database file while programs use it"
+    help = "copy a database file while programs use it"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -4,8 +4,6 @@ The command `tableorm check`, which checks a whole database file.
 
 import argparse
 
-import attrs
-
 from tableorm.cli.output import emit
 from tableorm.errors import Unavailable
 from tableorm.protocol.codes import Fault
@@ -16,7 +14,6 @@ from .engine.damage import find_damage
 __all__ = ["CHECK", "Check"]
 
 
-@attrs.frozen
 class Check:
     """
     `tableorm check FILE` checks every page, index, row, message and blob of a database file. It changes nothing.
@@ -25,7 +22,7 @@ class Check:
         tableorm check hr.tables
     """
 
-    help: str = "check a database file"
+    help = "check a database file"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

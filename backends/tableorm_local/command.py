@@ -5,15 +5,12 @@
 import argparse
 import contextlib
 
-import attrs
-
 from tableorm.cli.output import report
 from tableorm.errors import NotSupported
 
 __all__ = ["SERVE", "Serve"]
 
 
-@attrs.frozen
 class Serve:
     """
     `tableorm serve --data FILE` lets clients in any language use the tables in a file.
@@ -23,7 +20,7 @@ class Serve:
         tableorm serve --data hr.tables --port 0 --access-log -
     """
 
-    help: str = "serve a file to clients of Azure Table Storage in any language"
+    help = "serve a file to clients of Azure Table Storage in any language"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -4,8 +4,6 @@ The command `tableorm keys`, which replaces the key of a database file that sign
 
 import argparse
 
-import attrs
-
 from tableorm.cli.output import emit
 from tableorm.errors import Unavailable
 from tableorm.protocol.codes import Fault
@@ -15,11 +13,10 @@ from .engine import Engine
 __all__ = ["KEYS", "Keys"]
 
 
-@attrs.frozen
 class Keys:
     """`tableorm keys rotate FILE` makes the tokens invalid that were signed with the key of a file."""
 
-    help: str = "replace the key of a database file, which signs tokens"
+    help = "replace the key of a database file, which signs tokens"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -24,10 +24,10 @@ from tableorm.jobs.plan import LEAST_ROWS, plan_ranges
 from tableorm.jobs.process import RunJob, RunOptions, carry_out
 from tableorm.jobs.ranges import JobRange, purpose_of
 from tableorm.jobs.scan import Steps, walk
-from tableorm.models.entity import schema_of
+from tableorm.models.entity import concrete_schemas
 from tableorm.models.kinds import KindSet
 from tableorm.models.periods import require_plain_tables
-from tableorm.models.schema import Schema, concrete
+from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
 from tableorm.stores import Row, RowAddress
 from tableorm.writes.bulk.pacing import Pace
@@ -116,7 +116,7 @@ def _find_rewritten(models: Sequence[type[Entity]]) -> tuple[list[Schema], dict[
     """
     if not models:
         raise ModelError("rewrite() needs at least one model: give those whose rows are to be rewritten")
-    schemas: list[Schema] = list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))
+    schemas = concrete_schemas(models)
     for schema in schemas:
         if schema.kind is None:
             raise ModelError(f"rewrite({schema.name}) is refused: it has kind=None, so its rows have no version")

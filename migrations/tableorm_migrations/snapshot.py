@@ -14,10 +14,11 @@ import msgspec
 
 from tableorm import Entity, ModelError
 from tableorm.audit.check import AuditedMaintainer
-from tableorm.models.entity import schema_of
+from tableorm.models.entity import concrete_schemas
 from tableorm.models.json_types import is_pydantic_model, members_of_pydantic
 from tableorm.models.property_types import FieldInfo, PropertyType, annotation_name
-from tableorm.models.schema import Schema, concrete
+from tableorm.models.schema import Schema
+from tableorm.models.upgrades import upgrade_step
 
 __all__ = [
     "HAVE_STATES",
@@ -157,7 +158,7 @@ def describe_each(models: Iterable[type[Entity]]) -> dict[type[Entity], ModelLay
     Raises:
         ModelError: There is none, or one refers to a model that is not declared.
     """
-    schemas: list[Schema] = list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))
+    schemas = concrete_schemas(models)
     if not schemas:
         raise ModelError("there is no model to describe: give at least one class with entities")
     return {cast("type[Entity]", schema.model): _describe(schema) for schema in schemas}
@@ -214,7 +215,7 @@ def _describe(schema: Schema) -> ModelLayout:
         derived=derived,
         building=tuple(name for name, each in schema.derived.items() if each.building),
         unasked=tuple(name for name, each in schema.derived.items() if each.declaration and each.building is False),
-        upgrades=tuple(number for number in range(1, schema.version) if _upgrades_from(schema, number)),
+        upgrades=tuple(number for number in range(1, schema.version) if upgrade_step(schema, number) is not None),
     )
 
 
@@ -240,12 +241,6 @@ def _describe_field(info: FieldInfo) -> Iterator[tuple[str, FieldLayout]]:
                 accept_plain=info.accept_plain and first,
             ),
         )
-
-
-def _upgrades_from(schema: Schema, version: int) -> bool:
-    """Return whether a function upgrades a version, registered for the model or for a base of it."""
-    schemas = (base.__dict__.get("__schema__") for base in schema.model.__mro__)
-    return any(isinstance(each, Schema) and version in each.upgrades for each in schemas)
 
 
 def _values(kind: PropertyType) -> tuple[Any, ...]:

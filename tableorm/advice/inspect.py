@@ -60,14 +60,12 @@ async def inspect_table(
 
     async def work() -> None:
         nonlocal done, whole
-        store, counts = connection.sending("query", "")
         for number in left:
             own, continuation = found[number], None
             while True:
                 size = int(min(MAX_PAGE, share - len(own)))
-                request = store.query(table, RowQuery(ranges[number].partitions), size, continuation)
-                page = await connection.call(f"inspect {table}", table, request)
-                counts.rows += len(page.rows)
+                query = RowQuery(ranges[number].partitions)
+                page = await connection.read_page(f"inspect {table}", table, query, size, continuation)
                 own += page.rows
                 continuation = page.continuation
                 if on_progress is not None:

@@ -15,8 +15,8 @@ from ..keys.bounds import Part
 from ..keys.format import Order
 from ..keys.overlap import may_share
 from ..keys.template import Template
-from ..models.entity import Entity, schema_of
-from ..models.schema import DerivedSchema, Schema, concrete
+from ..models.entity import Entity, concrete_schemas
+from ..models.schema import DerivedSchema, Schema
 from ..protocol.edm import Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_TRANSACTION_OPERATIONS
 from ..types import Int32
@@ -66,7 +66,7 @@ def lint(*models: type[Entity], ignore: Iterable[str] = ()) -> list[LintFinding]
     Raises:
         ModelError: There is no model, or `ignore` names no rule.
     """
-    schemas: list[Schema] = list(dict.fromkeys(each for model in models for each in concrete(schema_of(model))))
+    schemas = concrete_schemas(models)
     if not schemas:
         raise ModelError("lint() needs at least one model: give classes with entities")
     ignored = frozenset(ignore)

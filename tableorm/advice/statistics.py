@@ -186,10 +186,8 @@ class _Measurement:
     async def _fetch(self, bounds: Bounds, limit: int, continuation: str | None) -> tuple[list[Row], str | None]:
         """Return a page of a range of partitions, and where the next one begins."""
         self._requests += 1
-        store, counts = self._db.sending("query", "")
-        request = store.query(self._table, RowQuery(bounds), limit, continuation)
-        page = await self._db.call(f"measure {self._table}", self._table, request)
-        counts.rows += len(page.rows)
+        what = f"measure {self._table}"
+        page = await self._db.read_page(what, self._table, RowQuery(bounds), limit, continuation)
         return page.rows, page.continuation
 
     async def _find_ranges(self, wanted: int) -> list[Bounds]:

@@ -81,7 +81,8 @@ async def audit(
     schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))
     require_plain_tables("audit", schemas)
     tables = {schema.table_name() for schema in schemas}
-    tables |= {str(each.table) for schema in schemas for each in schema.derived.values() if not each.in_blobs}
+    derived = [each for schema in schemas for each in schema.derived.values()]
+    tables |= {str(each.table) for each in derived if not each.in_blobs}
     kinds = {table: _kinds_in(table, schemas) for table in sorted(tables)}
     guests = {
         table: [s for s in schemas if s not in own.schemas and any(table in e.tables for e in s.derived.values())]
@@ -90,7 +91,6 @@ async def audit(
     by_name = {each.name: each for each in others}
     parallel, turns, asked = options.parallel, SnapshotTurns(), AuditCounts()
     # An index that is not complete lacks entries, which is no damage.
-    derived = [each for schema in schemas for each in schema.derived.values()]
     await find_unreadable(db, [d.declaration for d in derived if d.declaration and d.building is None])
 
     def make_context(table: str, pace: Pace | None = None) -> AuditContext:
@@ -110,12 +110,11 @@ async def audit(
 
     async def check_blobs(counts: AuditCounts) -> None:
         counts.add(asked)
-        for schema in schemas:
-            for each in schema.derived.values():
-                if isinstance(each, AuditedMaintainer):
-                    context = make_context(schema.table_name())
-                    await each.audit_blobs(context)
-                    counts.add(context.counts)
+        for each in derived:
+            if isinstance(each, AuditedMaintainer):
+                context = make_context(each.schema.table_name())
+                await each.audit_blobs(context)
+                counts.add(context.counts)
 
     names = ", ".join(sorted(schema.name for schema in schemas))
     job = Job(
@@ -150,9 +149,8 @@ async def _divide(db: Connection, other: OtherRanges, most: int) -> list[JobRang
 async def _is_small(db: Connection, kinds: KindSet, guests: Sequence[Schema], counts: AuditCounts) -> bool:
     """Return whether a table has so few rows to check that one request reads them: dividing it would take many."""
     counts.requests += 1
-    store, _ = db.sending("query", "")
     query = RowQuery(where=_rows_to_check(kinds, guests), select=("PartitionKey", "RowKey"))
-    page = await db.call("audit", kinds.table, store.query(kinds.table, query, SMALL))
+    page = await db.read_page("audit", kinds.table, query, SMALL)
     return page.continuation is None
 
 

@@ -28,7 +28,9 @@ from .output import report
 from .parser import URL
 
 __all__ = [
+    "add_count",
     "add_database",
+    "add_flag",
     "add_models",
     "add_name",
     "add_run",
@@ -238,17 +240,21 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def add_count(parser: argparse.ArgumentParser, name: str, what: str, default: int | None = None) -> None:
+    """Declare an option that is a whole number from 1 up."""
+    parser.add_argument(name, metavar="N", type=parse_count, default=default, help=what)
+
+
+def add_flag(parser: argparse.ArgumentParser, name: str, what: str) -> None:
+    """Declare an option without a value."""
+    parser.add_argument(name, action="store_true", help=what)
+
+
 def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
     """Declare the arguments of jobs that processes share, with how many ranges they work on if not told."""
     parser.set_defaults(resume="the same command resumes where it stopped")
-    parser.add_argument(
-        "--parallel",
-        metavar="N",
-        type=parse_count,
-        default=parallel,
-        help=f"number of key ranges to process in parallel; default: {parallel}",
-    )
-    parser.add_argument("--rate", metavar="N", type=parse_count, help="process at most N rows per second")
+    add_count(parser, "--parallel", f"number of key ranges to process in parallel; default: {parallel}", parallel)
+    add_count(parser, "--rate", "process at most N rows per second")
     parser.add_argument(
         "--lease",
         metavar="SECONDS",

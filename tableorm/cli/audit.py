@@ -4,26 +4,15 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 
 import argparse
 
-import attrs
-
 from ..audit.report import AuditReport
 from ..errors import counted
-from .arguments import (
-    add_database,
-    add_models,
-    add_name,
-    add_run,
-    add_state,
-    open_existing,
-    run_options,
-)
+from .arguments import add_database, add_flag, add_models, add_name, add_run, add_state, open_existing, run_options
 from .output import emit
 from .progress import ProgressReporter
 
 __all__ = ["AUDIT", "Audit"]
 
 
-@attrs.frozen
 class Audit:
     """
     `tableorm audit URL MODULE[:MODEL]` checks what is derived from the entities of models, and repairs it if asked to.
@@ -35,35 +24,32 @@ class Audit:
         tableorm audit local:./hr.tables hr.models:Employee --repair
     """
 
-    help: str = "check indexes, lists, counts, sums and copies, and repair them"
+    help = "check indexes, lists, counts, sums and copies, and repair them"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser, plain_tables=True)
-        parser.add_argument("--repair", action="store_true", help="repair what is found")
+        add_flag(parser, "--repair", "repair what is found")
         add_name(parser)
         add_run(parser)
         add_state(parser, "audit")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Run the audit and print its report."""
-        report = await self._run(args)
+        with ProgressReporter(args.state, _describe) as progress:
+            async with open_existing(args) as db:
+                report = await db.audit(
+                    *args.models,
+                    repair=args.repair,
+                    cursor=progress.read_cursor(),
+                    on_progress=progress.note,
+                    **run_options(args),
+                )
         more = report.found - len(report.findings)
         lines = [*map(str, report.findings), *([f"and {more} more"] if more > 0 else []), str(report)]
         emit(args, report.to_dict(), *lines)
         return 0 if report.clean else 1
-
-    async def _run(self, args: argparse.Namespace) -> AuditReport:
-        progress = ProgressReporter(args.state, _describe)
-        cursor = progress.read_cursor()
-        async with open_existing(args) as db:
-            try:
-                return await db.audit(
-                    *args.models, repair=args.repair, cursor=cursor, on_progress=progress.note, **run_options(args)
-                )
-            finally:
-                progress.save()  # also when it was interrupted
 
 
 def _describe(report: AuditReport) -> str:

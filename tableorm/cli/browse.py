@@ -9,10 +9,8 @@ import os
 import sys
 from typing import Any
 
-import attrs
-
 from ..errors import NotSupported
-from .arguments import add_database, add_models, open_existing, parse_count
+from .arguments import add_count, add_database, add_flag, add_models, open_existing
 from .command_line import main
 from .conditions import parse_where
 
@@ -22,7 +20,6 @@ __all__ = ["BROWSE", "Browse"]
 _ARGUMENTS = "TABLEORM_BROWSE"
 
 
-@attrs.frozen
 class Browse:
     """
     `tableorm browse URL [MODULE[:MODEL] ...]` shows tables, entities, and what a query would send before it runs.
@@ -35,16 +32,14 @@ class Browse:
         tableorm browse local:./hr.tables hr.models --web
     """
 
-    help: str = "look at tables, in the terminal or in a browser"
+    help = "look at tables, in the terminal or in a browser"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser, optional=True)
-        parser.add_argument(
-            "--web", action="store_true", help="print the address of a page for a browser of this machine"
-        )
-        parser.add_argument("--port", metavar="N", type=parse_count, default=0, help="the port of the page")
+        add_flag(parser, "--web", "print the address of a page for a browser of this machine")
+        add_count(parser, "--port", "the port of the page", 0)
 
     async def run(self, args: argparse.Namespace) -> int:
         """Show the tables."""

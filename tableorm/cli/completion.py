@@ -5,8 +5,6 @@ The command `tableorm completion`, which prints a script that completes commands
 import argparse
 from collections.abc import Iterator
 
-import attrs
-
 from .command_line import make_parser
 
 __all__ = ["COMPLETION", "Completion"]
@@ -30,7 +28,6 @@ complete -o default -F _tableorm tableorm"""
 _ZSH = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
 
 
-@attrs.frozen
 class Completion:
     """
     `tableorm completion bash|zsh|fish` prints a script for the shell, which then needs no Python to complete.
@@ -40,7 +37,7 @@ class Completion:
         tableorm completion fish | source
     """
 
-    help: str = "print a script that completes commands and options in a shell"
+    help = "print a script that completes commands and options in a shell"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -9,8 +9,6 @@ from keyword import iskeyword
 from pathlib import Path
 from shlex import quote
 
-import attrs
-
 from ..errors import ModelError
 from .output import emit
 
@@ -137,7 +135,6 @@ _FILES = {
 }
 
 
-@attrs.frozen
 class Init:
     """
     `tableorm init FOLDER` writes a project with a model, a service and tests. It replaces no file.
@@ -147,7 +144,7 @@ class Init:
         tableorm init .
     """
 
-    help: str = "create a small project with a model, a service and tests"
+    help = "create a small project with a model, a service and tests"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

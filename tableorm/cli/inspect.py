@@ -5,16 +5,13 @@ The command `tableorm inspect`, which proposes models for a table that other pro
 import argparse
 import sys
 
-import attrs
-
 from ..advice import inspect_table
-from .arguments import add_database, open_existing, parse_count, parse_table
+from .arguments import add_count, add_database, open_existing, parse_table
 from .progress import TableProgress
 
 __all__ = ["INSPECT", "Inspect"]
 
 
-@attrs.frozen
 class Inspect:
     """
     `tableorm inspect URL TABLE > models.py` writes a module of models for the rows of a table.
@@ -27,15 +24,13 @@ class Inspect:
         tableorm inspect local:./old.tables Customers --rows 5000
     """
 
-    help: str = "propose models for a table that other programs have written"
+    help = "propose models for a table that other programs have written"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
-        parser.add_argument(
-            "--rows", metavar="N", type=parse_count, help="read about N rows, the first of evenly spread ranges of keys"
-        )
+        add_count(parser, "--rows", "read about N rows, the first of evenly spread ranges of keys")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the module."""

@@ -13,7 +13,6 @@ from .output import emit
 __all__ = ["LINT", "LintCommand"]
 
 
-@attrs.frozen
 class LintCommand:
     """
     `tableorm lint MODULE:MODEL ...` prints what the rules find in the declarations. Nothing is opened or sent.
@@ -25,7 +24,7 @@ class LintCommand:
         tableorm lint hr.models:Employee --ignore growing-partition-key
     """
 
-    help: str = "look for models that become slow, hot or too large"
+    help = "look for models that become slow, hot or too large"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -5,8 +5,6 @@ The command `tableorm outbox`, which shows what writes have left to do, and lets
 import argparse
 from collections.abc import Awaitable, Callable
 
-import attrs
-
 from ..connection.connection import Connection, connection_of
 from ..errors import LimitExceeded, NotSupported
 from ..outbox.overview import Pending, drop_pending, find_pending, ring_again
@@ -23,7 +21,6 @@ _ACTIONS: dict[str, tuple[str, Callable[[Connection, Pending], Awaitable[object]
 }
 
 
-@attrs.frozen
 class Outbox:
     """
     `tableorm outbox list|show|retry|drop URL TABLE` prints changes that have something left to do in other partitions,
@@ -32,7 +29,7 @@ class Outbox:
     The exit status is 1 if `show` or `drop` has found nothing, or `retry` a decision row that cannot be read.
     """
 
-    help: str = "inspect, retry or discard pending writes"
+    help = "inspect, retry or discard pending writes"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

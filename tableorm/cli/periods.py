@@ -10,13 +10,12 @@ import attrs
 from ..errors import ModelError, counted
 from ..models.entity import schema_of
 from ..models.schema import Schema
-from .arguments import add_database, add_models, open_existing
+from .arguments import add_database, add_flag, add_models, open_existing
 from .output import emit
 
 __all__ = ["DROP_PERIODS", "DropPeriods"]
 
 
-@attrs.frozen
 class DropPeriods:
     """
     `tableorm drop-periods URL MODULE:MODEL --before DATE` deletes the tables of the periods that have ended by a date,
@@ -26,7 +25,7 @@ class DropPeriods:
         tableorm drop-periods local:./logs.tables logs.models:Entry --before 2026-03-01 --dry-run
     """
 
-    help: str = "delete the tables of periods that have ended"
+    help = "delete the tables of periods that have ended"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -43,7 +42,7 @@ class DropPeriods:
             metavar="CONTAINER/NAME",
             help="also delete the blobs of these periods, such as logs/queue for logs/queue/2026/02/28/...",
         )
-        parser.add_argument("--dry-run", action="store_true", help="delete nothing, and print what would be deleted")
+        add_flag(parser, "--dry-run", "delete nothing, and print what would be deleted")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Drop the periods and print what was dropped."""

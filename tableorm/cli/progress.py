@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TextIO, TypeVar
+from typing import Generic, Self, TextIO, TypeVar
 
 import attrs
 
@@ -66,6 +66,12 @@ class ProgressReporter(Generic[R]):
     describe: Callable[[R], str]
     _latest: R | None = attrs.field(init=False, default=None)
     _told: float = attrs.field(init=False, factory=time.monotonic)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.save()  # also when it was interrupted
 
     def read_cursor(self) -> str | None:
         """Return where an earlier run got to; None if there was none, or it came to its end."""

@@ -7,8 +7,6 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-import attrs
-
 from .. import to_dict
 from ..database.database import Database
 from ..derived.index.index import IndexOf
@@ -17,7 +15,7 @@ from ..models.entity import Entity, schema_of
 from ..models.json_values import to_json as plain
 from ..models.property_bag import PropertyBag
 from ..queries.query import Query
-from .arguments import add_database, load_target, open_existing, parse_count, parse_table
+from .arguments import add_count, add_database, add_flag, load_target, open_existing, parse_table
 from .conditions import parse_fields, parse_where
 from .output import emit
 from .tabular import as_text, print_rows
@@ -25,7 +23,6 @@ from .tabular import as_text, print_rows
 __all__ = ["GET", "QUERY", "Get", "QueryCommand", "values_of"]
 
 
-@attrs.frozen
 class QueryCommand:
     """
     `tableorm query URL TABLE|MODULE:MODEL` prints the entities of a model, or the rows of a table, that satisfy a
@@ -37,7 +34,7 @@ class QueryCommand:
         tableorm query local:./hr.tables hr.models:Employee --only name,age --all --csv
     """
 
-    help: str = "read entities or rows by a condition"
+    help = "read entities or rows by a condition"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -49,10 +46,10 @@ class QueryCommand:
             help='on the fields of a model: "age > 30 and city == \'Oslo\'"; of a table an OData filter: "Age gt 30"',
         )
         parser.add_argument("--only", metavar="FIELD,...", help="print these fields alone")
-        parser.add_argument("--top", metavar="N", type=parse_count, help="read N at most")
-        parser.add_argument("--all", action="store_true", help="allow a query that has to read the whole table")
-        parser.add_argument("--explain", action="store_true", help="print what would be sent, and send nothing")
-        parser.add_argument("--csv", action="store_true", help="print CSV")
+        add_count(parser, "--top", "read N at most")
+        add_flag(parser, "--all", "allow a query that has to read the whole table")
+        add_flag(parser, "--explain", "print what would be sent, and send nothing")
+        add_flag(parser, "--csv", "print CSV")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print what is found, or what would be sent for it."""
@@ -79,7 +76,6 @@ class QueryCommand:
         return 0
 
 
-@attrs.frozen
 class Get:
     """
     `tableorm get URL MODULE:MODEL FIELD=VALUE ...` prints the entity with a key, or that a unique index has; of a TABLE
@@ -90,7 +86,7 @@ class Get:
         tableorm get local:./hr.tables Directory PartitionKey=Sales RowKey=empid_000007
     """
 
-    help: str = "read one entity or row by its key"
+    help = "read one entity or row by its key"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

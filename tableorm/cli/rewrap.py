@@ -4,8 +4,6 @@ The command `tableorm rewrap`, which wraps the content keys of encrypted rows an
 
 import argparse
 
-import attrs
-
 from ..jobs.report import RunReport
 from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options
 from .output import emit, show_progress
@@ -14,7 +12,6 @@ from .progress import draw_bar
 __all__ = ["REWRAP", "Rewrap"]
 
 
-@attrs.frozen
 class Rewrap:
     """
     `tableorm rewrap URL MODULE:MODEL --encryption MODULE:NAME` wraps the content keys of encrypted rows by the key that
@@ -26,7 +23,7 @@ class Rewrap:
         tableorm rewrap local:./hr.tables hr.models:Employee --encryption hr.keys:encryption
     """
 
-    help: str = "wrap the content keys of encrypted rows by the current key"
+    help = "wrap the content keys of encrypted rows by the current key"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -6,7 +6,6 @@ import argparse
 import sys
 from typing import Any
 
-import attrs
 import msgspec
 
 from ..connection.connection import connection_of
@@ -19,14 +18,13 @@ from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..queries.select import Select
 from ..stores import Bounds, RowQuery
-from .arguments import add_database, add_models, open_existing, parse_count, parse_table
+from .arguments import add_count, add_database, add_models, open_existing, parse_table
 from .output import report, to_json
 from .query import values_of
 
 __all__ = ["SHOW", "Show"]
 
 
-@attrs.frozen
 class Show:
     """
     `tableorm show URL TABLE` prints rows as lines of JSON, in key order; with models entities by their fields.
@@ -40,7 +38,7 @@ class Show:
         tableorm show local:./hr.tables Directory hr.models
     """
 
-    help: str = "show the rows of a table as lines of JSON"
+    help = "show the rows of a table as lines of JSON"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -48,7 +46,7 @@ class Show:
         parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
         add_models(parser, plain_tables=True, optional=True)
         parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
-        parser.add_argument("--limit", metavar="N", type=parse_count, help="how many rows to show at most")
+        add_count(parser, "--limit", "how many rows to show at most")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the rows."""
@@ -64,9 +62,7 @@ async def _show_rows(db: Database, args: argparse.Namespace) -> None:
     continuation: str | None = None
     while True:
         size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
-        store, _ = connection_of(db).sending("query", "")
-        request = store.query(args.table, query, limit=size, continuation=continuation)
-        page = await connection_of(db).call(f"show {args.table}", args.table, request)
+        page = await connection_of(db).read_page(f"show {args.table}", args.table, query, size, continuation)
         for row in page.rows:
             sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
         if limit is not None:

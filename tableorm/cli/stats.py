@@ -7,15 +7,14 @@ import math
 
 import attrs
 
-from ..advice import TableStatistics, measure_table
-from .arguments import add_database, add_tables, open_existing, parse_count
+from ..advice import measure_table
+from .arguments import add_count, add_database, add_tables, open_existing
 from .output import to_json
 from .progress import TableProgress
 
 __all__ = ["STATS", "StatsCommand"]
 
 
-@attrs.frozen
 class StatsCommand:
     """
     `tableorm stats URL [TABLE ...]` prints rows, bytes, kinds, the largest partitions and costs of tables.
@@ -27,25 +26,14 @@ class StatsCommand:
         tableorm stats local:./hr.tables Directory --sample 100
     """
 
-    help: str = "count rows, bytes and kinds, and show the largest partitions"
+    help = "count rows, bytes and kinds, and show the largest partitions"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         add_tables(parser, optional=True)
-        parser.add_argument(
-            "--sample",
-            metavar="N",
-            type=parse_count,
-            help="read only the first page of N evenly spaced ranges of each table",
-        )
-        parser.add_argument(
-            "--parallel",
-            metavar="N",
-            type=parse_count,
-            default=8,
-            help="number of key ranges to read in parallel",
-        )
+        add_count(parser, "--sample", "read only the first page of N evenly spaced ranges of each table")
+        add_count(parser, "--parallel", "number of key ranges to read in parallel", 8)
         parser.add_argument(
             "--gib-price", metavar="PRICE", type=_parse_price, help="of storing a GiB for a month, to print costs"
         )
@@ -67,24 +55,13 @@ class StatsCommand:
                     parallel=args.parallel,
                     on_progress=TableProgress(table),
                 )
-                print(_to_json(measured, args) if args.json else _to_text(measured, args))
+                said, text = measured.to_dict(), str(measured)
+                if args.gib_price is not None or args.request_price is not None:
+                    cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
+                    said["cost"] = attrs.asdict(cost)
+                    text += f"\n  cost: {cost.storage:.6g} a month for storage, {cost.scan:.6g} to read all rows once"
+                print(to_json(said) if args.json else text)
         return 0
-
-
-def _to_text(measured: TableStatistics, args: argparse.Namespace) -> str:
-    lines = [str(measured)]
-    if args.gib_price is not None or args.request_price is not None:
-        cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
-        lines.append(f"  cost: {cost.storage:.6g} a month for storage, {cost.scan:.6g} to read all rows once")
-    return "\n".join(lines)
-
-
-def _to_json(measured: TableStatistics, args: argparse.Namespace) -> str:
-    said = measured.to_dict()
-    if args.gib_price is not None or args.request_price is not None:
-        cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
-        said["cost"] = attrs.asdict(cost)
-    return to_json(said)
 
 
 def _parse_price(text: str) -> float:

@@ -4,8 +4,6 @@ The command `tableorm sweep`, which deletes entities that have expired, and trim
 
 import argparse
 
-import attrs
-
 from ..errors import ModelError
 from ..models.entity import schema_of
 from ..models.schema import concrete
@@ -25,7 +23,6 @@ from .progress import ProgressReporter, print_report
 __all__ = ["SWEEP", "Sweep"]
 
 
-@attrs.frozen
 class Sweep:
     """
     `tableorm sweep URL MODULE[:MODEL]` deletes the entities of models that have expired, and the changes that feeds no
@@ -37,7 +34,7 @@ class Sweep:
         tableorm sweep local:./hr.tables hr.models
     """
 
-    help: str = "delete entities that have expired, and trim change feeds"
+    help = "delete entities that have expired, and trim change feeds"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -49,15 +46,10 @@ class Sweep:
 
     async def run(self, args: argparse.Namespace) -> int:
         """Run the sweep and print its report."""
-        return print_report(await self._run(args), args)
-
-    async def _run(self, args: argparse.Namespace) -> SweepReport:
-        progress = ProgressReporter(args.state, SweepReport.__str__)
-        cursor = progress.read_cursor()
         # A module has other models too.
         swept = [each for each in args.models if any(map(is_swept, concrete(schema_of(each))))]
-        async with open_existing(args) as db:
-            try:
+        with ProgressReporter(args.state, SweepReport.__str__) as progress:
+            async with open_existing(args) as db:
                 if not swept:
                     names = ", ".join(each.__name__ for each in args.models)
                     raise ModelError(
@@ -65,14 +57,10 @@ class Sweep:
                         "declare expires: Mapped[datetime | None] = field(default=None, expiry=True), "
                         "or changes = Feed(keep=...)"
                     )
-                return await db.sweep(
-                    *swept,
-                    cursor=cursor,
-                    on_progress=progress.note,
-                    **run_options(args),
+                report = await db.sweep(
+                    *swept, cursor=progress.read_cursor(), on_progress=progress.note, **run_options(args)
                 )
-            finally:
-                progress.save()  # also when it was interrupted
+        return print_report(report, args)
 
 
 SWEEP = Sweep()

@@ -4,15 +4,12 @@ The command `tableorm tables`, which lists the tables of a database.
 
 import argparse
 
-import attrs
-
 from .arguments import add_database, open_existing
 from .output import emit, report
 
 __all__ = ["TABLES", "Tables"]
 
 
-@attrs.frozen
 class Tables:
     """
     `tableorm tables URL` prints the names of the tables, one per line.
@@ -22,7 +19,7 @@ class Tables:
         tableorm tables https://hr.table.core.windows.net
     """
 
-    help: str = "list the tables"
+    help = "list the tables"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

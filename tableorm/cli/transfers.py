@@ -8,8 +8,6 @@ import sys
 from contextlib import suppress
 from typing import Any, get_args
 
-import attrs
-
 from ..database.database import Database
 from ..errors import TableOrmError
 from ..models.reserved import BLOB_LISTS
@@ -17,7 +15,9 @@ from ..transfer.files import Format
 from ..transfer.report import TransferReport
 from ..transfer.writing import IfExists
 from .arguments import (
+    add_count,
     add_database,
+    add_flag,
     add_name,
     add_run,
     add_source_and_target,
@@ -25,7 +25,6 @@ from .arguments import (
     add_tables,
     open_existing,
     open_target,
-    parse_count,
     parse_table,
     run_options,
 )
@@ -36,7 +35,6 @@ __all__ = ["COPY", "EXPORT", "IMPORT", "Copy", "Export", "Import"]
 _PATIENCE = 5.0  # seconds of waiting for the blobs of a database, whose tables are what the command is about
 
 
-@attrs.frozen
 class Copy:
     """
     `tableorm copy FROM TO [TABLE ...]` copies rows as they are stored, from one database to another. With `--verify` it
@@ -49,7 +47,7 @@ class Copy:
         tableorm copy local:./a.tables local:./b.tables Directory --verify
     """
 
-    help: str = "copy rows to another database, and compare both"
+    help = "copy rows to another database, and compare both"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -57,7 +55,7 @@ class Copy:
         add_tables(parser, optional=True)
         _add_where(parser)
         _add_if_exists(parser)
-        parser.add_argument("--verify", action="store_true", help="compare all rows of both sides afterwards")
+        add_flag(parser, "--verify", "compare all rows of both sides afterwards")
         add_name(parser)
         add_run(parser)
         add_state(parser, "copy")
@@ -68,12 +66,10 @@ class Copy:
         progress = _progress(args)
         options: dict[str, Any] = run_options(args) | {"where": args.where, "on_progress": progress.note}
         async with open_existing(args) as db, open_target(args) as target:
-            try:
+            with progress:
                 report = await db.copy_rows(
                     target, *args.tables, if_exists=args.if_exists, cursor=progress.read_cursor(), **options
                 )
-            finally:
-                progress.save()  # also when it was interrupted
             await _tell_what_is_left(db, report)
             status = print_report(report, args)
             if args.verify:
@@ -82,7 +78,6 @@ class Copy:
         return status
 
 
-@attrs.frozen
 class Export:
     """
     `tableorm export URL TABLE FILE` writes the rows of a table to a file: JSON Lines, CSV or Parquet, as its name ends;
@@ -93,16 +88,16 @@ class Export:
         tableorm export local:./hr.tables Directory -
     """
 
-    help: str = "write the rows of a table to a file"
+    help = "write the rows of a table to a file"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         _add_file(parser, "write to; - for stdout")
         _add_where(parser)
-        parser.add_argument("--system", action="store_true", help="write Timestamps and ETags too")
-        parser.add_argument("--overwrite", action="store_true", help="replace a file of that name")
-        parser.add_argument("--rate", metavar="N", type=parse_count, help="read at most N rows per second")
+        add_flag(parser, "--system", "write Timestamps and ETags too")
+        add_flag(parser, "--overwrite", "replace a file of that name")
+        add_count(parser, "--rate", "read at most N rows per second")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Export, and print the report: on stderr if the rows are on stdout."""
@@ -120,7 +115,6 @@ class Export:
         return print_report(report, args, sys.stderr if args.file == "-" else sys.stdout)
 
 
-@attrs.frozen
 class Import:
     """
     `tableorm import URL TABLE FILE` writes the rows of a file to a table, after all of them were checked; `-` is stdin.
@@ -131,17 +125,15 @@ class Import:
         tableorm import local:./hr.tables Directory employees.csv --if-exists replace
     """
 
-    help: str = "write the rows of a file to a table"
+    help = "write the rows of a file to a table"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         _add_file(parser, "read; - for stdin")
         _add_if_exists(parser)
-        parser.add_argument(
-            "--parallel", metavar="N", type=parse_count, default=8, help="transactions in parallel; default: 8"
-        )
-        parser.add_argument("--rate", metavar="N", type=parse_count, help="write at most N rows per second")
+        add_count(parser, "--parallel", "transactions in parallel; default: 8", 8)
+        add_count(parser, "--rate", "write at most N rows per second")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Import, and print the report."""

@@ -9,18 +9,15 @@ import signal
 import sys
 from contextlib import suppress
 
-import attrs
-
 from ..connection.tasks import stop_tasks
 from ..outbox.workflow import Workflow
 from ..writes.archive_copy import BlobArchive, DatabaseArchive
-from .arguments import add_database, add_models, open_existing, parse_count
+from .arguments import add_count, add_database, add_flag, add_models, open_existing
 from .output import report, to_json
 
 __all__ = ["WORKER", "WorkerCommand"]
 
 
-@attrs.frozen
 class WorkerCommand:
     """
     `tableorm worker URL MODULE[:MODEL]` works until it is interrupted or terminated; then it finishes what it has
@@ -31,20 +28,20 @@ class WorkerCommand:
         tableorm worker local:./hr.tables hr.models:Employee --drain
     """
 
-    help: str = "finish interrupted cross-partition writes in the background"
+    help = "finish interrupted cross-partition writes in the background"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser, Workflow, instances=(BlobArchive, DatabaseArchive), plain_tables=True)
-        parser.add_argument("--drain", action="store_true", help="end when the queue is empty")
-        parser.add_argument("--verbose", action="store_true", help="log the traceback of each failed try")
+        add_flag(parser, "--drain", "end when the queue is empty")
+        add_flag(parser, "--verbose", "log the traceback of each failed try")
         for name, default, what in (
             ("concurrency", 32, "number of messages to process in parallel"),
             ("visibility", 60, "if this worker dies, others take over its messages after this many seconds"),
             ("tries", 10, "number of failed tries after which a message is dropped, unless its workflow sets it"),
         ):
-            parser.add_argument(f"--{name}", metavar="N", type=parse_count, default=default, help=what)
+            add_count(parser, f"--{name}", what, default)
         parser.set_defaults(resume="the next worker finishes what was begun")
 
     async def run(self, args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ One open database: its stores, opened once and in one event loop, its boundary, 
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable
 from contextlib import AsyncExitStack
 from contextvars import Context
 from typing import Any, TypeVar
@@ -12,10 +12,11 @@ from weakref import WeakMethod
 
 import attrs
 
-from ..errors import ModelError, NotSupported, shown
+from ..errors import Conflict, ModelError, NotSupported, shown
 from ..models.kinds import UsedModels
 from ..models.placement import staged_models
-from ..protocol.codes import THROTTLING, Fault
+from ..protocol.codes import THROTTLING, Code, Fault
+from ..protocol.limits import MAX_PAGE
 from ..stores import (
     Backend,
     BlobStore,
@@ -23,6 +24,8 @@ from ..stores import (
     PrefixedBackend,
     QueueStore,
     RetryPolicy,
+    RowPage,
+    RowQuery,
     StoreLayer,
     TableStore,
     Traffic,
@@ -175,8 +178,11 @@ class Connection:
         store = self.backend.tables
         if not store.capabilities.retries:
             store = RetryingStore(store, self.retry, self.count_fault, self._count_repeated_read)
+        if self._opened.listeners is not None:
+            self._opened.listeners = set()
+            store = HeardStore(store, self._opened.listeners)
         self._opened.store, self._opened.loop = store, asyncio.get_running_loop()
-        self._opened.states, self._opened.phases, self._opened.listeners = KnownStates(), {}, None
+        self._opened.states, self._opened.phases = KnownStates(), {}
         self.watch.begin(self.url)
 
     async def close(self) -> None:
@@ -292,13 +298,14 @@ class Connection:
 
     def listen(self, listener: Listener) -> bool:
         """
-        Tell a method of the writes of this connection and its views. Return whether it was told of none since they were
-        opened.
+        Tell a method of the writes of this connection and its views that begin from now on. Return whether it was told
+        of none since they were opened.
         """
         opened = self._opened
         if opened.listeners is None:
             opened.listeners = set()
-            opened.store = HeardStore(self.store, opened.listeners)
+            if opened.store is not None:
+                opened.store = HeardStore(opened.store, opened.listeners)
         method = WeakMethod(listener)
         new = method not in opened.listeners
         opened.listeners.add(method)
@@ -414,6 +421,63 @@ class Connection:
             return await request
         except Fault as fault:
             raise translate(fault, what, table) from fault
+
+    async def read_page(
+        self,
+        what: str,
+        table: str,
+        query: RowQuery,
+        size: int = MAX_PAGE,
+        continuation: str | None = None,
+        *,
+        model: str = "",
+    ) -> RowPage:
+        """
+        Read a page of rows.
+
+        Args:
+            what: What it does, for messages.
+            table: Name of the table.
+            query: Which rows.
+            size: How many at most.
+            continuation: Where the page begins.
+            model: What `sending` takes as its model.
+
+        Raises:
+            TableOrmError: The store refused it; names what was attempted.
+        """
+        store, counts = self.sending("query", model)
+        page = await self.call(what, table, store.query(table, query, size, continuation))
+        counts.rows += len(page.rows)
+        return page
+
+    async def read_pages(
+        self, what: str, table: str, query: RowQuery, size: int = MAX_PAGE, *, model: str = ""
+    ) -> AsyncGenerator[RowPage]:
+        """Read pages of rows, one after the other. Takes and raises what `read_page` does."""
+        continuation: str | None = None
+        while True:
+            page = await self.read_page(what, table, query, size, continuation, model=model)
+            yield page
+            continuation = page.continuation
+            if continuation is None:
+                return
+
+    async def list_tables(self) -> list[str]:
+        """Return the names of all tables, in order. Raises what `call` does."""
+        store, _ = self.sending("list-tables", "")
+        return await self.call("list of tables", "", store.list_tables())
+
+    async def create_table(self, table: str) -> bool:
+        """Create a table, and return whether it is new. Raises what `call` does, unless the table exists."""
+        store, _ = self.sending("create-table", "")
+        try:
+            await self.call(f"creation of table {table}", table, store.create_table(table))
+        except Conflict as error:
+            if error.code != Code.TABLE_EXISTS:
+                raise
+            return False
+        return True
 
     def count_fault(self, fault: Fault) -> None:
         """Count a request that was refused for its rate, unless the backend itself counts these."""

@@ -10,7 +10,7 @@ declaration has another row.
 import asyncio
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Literal
 
 import attrs
@@ -20,7 +20,7 @@ from ..models.index_declaration import IndexDeclaration
 from ..models.reserved import UPKEEP_TABLE
 from ..protocol.codes import Code, Fault
 from ..protocol.filters import Filter
-from ..protocol.limits import MAX_PAGE, MAX_TRANSACTION_OPERATIONS
+from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Bounds, Operation, RetryBudget, Row, RowQuery, Verb
 from .connection import Connection
 from .rows import time_of
@@ -28,7 +28,6 @@ from .translate import translate
 
 __all__ = [
     "IndexState",
-    "create_upkeep_table",
     "find_unreadable",
     "forget_table",
     "known_unreadable",
@@ -92,16 +91,9 @@ async def load_states(db: Connection, what: str = _WHAT) -> list[IndexState]:
     """
     known, begun = db.known_states, asyncio.get_running_loop().time()
     rows: list[Row] = []
-    query, continuation = RowQuery(Bounds.only(_PARTITION)), None
     with suppress(TableNotFound):
-        while True:
-            store, counts = db.sending("query", "")
-            page = await db.call(what, UPKEEP_TABLE, store.query(UPKEEP_TABLE, query, MAX_PAGE, continuation))
-            counts.rows += len(page.rows)
+        async for page in db.read_pages(what, UPKEEP_TABLE, RowQuery(Bounds.only(_PARTITION))):
             rows += page.rows
-            continuation = page.continuation
-            if continuation is None:
-                break
     found = sorted(map(_read_state, rows), key=lambda state: (state.model, state.declaration, state.digest))
     known.readable.update(state.digest for state in found if state.state == "readable")
     known.asked, known.denied = begun, False
@@ -212,7 +204,7 @@ async def note_declarations(
         if ours and (each.table in created or not await _has_rows(db, each.table, where)):
             new.append(each)
     if new:
-        await create_upkeep_table(db)
+        await db.create_table(UPKEEP_TABLE)
         await make_readable(db, new)
     if all(each.digest in known.readable for each in declarations):
         return
@@ -227,13 +219,11 @@ async def note_declarations(
 
 async def _has_rows(db: Connection, table: str, where: Filter | None) -> bool:
     """Return whether a table has any row that satisfies a condition."""
-    continuation: str | None = None
-    while True:
-        store, _ = db.sending("query", "")
-        page = await db.call(_WHAT, table, store.query(table, RowQuery(where=where), 1, continuation))
-        continuation = page.continuation
-        if page.rows or continuation is None:
-            return bool(page.rows)
+    async with aclosing(db.read_pages(_WHAT, table, RowQuery(where=where), 1)) as pages:
+        async for page in pages:
+            if page.rows:
+                return True
+    return False
 
 
 async def forget_table(db: Connection, table: str) -> None:
@@ -286,7 +276,7 @@ async def write_records(
             await store.transact(UPKEEP_TABLE, operations)
         except Fault as fault:
             if fault.code == Code.TABLE_NOT_FOUND and made < _MOST_MADE:
-                await create_upkeep_table(db)
+                await db.create_table(UPKEEP_TABLE)
                 made += 1
             elif fault.code in done:
                 return
@@ -294,13 +284,3 @@ async def write_records(
                 raise translate(fault, what, UPKEEP_TABLE) from fault
         else:
             return
-
-
-async def create_upkeep_table(db: Connection) -> None:
-    """Create the table of the mapper, unless it is there."""
-    store, _ = db.sending("create-table", "")
-    try:
-        await store.create_table(UPKEEP_TABLE)
-    except Fault as fault:
-        if fault.code != Code.TABLE_EXISTS:
-            raise translate(fault, f"creation of table {UPKEEP_TABLE}", UPKEEP_TABLE) from fault

@@ -13,7 +13,7 @@ from ..connection.observe import Hook, Observation, Watch
 from ..connection.period_tables import coming_tables
 from ..connection.queue_and_blob_requests import observed_blobs, observed_queues
 from ..connection.translating import TranslatingStore
-from ..errors import Conflict, EntityNotFound, TableNotFound
+from ..errors import EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet, refuse_same_kinds
 from ..models.schema import concrete
@@ -198,14 +198,9 @@ class Stores(Connected, AsyncOnly):
                 )
             names |= dict.fromkeys([target] if isinstance(target, str) else ())
         for name in names:
-            store, _ = connection.sending("create-table", "")
-            try:
-                await connection.call(f"creation of table {name}", name, store.create_table(name))
+            if await connection.create_table(name):
                 created.add(name)
                 connection.known_states.created.add(name.lower())
-            except Conflict as error:
-                if error.code != Code.TABLE_EXISTS:
-                    raise
         undecided = {
             each.declaration: KindSet.alone(schema).filter
             for schema in found
@@ -217,8 +212,7 @@ class Stores(Connected, AsyncOnly):
 
     async def tables(self) -> list[str]:
         """Return the names of all tables, in order."""
-        store, _ = self._connection.sending("list-tables", "")
-        return await self._connection.call("list of tables", "", store.list_tables())
+        return await self._connection.list_tables()
 
     async def drop_table(self, target: type[Entity] | str, *, missing_ok: bool = False) -> None:
         """

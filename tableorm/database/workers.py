@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from ..connection.connection import Connection
 from ..errors import ModelError, shown
-from ..models.entity import Entity, schema_of
+from ..models.entity import Entity, concrete_schemas, schema_of
 from ..models.periods import require_plain_tables
-from ..models.schema import Schema, concrete
+from ..models.schema import Schema
 from ..outbox.decision import Decision
-from ..outbox.move_command import MOVE_COMMAND, MOVE_WORK
+from ..outbox.doorbell import MOVE_COMMAND, MOVE_WORK
 from ..outbox.settle import DOORBELL, handle_doorbells
 from ..outbox.uploads import UPLOAD, handle_uploads
 from ..outbox.worker import Patience, Worker
@@ -114,7 +114,7 @@ def _log_work(schemas: Iterable[Schema], others: Sequence[str]) -> None:
 def _kinds_of(models: Sequence[type[Entity]]) -> dict[str, Schema]:
     """Return the schemas by kind, as it is stored by the versions up to the declared one."""
     found: dict[str, Schema] = {}
-    for schema in dict.fromkeys(each for model in models for each in concrete(schema_of(model))):
+    for schema in concrete_schemas(models):
         if schema.kind is None:
             raise ModelError(
                 f"worker({schema.name}) is refused: the model has kind=None, so that no message can name it; give it a "

@@ -6,6 +6,7 @@ Each range costs several requests, so a small table may be divided into few: the
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 
 import attrs
@@ -18,7 +19,7 @@ from ..keys.ranges import divide
 from ..models.schema import Schema
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
-from ..stores import Bounds, RowPage, RowQuery
+from ..stores import Bounds, RowQuery
 from .ranges import JobRange
 
 __all__ = ["LEAST_ROWS", "MOST_RANGES", "SMALL_PAGES", "narrow", "plan_ranges"]
@@ -34,6 +35,7 @@ SMALL_PAGES = 16
 
 # Each round finds rows in smaller ranges; keys need more than a few if they begin alike in groups within groups.
 _ROUNDS = 8
+_KEYS = ("PartitionKey", "RowKey")
 
 
 async def plan_ranges(
@@ -91,15 +93,13 @@ async def _divide_table(
 async def _divide_small(db: Connection, verb: str, table: str, parts: int, rows: int) -> Sequence[str] | None:
     """Return the PartitionKeys with which ranges of a small table begin, but for the first one; None if it is large."""
     partitions: list[str] = []
-    continuation: str | None = None
-    for _ in range(SMALL_PAGES):
-        page = await _read_keys(db, verb, table, EVERYTHING, MAX_PAGE, continuation)
-        partitions += [row["PartitionKey"] for row in page.rows]
-        continuation = page.continuation
-        if continuation is None:
-            break
-    else:
-        return None
+    read = 0
+    async with aclosing(db.read_pages(verb, table, RowQuery(select=_KEYS), MAX_PAGE)) as pages:
+        async for page in pages:
+            partitions += [row["PartitionKey"] for row in page.rows]
+            read += 1
+            if read > SMALL_PAGES or (read == SMALL_PAGES and page.continuation is not None):
+                return None
     partitions.sort(key=utf16_key)
     parts = max(1, min(parts, len(partitions) // rows))
     starts = dict.fromkeys(partitions[len(partitions) * number // parts] for number in range(1, parts))
@@ -152,21 +152,9 @@ async def narrow(find_first: Callable[[Bounds], Awaitable[str | None]], share: B
 
 async def _find_partition(db: Connection, verb: str, table: str, bounds: Bounds) -> str | None:
     """Return a PartitionKey within some bounds, the first one if the store has an order; None if there is none."""
-    continuation: str | None = None
-    while True:
-        page = await _read_keys(db, verb, table, bounds, 1, continuation)
-        if page.rows:
-            found: str = page.rows[0]["PartitionKey"]
-            return found
-        continuation = page.continuation
-        if continuation is None:
-            return None
-
-
-async def _read_keys(
-    db: Connection, verb: str, table: str, bounds: Bounds, size: int, continuation: str | None
-) -> RowPage:
-    """Return a page of rows with nothing but their keys."""
-    query = RowQuery(bounds, select=("PartitionKey", "RowKey"))
-    store, _ = db.sending("query", "")
-    return await db.call(verb, table, store.query(table, query, size, continuation))
+    async with aclosing(db.read_pages(verb, table, RowQuery(bounds, select=_KEYS), 1)) as pages:
+        async for page in pages:
+            for row in page.rows:
+                found: str = row["PartitionKey"]
+                return found
+    return None

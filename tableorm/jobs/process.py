@@ -18,7 +18,6 @@ from typing import Any, Generic, TypeVar, cast
 import attrs
 
 from ..connection.connection import Connection
-from ..connection.index_states import create_upkeep_table
 from ..connection.tasks import finish, stop_tasks, work_together
 from ..errors import LostRace, ModelError, TableNotFound, counted, shown
 from ..models.reserved import UPKEEP_TABLE
@@ -321,7 +320,7 @@ class _Process(Generic[C, R]):
         try:
             run, ranges = await read_run(self._db, self._name)
         except TableNotFound:
-            await create_upkeep_table(self._db)
+            await self._db.create_table(UPKEEP_TABLE)
             run, ranges = None, []
         now = time.monotonic()
         self._run, self._ranges, self._fresh = run, {}, True

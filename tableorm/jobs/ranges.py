@@ -2,7 +2,6 @@
 Ranges of keys that are worked on one by one, and the cursor that says how far each is.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ import msgspec
 from ..errors import CursorError, shown
 from ..keys.ranges import EVERYTHING, KeyInterval, KeyRegion, divide
 from ..models.schema import Schema
+from ..protocol.url_text import from_url_text, to_url_text
 from ..stores import Bounds, Row
 
 __all__ = [
@@ -127,7 +127,7 @@ def write_cursor(purpose: bytes, ranges: Sequence[JobRange], state: object) -> s
         return None
     body = msgspec.json.encode([ranges, state])
     raw = bytes([_VERSION]) + purpose + compress(body, 1)
-    return urlsafe_b64encode(raw + crc32(raw).to_bytes(4)).rstrip(b"=").decode("ascii")
+    return to_url_text(raw + crc32(raw).to_bytes(4))
 
 
 def read_cursor(
@@ -147,7 +147,7 @@ def read_cursor(
         CursorError: It is damaged, or belongs to another call.
     """
     try:
-        raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+        raw = from_url_text(cursor)
     except (ValueError, AttributeError):
         raise CursorError(f"{what}: {shown(cursor, 40)} is not a cursor; pass report.cursor unchanged") from None
     raw, check = raw[:-4], raw[-4:]

@@ -11,10 +11,10 @@ from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rows import read_row, write_as_read
 from ..connection.tasks import map_together
 from ..errors import LostRace, ModelError, NotSupported, TableOrmError
-from ..models.entity import Entity, schema_of
+from ..models.entity import Entity, concrete_schemas
 from ..models.kinds import KindSet
 from ..models.reserved import METADATA
-from ..models.schema import Schema, concrete
+from ..models.schema import Schema
 from ..shapes.encrypted import ContentKeys
 from ..stores import Operation, Row, RowAddress, Verb
 from ..writes.bulk.pacing import Pace
@@ -36,7 +36,7 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
     encryption: ContentKeys | None = db.encryption
     if encryption is None:
         raise NotSupported("rewrap() needs keys; use connect(url, encryption=Encryption(keys))")
-    schemas: list[Schema] = list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))
+    schemas = concrete_schemas(models)
     for schema in schemas:
         if schema.keyed is None:
             raise ModelError(f"rewrap({schema.name}) is refused: it has no encrypted field")

@@ -10,12 +10,11 @@ from typing import TypeVar
 import attrs
 
 from ..connection.connection import Connection
+from ..connection.tasks import stop_tasks
 from ..keys.ranges import KeyRegion
-from ..models.kinds import KindSet
-from ..models.reserved import ENTITY_TYPE
+from ..models.kinds import KindSet, filter_of_kinds
 from ..models.schema import Schema
-from ..protocol.edm import Edm
-from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
+from ..protocol.filters import Filter, Or
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage, RowQuery
 from ..writes.bulk.pacing import Pace
@@ -70,10 +69,7 @@ async def pages(
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
         if counts is not None:
             counts.requests += 1
-        store, rows = db.sending("query", "" if kinds is None else kinds.names)
-        page = await db.call(what, table, store.query(table, query, size, continuation))
-        rows.rows += len(page.rows)
-        return page
+        return await db.read_page(what, table, query, size, continuation, model="" if kinds is None else kinds.names)
 
     for region in regions:
         query = RowQuery(region.partition, region.row, where, select)
@@ -89,11 +85,7 @@ async def pages(
                 if following is not None and not ahead:
                     task = asyncio.create_task(fetch(query, following))
         finally:
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
-                if not task.cancelled():
-                    task.exception()  # an error of it concerns nobody any more
+            await stop_tasks([task])
 
 
 async def walk(
@@ -159,17 +151,8 @@ def family_filter(kinds: KindSet, guests: Sequence[Schema] = (), *, markers: boo
     """
     if kinds.schemas and kinds.filter is None:
         return None
-    terms: list[Filter] = [_between(str(schema.kind), f"{schema.kind};") for schema in kinds.schemas]
-    terms += [_between(f"{schema.kind}#", f"{schema.kind}$") for schema in guests]
+    terms: list[Filter] = [filter_of_kinds(str(schema.kind), f"{schema.kind};") for schema in kinds.schemas]
+    terms += [filter_of_kinds(f"{schema.kind}#", f"{schema.kind}$") for schema in guests]
     if markers:
-        terms.append(_between("#_", "#`"))
+        terms.append(filter_of_kinds("#_", "#`"))
     return terms[0] if len(terms) == 1 else Or(tuple(terms))
-
-
-def _between(low: str, high: str) -> Filter:
-    return And(
-        (
-            Compare(ENTITY_TYPE, Op.GE, Constant(Edm.STRING, low)),
-            Compare(ENTITY_TYPE, Op.LT, Constant(Edm.STRING, high)),
-        )
-    )

@@ -10,7 +10,7 @@ import attrs
 
 from ..protocol.edm import utf16_key
 from ..stores import Bounds
-from .intervals import EVERYTHING, meet, nameable, overlaps, successor
+from .intervals import EVERYTHING, common_prefix, meet, nameable, overlaps, successor
 from .template import Template
 
 __all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "divide", "key_order"]
@@ -169,12 +169,7 @@ def _common_prefix(bounds: Bounds) -> str:
         for length in range(len(lower), 0, -1):
             if successor(lower[:length]) == upper:
                 return lower[:length]
-    length = 0
-    for a, b in zip(lower, upper, strict=False):
-        if a != b:
-            break
-        length += 1
-    return lower[:length]
+    return common_prefix(lower, upper)
 
 
 class _Inside:

@@ -9,6 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -29,7 +30,7 @@ MAX_BUCKETS = 64
 _MAX_CONSTRAINTS = 256
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)  # for what is cached
 class Template:
     """
     A key template, parsed and proved.
@@ -40,40 +41,49 @@ class Template:
         key: "partition_key" or "row_key", for messages.
         parts: Its parts, in order.
 
-    Attributes:
-        field_parts: Those of its parts that are fields, in order.
-        each: Name of the list of which each element makes a key; None if there is none.
-        match: Returns the match of a key, with a group for each of `field_parts`; None if it doesn't match.
     """
 
     text: str
     model: str
     key: str
     parts: tuple[Part, ...]
-    field_parts: tuple[Part, ...] = attrs.field(init=False)
-    each: str | None = attrs.field(init=False)
-    match: Callable[[str], re.Match[str] | None] = attrs.field(init=False)
-    _writers: tuple[tuple[str, str | None, Callable[[Any], str]], ...] = attrs.field(init=False)
-    _lead: re.Pattern[str] = attrs.field(init=False)
-    _names: frozenset[str] = attrs.field(init=False)
-    _full: dict[str, int] = attrs.field(init=False)  # which of the fields' parts holds a field in full
-    _constraints: dict[ConstraintShape, KeyConstraint] = attrs.field(init=False)
-    _by_bucket: dict[ConstraintShape, tuple[KeyConstraint, ...]] = attrs.field(init=False)
+    _constraints: dict[ConstraintShape, KeyConstraint] = attrs.field(init=False, factory=dict)
+    _by_bucket: dict[ConstraintShape, tuple[KeyConstraint, ...]] = attrs.field(init=False, factory=dict)
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "field_parts", tuple(part for part in self.parts if part.field is not None))
-        listed = (part.field for part in self.field_parts if part.format is not None and part.format.each)
-        object.__setattr__(self, "each", next(listed, None))
-        object.__setattr__(self, "_writers", tuple((p.literal, p.field, writer(p)) for p in self.parts))
-        object.__setattr__(self, "_names", frozenset(self.fields))
-        full = {p.field: n for n, p in reversed([*enumerate(self.field_parts)]) if p.format and p.format.full}
-        object.__setattr__(self, "_full", full)
-        object.__setattr__(self, "_constraints", {})
-        object.__setattr__(self, "_by_bucket", {})
-        object.__setattr__(self, "match", re.compile("".join(map(_pattern, self.parts)), re.DOTALL).fullmatch)
+    @cached_property
+    def field_parts(self) -> tuple[Part, ...]:
+        """The parts that are fields, in order."""
+        return tuple(part for part in self.parts if part.field is not None)
+
+    @cached_property
+    def each(self) -> str | None:
+        """Name of the list of which each element makes a key; None if there is none."""
+        return next((part.field for part in self.field_parts if part.format is not None and part.format.each), None)
+
+    @cached_property
+    def match(self) -> Callable[[str], re.Match[str] | None]:
+        """Returns the match of a key, with a group for each of `field_parts`; None if it doesn't match."""
+        return re.compile("".join(map(_pattern, self.parts)), re.DOTALL).fullmatch
+
+    @cached_property
+    def _lead(self) -> re.Pattern[str]:
         fixed = list(itertools.takewhile(lambda p: p.format is None or p.format.atoms is not None, self.parts))
         end = r"\Z" if len(fixed) == len(self.parts) else ""
-        object.__setattr__(self, "_lead", re.compile("".join(map(_pattern, fixed)) + end))
+        return re.compile("".join(map(_pattern, fixed)) + end)
+
+    @cached_property
+    def _writers(self) -> tuple[tuple[str, str | None, Callable[[Any], str]], ...]:
+        return tuple((part.literal, part.field, writer(part)) for part in self.parts)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.fields)
+
+    @cached_property
+    def _full(self) -> dict[str, int]:
+        """Which of the fields' parts holds a field in full."""
+        parts = reversed([*enumerate(self.field_parts)])
+        return {part.field: n for n, part in parts if part.field and part.format and part.format.full}
 
     def leads(self, key: str) -> bool:
         """

@@ -21,6 +21,7 @@ import msgspec
 
 from ..errors import MAX_FAULTS, EncodeError, InputFault, InvalidInput, NotLoaded, shown
 from ..keys.template import Template
+from ..protocol.edm import SPECIAL_DOUBLES, special_text
 from ..protocol.limits import MAX_VALUE_BYTES, excess_of
 from .json_types import find_pydantic_faults, is_pydantic_model, read_pydantic, write_pydantic
 from .key import Key
@@ -45,7 +46,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return to_json(value.value)
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return special_text(value)
     if isinstance(value, dt.date):
         return value.isoformat()
     if isinstance(value, (UUID, Decimal)):
@@ -272,9 +273,6 @@ def _ask_validators(probe: Any) -> list[InputFault]:
     return faults
 
 
-_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
 def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
     """Return what is wrong with the value of a field, and the value as the field has it."""
     kind = info.type
@@ -317,7 +315,7 @@ def _from_json(info: FieldInfo, value: Any) -> Any:
     if annotation is float:
         if type(value) is int and _misfit(info, value) is None:
             return float(value)
-        return _SPECIAL.get(value, value) if isinstance(value, str) else value
+        return SPECIAL_DOUBLES.get(value, value) if isinstance(value, str) else value
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         members: Iterable[enum.Enum] = annotation
         return next((member for member in members if to_json(member) == value), value)

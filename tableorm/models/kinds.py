@@ -20,7 +20,32 @@ from .schema import MISFITS, Schema, concrete
 from .upgrades import parse_version, upgrade_row
 from .visibility import live_only
 
-__all__ = ["KindSet", "UsedModels", "describe_kind", "refuse_same_kinds"]
+__all__ = [
+    "KindSet",
+    "UsedModels",
+    "describe_kind",
+    "entity_kind_of",
+    "entry_name_of",
+    "filter_of_kinds",
+    "kind_of",
+    "refuse_same_kinds",
+]
+
+
+def kind_of(row: Row) -> str:
+    """Return the kind that a row says it is of, without the version; "" if it says none."""
+    text = row.get(ENTITY_TYPE)
+    return text.partition(":")[0] if isinstance(text, str) else ""
+
+
+def entity_kind_of(row: Row) -> str:
+    """Return the kind of the entity that a row is, or is derived from, without the version."""
+    return kind_of(row).partition("#")[0]
+
+
+def entry_name_of(row: Row) -> str:
+    """Return the name of the declaration that a row is derived by; "" if it is not derived."""
+    return kind_of(row).partition("#")[2]
 
 
 class KindSet:
@@ -277,12 +302,16 @@ def _refuse_overlaps(schemas: Sequence[Schema]) -> None:
 
 def _filter_of_kind(kind: str) -> Filter:
     """Return the filter for a kind with any version: `EntityType` is `Employee`, or from `Employee:` to `Employee;`."""
+    return Or((_compare(Op.EQ, kind), filter_of_kinds(kind + ":", kind + ";")))
 
-    def compare(op: Op, text: str) -> Compare:
-        return Compare(ENTITY_TYPE, op, Constant(Edm.STRING, text))
 
-    versions = And((compare(Op.GE, kind + ":"), compare(Op.LT, kind + ";")))
-    return Or((compare(Op.EQ, kind), versions))
+def filter_of_kinds(low: str, high: str) -> Filter:
+    """Return the filter for the kinds, with their versions, from a text on, and before another one."""
+    return And((_compare(Op.GE, low), _compare(Op.LT, high)))
+
+
+def _compare(op: Op, kind: str) -> Compare:
+    return Compare(ENTITY_TYPE, op, Constant(Edm.STRING, kind))
 
 
 def describe_kind(row: Row) -> str:

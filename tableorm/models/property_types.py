@@ -30,11 +30,13 @@ from ..protocol.edm import (
     INT32_MIN,
     INT64_MAX,
     INT64_MIN,
+    SPECIAL_DOUBLES,
     BrokenText,
     Edm,
     Value,
     check_text,
     decode,
+    special_text,
     text_from_datetime,
 )
 from ..protocol.limits import MAX_VALUE_BYTES
@@ -578,9 +580,6 @@ def _decode_int32(value: Any, annotation: str | None) -> int:
     raise _wrong_stored_type(value, annotation, Edm.INT32)
 
 
-_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
 def _encode_double(value: Any) -> float | str:
     if type(value) is not float:
         if type(value) is not int:
@@ -594,14 +593,14 @@ def _encode_double(value: Any) -> float | str:
         value = float(value)
     if math.isfinite(value):
         return float(value)
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return special_text(value)
 
 
 def _decode_double(value: Any, annotation: str | None) -> float:
     if type(value) is float:
         return value
-    if type(value) is str and annotation == Edm.DOUBLE and value in _SPECIAL:
-        return _SPECIAL[value]
+    if type(value) is str and annotation == Edm.DOUBLE and value in SPECIAL_DOUBLES:
+        return SPECIAL_DOUBLES[value]
     # Clients without a float type (JavaScript) send 3.0 as 3; reading that as a float loses nothing.
     if type(value) is int and annotation in (None, Edm.DOUBLE):
         return float(value)

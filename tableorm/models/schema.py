@@ -14,7 +14,7 @@ from ..errors import DecodeError, EncodeError, EncryptionError, ModelError, Tabl
 from ..keys.template import Template, parse_pair
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
-from ..stores import Row
+from ..stores import Row, row_keys
 from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
 from .home import HomeRules
 from .index_declaration import IndexDeclaration
@@ -335,7 +335,8 @@ class Schema(InTables):
         return make_dataclass(self.name, fields, init=False, repr=False, eq=False)
 
     @cached_property
-    def _make_keys(self) -> Callable[[Mapping[str, Any]], tuple[str, str]]:
+    def make_keys(self) -> Callable[[Mapping[str, Any]], tuple[str, str]]:
+        """Returns (PartitionKey, RowKey) of field values. Raises TemplateError: one is missing or does not fit."""
         return self._format_keys if self.abstract else make_key_function(self.name, *self.templates())
 
     @cached_property
@@ -398,15 +399,6 @@ class Schema(InTables):
 
     # Keys
 
-    def make_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:
-        """
-        (PartitionKey, RowKey) of these field values.
-
-        Raises:
-            TemplateError: A value is missing or does not fit.
-        """
-        return self._make_keys(values)
-
     def _format_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:
         partition, row = self.templates()
         return partition.format(values), row.format(values)
@@ -420,7 +412,7 @@ class Schema(InTables):
         """
         if frozenset(values) != self.key_names:
             raise self._other_fields(values)
-        partition, row = self._make_keys(values)
+        partition, row = self.make_keys(values)
         key = self._newest_key
         if key is None or key.row_key != row or key.partition_key != partition:
             key = self._newest_key = Key(self.model, self.table_of(partition, row), partition, row)
@@ -603,7 +595,7 @@ class Schema(InTables):
         except EncryptionError:
             raise
         except MISFITS as error:
-            raise DecodeError(f"cannot be unsealed: {error}", self.name, (row["PartitionKey"], row["RowKey"])) from None
+            raise DecodeError(f"cannot be unsealed: {error}", self.name, row_keys(row)) from None
         return row
 
     def decode_stored(self, row: Row) -> Any:

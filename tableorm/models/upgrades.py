@@ -10,14 +10,14 @@ from msgspec import structs
 from ..errors import Conflict, DecodeError, ModelError, shown
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION
-from ..stores import Row
+from ..stores import Row, row_keys
 from .entity import Entity
 from .property_bag import PropertyBag, bag_of_row
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, FIRST_OF_SEVERAL, MANIFEST, MOVE, OPENED, PLACES, WRITE_TOKENS
 from .schema import Schema, Upgrade
 from .state import set_state, state_of
 
-__all__ = ["parse_version", "stored_version", "upgrade", "upgrade_row"]
+__all__ = ["parse_version", "stored_version", "upgrade", "upgrade_row", "upgrade_step"]
 
 
 def parse_version(schema: Schema, row: Row, stored: object) -> int:
@@ -28,7 +28,7 @@ def parse_version(schema: Schema, row: Row, stored: object) -> int:
         Conflict: It is the first of several rows, which did not fit together.
         DecodeError: It is the first of several rows, and the model has one; or what it says is not a number from 1.
     """
-    text, keys = str(stored), (row["PartitionKey"], row["RowKey"])
+    text, keys = str(stored), row_keys(row)
     if _is_version(text) and int(text) >= 1:
         return int(text)
     problem = f"has the version {shown(stored)}, which is not a number from 1"
@@ -53,10 +53,10 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
     Raises:
         DecodeError: An upgrade is missing, or its result does not fit the model.
     """
-    keys = (row["PartitionKey"], row["RowKey"])
+    keys = row_keys(row)
     bag = bag_of_row(table, {name: value for name, value in row.items() if name != OPENED})
     for number in range(version, schema.version):
-        step = _upgrade_step(schema, number)
+        step = upgrade_step(schema, number)
         if step is None:
             raise DecodeError(
                 f"has version {version} and the model {schema.version}, but nothing upgrades version {number}; write "
@@ -85,7 +85,8 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
     return entity
 
 
-def _upgrade_step(schema: Schema, version: int) -> Upgrade | None:
+def upgrade_step(schema: Schema, version: int) -> Upgrade | None:
+    """Return the function that upgrades a version, registered for the model or for a base of it; None without one."""
     for base in schema.model.__mro__:
         own = base.__dict__.get("__schema__")
         if isinstance(own, Schema) and version in own.upgrades:

@@ -9,24 +9,18 @@ import attrs
 import msgspec
 
 from ..connection.connection import Connection
-from ..connection.translate import translate
 from ..errors import DecodeError, NotSupported
 from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
 from ..models.reserved import ENTITY_TYPE
-from ..protocol.codes import Fault
 from ..protocol.edm import Edm
 from ..protocol.filters import Compare, Constant, Op
-from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import REDACTED, without_secrets
 from ..stores import Bounds, Row, RowQuery
 from .bell import ring
-from .decision import Decision, decision_of, delete_decision
+from .decision import DECISION_ROWS, Decision, decision_of, delete_decision
 from .doorbell import Begun, Doorbell
 
 __all__ = ["Pending", "drop_pending", "find_pending", "ring_again"]
-
-
-_DECISIONS = Bounds(DECISION_HEAD, DECISION_HEAD[:-1] + chr(ord(DECISION_HEAD[-1]) + 1), upper_open=True)
 
 
 @attrs.frozen
@@ -105,23 +99,14 @@ async def find_pending(
     """
     query = RowQuery(
         Bounds() if partition_key is None else Bounds.only(partition_key),
-        _DECISIONS if token is None else Bounds.only(DECISION_HEAD + token),
+        DECISION_ROWS if token is None else Bounds.only(DECISION_HEAD + token),
         Compare(ENTITY_TYPE, Op.EQ, Constant(Edm.STRING, DECISION_KIND)),
     )
-    continuation: str | None = None
-    while True:
-        store, _ = db.sending("query", DECISION_KIND)
-        try:
-            page = await store.query(table, query, MAX_PAGE, continuation)
-        except Fault as fault:
-            raise translate(fault, f"what is left to do in {table}", table) from fault
+    async for page in db.read_pages(f"what is left to do in {table}", table, query, model=DECISION_KIND):
         for row in page.rows:
             pending = _pending_of(table, row)
             if pending.problem is not None or pending.decision.committed:
                 yield pending
-        continuation = page.continuation
-        if continuation is None:
-            return
 
 
 def _pending_of(table: str, row: Row) -> Pending:

@@ -33,11 +33,11 @@ from ..protocol.limits import (
     MAX_MESSAGES,
     MAX_PAGE,
     MAX_TRANSACTION_OPERATIONS,
-    MAX_VISIBILITY_SECONDS,
     check_message,
     check_message_count,
+    check_message_times,
     check_queue_name,
-    check_seconds,
+    check_visibility,
 )
 from ..stores import CLOCK, Bounds, Capabilities, Message, MessageId, Operation, Row, RowQuery, TableStore, Verb
 
@@ -137,9 +137,7 @@ class TableQueueStore:
     async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """Add a message. It is durable when the call returns."""
         check_message(body)
-        check_seconds("delay_seconds", delay_seconds, 0, MAX_VISIBILITY_SECONDS)
-        if ttl_seconds is not None:
-            check_seconds("ttl_seconds", ttl_seconds, delay_seconds + 1)
+        check_message_times(delay_seconds, ttl_seconds)
         number, present = new_token(), _now()
         row: Row = {
             "RowKey": _row_key(_add_seconds(present, delay_seconds), number),
@@ -166,7 +164,7 @@ class TableQueueStore:
     async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
         """Take at most `count` visible messages, beginning with those that have been visible for longest."""
         check_message_count(count)
-        check_seconds("visibility_seconds", visibility_seconds, 1, MAX_VISIBILITY_SECONDS)
+        check_visibility(visibility_seconds, 1)
         for look in range(_LOOKS):
             # Who has lost a race looks at more messages than it takes, so as not to meet the same takers again.
             rows = await self._read_visible(queue, MAX_MESSAGES if look else count, clean=True)
@@ -179,7 +177,7 @@ class TableQueueStore:
 
     async def renew(self, queue: str, message: Message, visibility_seconds: int) -> Message:
         """Hide a taken message for `visibility_seconds` from now; 0 gives it back at once."""
-        check_seconds("visibility_seconds", visibility_seconds, 0, MAX_VISIBILITY_SECONDS)
+        check_visibility(visibility_seconds)
 
         async def hide(partition: str) -> Message:
             row_key, etag = _parse_receipt(message)

@@ -24,6 +24,7 @@ __all__ = [
     "INT64_MIN",
     "MAX_TICKS",
     "MIN_TICKS",
+    "SPECIAL_DOUBLES",
     "SYSTEM_MEMBERS",
     "TICKS_PER_MICROSECOND",
     "TICKS_PER_SECOND",
@@ -42,6 +43,7 @@ __all__ = [
     "is_entity_tag",
     "marks_from_ticks",
     "natural_type",
+    "special_text",
     "text_from_datetime",
     "text_from_ticks",
     "ticks_from_datetime",
@@ -362,8 +364,8 @@ def _decode_text(text: str, kind: Edm) -> Value:
                 number = int(text)
                 if str(number) == text and INT64_MIN <= number <= INT64_MAX:
                     return number
-        case Edm.DOUBLE if text in _SPECIAL_DOUBLES:
-            return _SPECIAL_DOUBLES[text]
+        case Edm.DOUBLE if text in SPECIAL_DOUBLES:
+            return SPECIAL_DOUBLES[text]
         case Edm.DATETIME:
             check_datetime(text)
             return datetime_from_text(text)
@@ -379,7 +381,12 @@ def _decode_text(text: str, kind: Edm) -> Value:
     raise ValueError(f"{text[:80]!r} is not an {kind}")
 
 
-_SPECIAL_DOUBLES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+SPECIAL_DOUBLES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def special_text(value: float) -> str:
+    """Return what stands for a number that JSON has no number for."""
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def natural_type(value: object) -> Edm:
@@ -440,7 +447,7 @@ def encode(value: Any, kind: Edm) -> tuple[str | int | float | bool, str | None]
             raise ValueError(f"{value} is not exact as an {kind}; give a float")
         if math.isfinite(wide):
             return wide, None
-        return ("NaN" if math.isnan(wide) else "Infinity" if wide > 0 else "-Infinity"), kind.value
+        return special_text(wide), kind.value
     if kind is Edm.DATETIME and isinstance(value, dt.datetime):
         return text_from_datetime(value), kind.value
     if kind is Edm.GUID and isinstance(value, UUID):

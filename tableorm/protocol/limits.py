@@ -46,21 +46,24 @@ __all__ = [
     "bad_in_property_name",
     "binary_size",
     "check_append",
+    "check_blob_list",
     "check_blob_name",
+    "check_blob_range",
     "check_container_name",
     "check_cosmos_names",
     "check_filter",
     "check_key",
     "check_message",
     "check_message_count",
+    "check_message_times",
     "check_metadata",
     "check_properties",
     "check_property_name",
     "check_queue_name",
     "check_row",
-    "check_seconds",
     "check_sizes",
     "check_table_name",
+    "check_visibility",
     "entity_size",
     "excess_of",
     "key_fault",
@@ -502,13 +505,24 @@ def check_message_count(count: int) -> None:
         )
 
 
-def check_seconds(name: str, seconds: int, least: int, most: int | None = None) -> None:
+def check_message_times(delay_seconds: int, ttl_seconds: int | None) -> None:
+    """Refuse a message that is hidden for too long, or longer than it lives. Raises what `check_visibility` does."""
+    _check_seconds("delay_seconds", delay_seconds, 0, MAX_VISIBILITY_SECONDS)
+    if ttl_seconds is not None:
+        _check_seconds("ttl_seconds", ttl_seconds, delay_seconds + 1)
+
+
+def check_visibility(seconds: int, least: int = 0) -> None:
     """
-    Refuse a time (`name` says which) that is out of bounds.
+    Refuse a time to hide a message for that is out of bounds.
 
     Raises:
         Fault: OutOfRangeQueryParameterValue.
     """
+    _check_seconds("visibility_seconds", seconds, least, MAX_VISIBILITY_SECONDS)
+
+
+def _check_seconds(name: str, seconds: int, least: int, most: int | None = None) -> None:
     if seconds < least or (most is not None and seconds > most):
         bounds = f"{least} or more" if most is None else f"{least} to {most}"
         raise Fault(Code.PARAMETER_OUT_OF_RANGE, f"{name} is {seconds}; {bounds} seconds are allowed.")
@@ -536,6 +550,27 @@ def check_blob_name(name: str) -> None:
         problem = "has an empty path segment, or one that ends with a dot"
     if problem is not None:
         raise Fault(Code.INVALID_RESOURCE_NAME, f"The blob name {name[:80]!r} {problem}.")
+
+
+def check_blob_range(offset: int, length: int | None) -> None:
+    """Refuse a part of a blob that is none. Raises Fault InvalidInput."""
+    if offset < 0 or (length is not None and length < 1):
+        raise Fault(Code.INVALID_INPUT, f"A range has an offset from 0 and a length from 1, not {offset}, {length}.")
+
+
+def check_blob_list(limit: int, prefix: str, continuation: str | None) -> None:
+    """
+    Refuse what no page of a list of blobs is read by.
+
+    Raises:
+        Fault: OutOfRangeQueryParameterValue or InvalidInput.
+    """
+    if not 1 <= limit <= MAX_BLOB_PAGE:
+        raise Fault(Code.PARAMETER_OUT_OF_RANGE, f"A page has 1 to {MAX_BLOB_PAGE} blobs, not {limit}.")
+    for what, text in (("prefix", prefix), ("continuation", continuation or "")):
+        problem = check_text(text)
+        if problem is not None:
+            raise Fault(Code.INVALID_INPUT, f"The {what} {text[:80]!r} {problem}.")
 
 
 def check_metadata(metadata: Mapping[str, str]) -> None:

@@ -6,7 +6,6 @@ middle of several requests, and on every backend. A hash binds it to the request
 them: however a client changes it, no row outside of the query is read.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_left
 from hashlib import blake2b
 from zlib import crc32
@@ -16,6 +15,7 @@ import msgspec
 from ..errors import CursorError
 from ..keys.ranges import KeyInterval, KeyPosition
 from ..protocol.filters import to_odata
+from ..protocol.url_text import from_url_text, to_url_text
 from .execution import Position, QueryExecution, UnsentRequest
 from .planning.normalize import leaves
 from .planning.partition import clip_merged, clip_request, region_of
@@ -41,7 +41,7 @@ def write_cursor(plan: QueryPlan, position: Position, limit: int | None) -> str 
     keys = [] if position.after is None else [_pack_key(key) for key in position.after]
     body = msgspec.msgpack.encode([keys, position.skip, position.continuation, position.wanted])
     raw = bytes([_VERSION]) + _digest_of(plan, limit) + body
-    text = _as_text(raw + crc32(raw).to_bytes(4, "big"))
+    text = to_url_text(raw + crc32(raw).to_bytes(4, "big"))
     return text if len(text) <= MAX_CURSOR - _TABLE else None
 
 
@@ -58,12 +58,12 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Position:
         CursorError: It is damaged, belongs to another query, or names a position outside of this one.
     """
     try:
-        raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+        raw = from_url_text(cursor)
     except (ValueError, AttributeError):
         raise CursorError(f"{_shorten(cursor)} is not a cursor; pass Page.cursor unchanged") from None
     body, check = raw[:-4], raw[-4:]
     if (
-        _as_text(raw) != cursor
+        to_url_text(raw) != cursor
         or len(cursor) > MAX_CURSOR
         or body[:1] != bytes([_VERSION])
         or crc32(body).to_bytes(4, "big") != check
@@ -173,10 +173,6 @@ def _make_digest(plan: QueryPlan, limit: int | None) -> bytes:
                 # A condition shows the first of many values alone.
                 add(*(repr(value) for leaf in leaves(each.condition) for value in getattr(leaf, "values", ())))
     return digest.digest()
-
-
-def _as_text(raw: bytes) -> str:
-    return urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
 
 
 def _pack_key(key: str) -> bytes:

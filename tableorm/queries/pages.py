@@ -13,7 +13,7 @@ from ..keys.ranges import KeyPosition
 from ..models.entity import Entity, shown_values
 from ..models.pydantic_schema import page_schema
 from ..protocol.notebook import html_table
-from ..stores import Row
+from ..stores import Row, row_keys
 from .cursors import cursor_at, cursor_behind_misfit, sources_of
 from .execution import FetchedPage, Position, QueryExecution
 from .misfits import take_last_misfit
@@ -149,17 +149,13 @@ def _last_key(run: QueryExecution, found: list[Any], rows: list[Row]) -> KeyPosi
     """
     if found and run.db.boundary.narrows:
         return key_of_entity(found[-1])
-    return _key_of(rows[-1]) if rows else None
+    return row_keys(rows[-1]) if rows else None
 
 
 def _position_behind(position: Position, page: FetchedPage) -> Position:
     """Return the position behind a page without rows, for which there is no key: where the store itself goes on."""
     done = page.index + (page.continuation is None)
     return Position(position.after, position.skip + done, page.continuation)
-
-
-def _key_of(row: Row) -> KeyPosition:
-    return row["PartitionKey"], row["RowKey"]
 
 
 class EntityStream(AsyncOnly, Generic[E_co]):

@@ -24,19 +24,18 @@ from ..expressions import (
     Comparison,
     Expression,
     Field,
+    FieldTerm,
     Membership,
     NoneOf,
     PartitionKey,
-    Presence,
     RowKey,
     conjuncts,
 )
-from ..keys.ranges import KeyPosition
+from ..keys.ranges import KeyPosition, key_order
 from ..models.entity import Entity
 from ..models.kinds import KindSet
 from ..models.schema import Schema
 from ..models.state import state_of
-from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
 from ..queries.explain import Explanation, explain_together
 from ..queries.misfits import settle_error
@@ -44,10 +43,9 @@ from ..queries.planning.client_filter import make_test
 from ..queries.planning.planner import planner_of
 from ..queries.progress import ReadProgress
 from ..queries.select import Select
-from ..stores import Row, RowAddress
+from ..stores import Row, RowAddress, row_keys
 from .phases import RekeyPhase, current_phase
-from .rekeying import Rekeying
-from .rows import entity_of_old, has_old_key_of, renewed
+from .rekeying import Rekeying, entity_of_old, has_old_key_of, renewed
 
 __all__ = ["RekeyedSelect"]
 
@@ -175,7 +173,7 @@ class RekeyedSelect(Select[E_co]):
                     async for entity in newer:
                         keys = self._keys_of(entity)
                         held.found.pop(keys, None)
-                        while self._ordered and waiting and _sort_key(waiting[0]) < _sort_key(keys):
+                        while self._ordered and waiting and key_order(waiting[0]) < key_order(keys):
                             before = waiting.popleft()
                             if before in held.found:
                                 for loaded in self._load(held.found.pop(before), note_misfit):
@@ -240,7 +238,7 @@ class RekeyedSelect(Select[E_co]):
                         continue
                     row = None if made is None else state_of(made).row
                     if row is not None and all(test(row) is True for test in tests):
-                        held.add((row["PartitionKey"], row["RowKey"]), _pack(row))
+                        held.add(row_keys(row), _pack(row))
         except ScanRefused as error:
             raise self._scan_refused(phase) from error
 
@@ -263,7 +261,7 @@ class RekeyedSelect(Select[E_co]):
     def _older(self) -> Select[Any]:
         """The query of the older model, of all entities that may satisfy the conditions, and perhaps of others."""
         model = self._rekeying.old.model
-        terms = [_older_condition(self._rekeying, term) for each in self._where for term in conjuncts(each)]
+        terms = [_older_condition(self._rekeying, term) for term in conjuncts(self._where)]
         query: Select[Any] = Select(
             self._db, KindSet.of([model]), (model,), tuple(each for each in terms if each is not None)
         )
@@ -310,13 +308,13 @@ class _Held:
     def __init__(self, most: int, after: KeyPosition | None) -> None:
         self.found: dict[KeyPosition, Any] = {}
         self.last: KeyPosition | None = None
-        self._most, self._after = most, None if after is None else _sort_key(after)
+        self._most, self._after = most, None if after is None else key_order(after)
         self._last: _SortKey | None = None
 
     def add(self, keys: KeyPosition, entity: Any) -> None:
         """Add an entity, unless it is not behind the key, or behind enough others."""
         if self._after is not None or self._last is not None:
-            place = _sort_key(keys)
+            place = key_order(keys)
             if (self._after is not None and place <= self._after) or (self._last is not None and place > self._last):
                 return
         self.found[keys] = entity
@@ -325,12 +323,12 @@ class _Held:
 
     def end(self) -> list[KeyPosition]:
         """Drop those that are too many, and return the keys of the others in order."""
-        keys = sorted(self.found, key=_sort_key)
+        keys = sorted(self.found, key=key_order)
         if len(keys) > self._most:
             keys, dropped = keys[: self._most], keys[self._most :]
             for each in dropped:
                 del self.found[each]
-            self.last, self._last = keys[-1], _sort_key(keys[-1])
+            self.last, self._last = keys[-1], key_order(keys[-1])
         return keys
 
 
@@ -352,10 +350,6 @@ def _between(after: KeyPosition | None, last: KeyPosition | None) -> list[Expres
     return found
 
 
-def _sort_key(keys: KeyPosition) -> _SortKey:
-    return utf16_key(keys[0]), utf16_key(keys[1])
-
-
 def _older_condition(rekeying: Rekeying, term: Expression, *, exact: bool = False) -> Expression | None:
     """
     Return the condition on the older model that holds wherever this one does; None if the models do not tell.
@@ -365,7 +359,7 @@ def _older_condition(rekeying: Rekeying, term: Expression, *, exact: bool = Fals
         term: The condition.
         exact: Whether the condition must hold nowhere else either.
     """
-    if isinstance(term, (Comparison, Membership, Presence)):
+    if isinstance(term, FieldTerm):
         name = term.field.name
         if name not in rekeying.copied or not _is_told(rekeying.old, term, exact=exact):
             return None
@@ -383,7 +377,7 @@ def _older_condition(rekeying: Rekeying, term: Expression, *, exact: bool = Fals
     return None
 
 
-def _is_told(old: Schema, term: Comparison | Membership | Presence, *, exact: bool) -> bool:
+def _is_told(old: Schema, term: FieldTerm, *, exact: bool) -> bool:
     """
     Return whether a stored row of the older model tells what its entity has. A row without a property does not if the
     field is read as its default then: only that it has none of some other values is told.

@@ -6,7 +6,7 @@ The delete commits as a note in the manifest of the entity and a decision row, i
 anything afterwards has looked at both since it read that: the note tells this entity from another one under its key.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -32,14 +32,12 @@ from ..models.kinds import KindSet
 from ..models.manifest import DeletedEntry, ManifestEntry, manifest_of, manifest_text
 from ..models.reserved import MANIFEST
 from ..models.schema import Schema, concrete
-from ..models.visibility import including_expired
 from ..models.write_tokens import new_token
 from ..outbox.decision import Decision, Work, read_decision, read_decisions
 from ..outbox.overview import Pending, ring_again
 from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress
 from ..writes.archive import delete_and_note
-from ..writes.bulk.bulk import Bulk
 from ..writes.commit import commit, read_current
 from ..writes.explain import TOKEN, WriteExplanation, WriteStep, explain_writes, get_step
 from ..writes.maintainer import EntryRules, Source, entry_rules
@@ -48,9 +46,9 @@ from ..writes.relocation import entity_of_row
 from ..writes.stages.change import delete_change, guard_change
 from ..writes.stages.encode import encode_surely
 from ..writes.subject import forget, key_of_target
-from .binding import BoundRelation, Reads, bind
+from .binding import BoundRelation, Reads, bind, pages_with_expired
 from .declarations import OnDelete, cascades_elsewhere
-from .delete import delete_with_children
+from .delete import delete_page, delete_with_children, is_as_read
 
 __all__ = ["carry_out_cascades", "cascade_kind", "delete_elsewhere", "explain_elsewhere"]
 
@@ -92,7 +90,11 @@ async def delete_elsewhere(
         row = await read_current(db, key)
         if row is None and not missing_ok:
             raise EntityNotFound(f"delete of {key}: there is no such row", Code.RESOURCE_NOT_FOUND, key)
-        if row is not None and etag not in ("*", row["odata.etag"]):
+        if row is not None and etag is None:  # it was read from an index entry
+            same = is_as_read(entity_of_row(key.model.__schema__, row), target)
+        else:
+            same = row is None or etag in ("*", row["odata.etag"])
+        if not same:
             problem = "the row has changed since it was read; read it again and repeat the delete"
             raise PreconditionFailed(f"delete of {key}: {problem}", Code.CONDITION_NOT_SATISFIED, key)
         try:
@@ -118,10 +120,9 @@ async def _begin(reads: Reads, db: Connection, entity: Entity) -> None:
     for bound, values in _relations_of(entity.__schema__, "cascade", entity.__dict__):
         bound.by_eventual_index(reads, values)  # refuses what nothing finds
     for bound, values in _relations_of(entity.__schema__, "refuse", entity.__dict__):
-        with including_expired():  # they are counted too
-            children = await bound.query(reads, values).limit(1).all()
-        if children:
-            raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
+        async for page in pages_with_expired(bound.query(reads, values).limit(1)):  # they are counted too
+            if page.items:
+                raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
     await commit(db, (write,))
 
 
@@ -264,8 +265,7 @@ class _Cascade:
             decision, row, is_on = await self._look()
             if decision is None or not is_on:
                 return decision
-            with including_expired():
-                found = await self._delete_children()
+            found = await self._delete_children()
             # Where others insert children all the time, the entity goes all the same, and their children after it.
             if found and attempt < (ATTEMPTS if row is None else ATTEMPTS // 2):
                 continue
@@ -283,6 +283,10 @@ class _Cascade:
     @property
     def _key(self) -> Key[Any]:
         return Key(self.schema.model, self.table, self.begun.partition_key, self.begun.works[self.number].row_key)
+
+    @property
+    def _family(self) -> frozenset[Key[Any]]:
+        return self.above | {self._key}
 
     async def _look(self) -> tuple[Decision | None, Row | None, bool]:
         """Return the decision, the row of the entity, and whether there is still something to delete."""
@@ -306,42 +310,27 @@ class _Cascade:
         fields = self.schema.parse_keys(self._key.partition_key, self._key.row_key)
         for bound, values in _relations_of(self.schema, "cascade", fields):
             query = bound.by_eventual_index(self.reads, values).query(self.reads, values)
-            async for page in query.misfits(errors.append).pages():
-                if page.items:
+            async for page in pages_with_expired(query.misfits(errors.append)):
+                # One whose children are being deleted goes after these, also if it is a child of its own.
+                children = [child for child in page.items if child.key not in self._family]
+                if children:
                     found = True
                     if not (await self._look())[2]:
                         return True
-                    errors += await self._delete_page(page.items)
+                    errors += await delete_page(self.db, children, self._delete_family)
                 del errors[1:]
         if errors:
             raise errors[0]
         return found
 
-    async def _delete_page(self, children: Sequence[Any]) -> list[TableOrmError]:
-        """Delete children as they were read, and return what went wrong; those that have changed since are left."""
-        errors = list[TableOrmError]()
-        async with Bulk(self.db, errors="report") as bulk:
-            for child in children:
-                if not child.__schema__.cascades:
-                    await bulk.delete(child)
-                    continue
-                try:
-                    await self._delete_family(child)
-                except TableOrmError as error:
-                    errors.append(error)
-        errors += [failure.error for failure in bulk.report.failed]
-        return [error for error in errors if not is_race(error)]
-
     async def _delete_family(self, child: Any) -> None:
         """Delete a child that has children of its own."""
-        key, above = child.key, self.above | {self._key}
-        if key in above:
-            raise Conflict(f"{_VERB} of {self._key}: {key} is among its own children", entity=child)
+        family = self._family
         if not cascades_elsewhere(child.__schema__):
-            await delete_with_children(self.reads, self.db, child, {}, if_match=None, missing_ok=True)
+            await delete_with_children(self.reads, self.db, child, {}, if_match=None, missing_ok=True, above=family)
             return
         begun = await _find_begun(self.db, child)
         if begun is None:
             await _begin(self.reads, self.db, child)  # and is found so by the next round
         else:
-            await _Cascade(self.db, self.reads, child.__schema__, key.table, *begun, above).carry_out()
+            await _Cascade(self.db, self.reads, child.__schema__, child.key.table, *begun, family).carry_out()

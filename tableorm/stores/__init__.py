@@ -2,7 +2,7 @@
 The contract of backends, and what every backend shares.
 """
 
-from .address import RowAddress
+from .address import RowAddress, row_keys
 from .backend import Backend
 from .blobs import BlobInfo, BlobPage, BlobStore, BlobStream
 from .capabilities import Capabilities
@@ -89,6 +89,7 @@ __all__ = [
     "pause_after",
     "project",
     "rights_of",
+    "row_keys",
     "single_try",
     "utc_now",
     "with_index",

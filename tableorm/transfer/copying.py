@@ -7,7 +7,6 @@ source. The mapper's own records are copied last: the state of an index says tha
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 import attrs
 
@@ -26,12 +25,12 @@ from ..outbox.decision import is_pending
 from ..protocol.edm import Edm
 from ..protocol.filter_text import FilterSyntaxError, parse_filter
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
-from ..stores import Bounds, Row
+from ..stores import Bounds, Row, row_keys
 from ..writes.bulk.pacing import Pace
 from .blobs import BlobTransfer, prepare_blobs
 from .content import differing_properties, plain_row
 from .report import TransferReport, make_report
-from .writing import IfExists, RowWriter, check_if_exists, create_table, position_of
+from .writing import IfExists, RowWriter, check_if_exists
 
 __all__ = ["Selection", "compare_rows", "copy_rows", "transfer_job"]
 
@@ -117,8 +116,7 @@ async def _select(
     if db.backend is target.backend:
         raise ModelError(f"{verb}() is refused: both sides are one database; give another one as the target")
     if not tables:
-        store, _ = db.sending("list-tables", "")
-        tables = await db.call("list of tables", "", store.list_tables())
+        tables = await db.list_tables()
     if name is not None and len(tables) > MOST_RANGES:
         raise ModelError(
             f"{verb}(name={name!r}) is refused: there are {len(tables)} tables, and a run has at most {MOST_RANGES} "
@@ -185,7 +183,7 @@ async def copy_rows(
 
     async def plan() -> list[JobRange]:
         parts = await selection.plan(db)
-        await map_together(partial(create_table, target), selection.tables)
+        await map_together(target.create_table, selection.tables)
         return parts
 
     def work(part: JobRange, pace: Pace | None) -> Steps[JobCounts]:
@@ -230,10 +228,10 @@ async def compare_rows(
 
         async def compare(rows: list[Row]) -> None:
             counts.entities += len(rows)
-            there = await read_rows(target, table, [*map(position_of, rows)])
+            there = await read_rows(target, table, [*map(row_keys, rows)])
             for row in rows:
                 await db.yield_to_loop(1)
-                other = there[position_of(row)]
+                other = there[row_keys(row)]
                 differing = [] if other is None else differing_properties(row, other)
                 if other is None:
                     counts.fail(row, f"is missing in table {table} of the target")
@@ -241,12 +239,12 @@ async def compare_rows(
                     counts.fail(row, f"differs in table {table} of the target: {', '.join(differing)}")
                 else:
                     counts.count("equal")
-            await blobs.compare([row for row in rows if there[position_of(row)] is not None], counts)
+            await blobs.compare([row for row in rows if there[row_keys(row)] is not None], counts)
 
         async def find_extra(rows: list[Row]) -> None:
-            there = await read_rows(db, table, [*map(position_of, rows)], _KEYS)
+            there = await read_rows(db, table, [*map(row_keys, rows)], _KEYS)
             for row in rows:
-                if there[position_of(row)] is None:
+                if there[row_keys(row)] is None:
                     counts.fail(row, f"is in table {table} of the target alone")
 
         where = selection.filter_of(table)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from ..errors import InputFault, InvalidInput, NotSupported
-from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm, decode, edm_type, type_of
+from ..protocol.edm import ANNOTATION, SPECIAL_DOUBLES, SYSTEM_MEMBERS, Edm, decode, edm_type, type_of
 from ..stores import Row
 
 __all__ = [
@@ -223,7 +223,7 @@ def _read_cell(column: str, text: str, kind: Edm) -> Row:
     """Return a property of a row. Raises ValueError if the text is none of the type."""
     if kind is Edm.STRING:
         return {column: text}
-    if kind not in _PLAIN or text in ("NaN", "Infinity", "-Infinity"):
+    if kind not in _PLAIN or text in SPECIAL_DOUBLES:
         return {column: text, column + ANNOTATION: kind.value}
     value: Any = json.loads(text.lower())
     if kind is Edm.DOUBLE and type(value) is int:

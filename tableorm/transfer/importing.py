@@ -22,7 +22,7 @@ from .files import File, Format, format_of, name_of, reading
 from .formats import Source, bad_row, chunks, csv_rows, json_lines
 from .parquet import parquet_rows
 from .report import TransferReport, make_report
-from .writing import IfExists, RowWriter, check_if_exists, create_table
+from .writing import IfExists, RowWriter, check_if_exists
 
 __all__ = ["import_rows"]
 
@@ -69,7 +69,7 @@ async def import_rows(
                 checked = opened.tell()
                 tell()
         checked = size
-        await create_table(db, table)
+        await db.create_table(table)
         turns = asyncio.Semaphore(options.parallel)
         writer = RowWriter(db, table, if_exists, f"import of rows to table {table}", turns)
         opened.seek(0)

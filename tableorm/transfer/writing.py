@@ -18,16 +18,15 @@ from ..connection.nearby import read_rows
 from ..connection.races import ATTEMPTS, pause_of
 from ..connection.tasks import map_together
 from ..connection.translate import translate
-from ..errors import AccessDenied, Conflict, ModelError, TableNotFound, Unavailable, shown
+from ..errors import AccessDenied, ModelError, TableNotFound, Unavailable, shown
 from ..jobs.counts import JobCounts
-from ..keys.ranges import KeyPosition
-from ..protocol.codes import LOST_RACE, Code, Fault
+from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, check_row
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, Verb, row_keys
 from ..writes.stages.execute import most_row_bytes
 from .content import differing_properties
 
-__all__ = ["IfExists", "RowWriter", "check_if_exists", "create_table", "position_of"]
+__all__ = ["IfExists", "RowWriter", "check_if_exists"]
 
 IfExists = Literal["fail", "skip", "replace"]
 """What becomes of a row that is in the target with other content: a failure; or either row is kept."""
@@ -37,21 +36,6 @@ def check_if_exists(verb: str, if_exists: object) -> None:
     """Refuse what says nothing about rows that exist. Raises ModelError."""
     if if_exists not in get_args(IfExists):
         raise ModelError(f"{verb}(if_exists={shown(if_exists)}) is refused: give 'fail', 'skip' or 'replace'")
-
-
-def position_of(row: Row) -> KeyPosition:
-    """Return the keys of a row."""
-    return row["PartitionKey"], row["RowKey"]
-
-
-async def create_table(db: Connection, table: str) -> None:
-    """Create a table, if it does not exist yet."""
-    store, _ = db.sending("create-table", "")
-    try:
-        await db.call(f"creation of table {table}", table, store.create_table(table))
-    except Conflict as error:
-        if error.code != Code.TABLE_EXISTS:
-            raise
 
 
 @attrs.define(eq=False)
@@ -134,12 +118,12 @@ class RowWriter:
             counts: Counts those that are not written.
             sent: Whether these rows may have been written just now, by a request whose reply was lost.
         """
-        there = await read_rows(self.db, self.table, [*map(position_of, rows)])
+        there = await read_rows(self.db, self.table, [*map(row_keys, rows)])
         self._looks = any(row is not None for row in there.values())
         todo: list[Operation] = []
         for row in rows:
             await self.db.yield_to_loop(1)
-            other = there[position_of(row)]
+            other = there[row_keys(row)]
             if other is None:
                 todo.append(_insert(row))
                 continue

@@ -22,8 +22,8 @@ from tableorm import (
     NotSupported,
     field,
 )
+from tableorm.rekey.chunks import RowFailure, WindowReport
 from tableorm.rekey.phases import RekeyPhase, StoredPhase
-from tableorm.rekey.report import RowFailure, WindowReport
 from tableorm.stores import Operation, RowAddress, Verb
 from tableorm_migrations import (
     finalize_move,

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.sas import AccessPolicy
+from tableorm.protocol.rights import Rights, admit
+from tableorm.protocol.sas import AccessPolicy, AccountSas, TableSas
+from tableorm.stores import CLOCK
 
 from .faults import DAMAGE, damage_fault
 from .stored_settings import Settings
@@ -50,6 +52,24 @@ class AccessRecords:
                 raise
             return None
         return (found[name] or AccessPolicy()) if name in found else None
+
+    async def admit(self, token: AccountSas | TableSas, *, address: str, scheme: str) -> Rights:
+        """
+        Return what a verified token allows now.
+
+        Args:
+            token: The token.
+            address: Where the request comes from.
+            scheme: Over what it was sent, http or https.
+
+        Raises:
+            Fault: One of the Authorization...Mismatch family.
+        """
+        policy = None
+        if isinstance(token, TableSas) and token.si is not None:
+            # Read each time: a token whose policy was removed is no longer valid.
+            policy = await self.policy(token.tn, token.si)
+        return admit(token, policy, now=CLOCK.now(), address=address, scheme=scheme)
 
     async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
         """

@@ -75,8 +75,7 @@ def release(session: WriteSession, content: int) -> None:
 
 def _set_end(session: WriteSession, content: int, until: int | None) -> None:
     sql = "INSERT INTO contents VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET until = ?2"
-    session.connection.execute(sql, (content, until))
-    session.dirty = True
+    session.write(sql, (content, until))
 
 
 def release_staged(session: WriteSession, content: int) -> None:
@@ -103,7 +102,7 @@ def add_chunks(session: WriteSession, content: int, start: int, chunks: Sequence
     """Write chunks of a content that is kept or staged, from the position `start` on. Return where they end."""
     for data in chunks:
         sql = "INSERT INTO chunks (content, start, data) VALUES (?, ?, ?)"
-        session.connection.execute(sql, (content, start, data))
+        session.write(sql, (content, start, data))
         start += len(data)
         yield
     return start

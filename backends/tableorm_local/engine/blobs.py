@@ -14,12 +14,13 @@ import attrs
 import msgspec
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import check_text
 from tableorm.protocol.limits import (
     MAX_APPENDS,
     MAX_BLOB_PAGE,
     check_append,
+    check_blob_list,
     check_blob_name,
+    check_blob_range,
     check_container_name,
     check_metadata,
 )
@@ -73,8 +74,7 @@ class Blobs:
         def work(session: WriteSession) -> None:
             if _find_container_number(session.connection, container) is not None:
                 raise Fault(Code.CONTAINER_EXISTS, f"The specified container already exists: {container!r}.")
-            session.connection.execute("INSERT INTO containers (name) VALUES (?)", (container,))
-            session.dirty = True
+            session.write("INSERT INTO containers (name) VALUES (?)", (container,))
 
         await self._host.submit(work)
 
@@ -83,8 +83,7 @@ class Blobs:
 
         def work(session: WriteSession) -> None:
             number = _require_container(session.connection, container)
-            session.connection.execute("UPDATE containers SET name = NULL WHERE id = ?", (number,))
-            session.dirty = True
+            session.write("UPDATE containers SET name = NULL WHERE id = ?", (number,))
 
         await self._host.submit(work)
         self._host.reclaim()
@@ -204,10 +203,7 @@ class Blobs:
         self, container: str, name: str, offset: int = 0, length: int | None = None
     ) -> AsyncGenerator[BlobStream, None]:
         """Read a blob in chunks of at least 256 KiB, except for the last."""
-        if offset < 0 or (length is not None and length < 1):
-            raise Fault(
-                Code.INVALID_INPUT, f"A range has an offset from 0 and a length from 1, not {offset} and {length}."
-            )
+        check_blob_range(offset, length)
 
         def begin(connection: Connection) -> tuple[_Blob, int, bytes]:
             # Both at one moment: otherwise a blob might be replaced, and deleted, before its first byte is read.
@@ -249,7 +245,7 @@ class Blobs:
             if if_match is not None:
                 _check_etag(name, blob, if_match)
             blob_contents.release(session, blob.content)
-            session.connection.execute("DELETE FROM blobs WHERE container = ? AND name = ?", (blob.container, name))
+            session.write("DELETE FROM blobs WHERE container = ? AND name = ?", (blob.container, name))
 
         await self._host.submit(work)
         self._host.reclaim()
@@ -258,13 +254,8 @@ class Blobs:
         self, container: str, prefix: str = "", continuation: str | None = None, limit: int = MAX_BLOB_PAGE
     ) -> BlobPage:
         """List one page of at most `limit` blobs in the order of their names, by code point."""
-        if not 1 <= limit <= MAX_BLOB_PAGE:
-            raise Fault(Code.PARAMETER_OUT_OF_RANGE, f"A page has 1 to {MAX_BLOB_PAGE} blobs, not {limit}.")
+        check_blob_list(limit, prefix, continuation)
         after, found = continuation or "", list[BlobInfo]()
-        for name, text in (("prefix", prefix), ("continuation", after)):
-            problem = check_text(text)
-            if problem:
-                raise Fault(Code.INVALID_INPUT, f"The {name} {text[:80]!r} {problem}.")
         while True:
             wanted = min(limit + 1 - len(found), _LIST_SLICE)
             wanted_next = partial(_list_page, container=container, prefix=prefix, after=after, count=wanted)
@@ -378,7 +369,7 @@ def _write_row(
 ) -> BlobInfo:
     """Write the row of a blob, of whose content the caller has called `keep`. Return its info."""
     tick = session.tick()
-    session.connection.execute(
+    session.write(
         f"REPLACE INTO blobs (container, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
         (number, name, content, length, tick, appends, _encode(metadata)),
     )

@@ -130,9 +130,8 @@ def create_table(session: WriteSession, name: str) -> None:
     connection, folded = session.connection, name.lower()
     if find_table(connection, folded) is not None:
         raise Fault(Code.TABLE_EXISTS, "The table specified already exists.")
-    connection.execute("INSERT INTO catalog (folded, name) VALUES (?, ?)", (folded, name))
+    session.write("INSERT INTO catalog (folded, name) VALUES (?, ?)", (folded, name))
     connection.execute(f"CREATE TABLE t{connection.last_insert_rowid()} {_ROWS}")
-    session.dirty = True
 
 
 def drop_table(session: WriteSession, name: str) -> LongSteps:
@@ -141,8 +140,7 @@ def drop_table(session: WriteSession, name: str) -> LongSteps:
     table = find_table(connection, name.lower())
     if table is None:
         raise not_found_fault()
-    connection.execute("DELETE FROM catalog WHERE id = ?", (table.id,))
-    session.dirty = True
+    session.write("DELETE FROM catalog WHERE id = ?", (table.id,))
     yield True  # there may be any number of settings, and to rename one table SQLite reads the statements of all
     connection.execute("DELETE FROM settings WHERE owner = ?", (table.id,))
     connection.execute(f'ALTER TABLE "t{table.id}" RENAME TO "gone_{table.id}"')

@@ -24,6 +24,7 @@ from tableorm.stores import (
     Row,
     RowPage,
     RowQuery,
+    check_page_limit,
     check_transaction,
     check_transaction_size,
     project,
@@ -47,7 +48,7 @@ from .files import Files, after_fork, open_file, open_memory
 from .group_commit import GroupCommit
 from .queues import Queues
 from .reclaim import Reclaimer
-from .scan import PageScan, check_limit
+from .scan import PageScan
 from .sqlite import Connection
 from .stored_settings import Settings
 from .worker import InlineWorker, ThreadWorker, Worker
@@ -235,7 +236,7 @@ class Engine:
         `count_more` returns how many bytes a stored row has besides, in what the caller makes of the page.
         Queries take turns: of all of them, one goes on for a slice at each turn of the event loop.
         """
-        check_limit(limit)
+        check_page_limit(limit)
         scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation, count_more)
 
         def advance(state: _Open) -> bool:

@@ -16,11 +16,11 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
 from tableorm.protocol.limits import (
     MAX_MESSAGE_BYTES,
-    MAX_VISIBILITY_SECONDS,
     check_message,
     check_message_count,
+    check_message_times,
     check_queue_name,
-    check_seconds,
+    check_visibility,
 )
 from tableorm.stores import Capabilities, Message
 
@@ -67,8 +67,7 @@ class Queues:
 
         def work(session: WriteSession) -> None:
             if _find_number(session.connection, queue) is None:
-                session.connection.execute("INSERT INTO queues (name) VALUES (?)", (queue,))
-                session.dirty = True
+                session.write("INSERT INTO queues (name) VALUES (?)", (queue,))
 
         await self._host.submit(work)
 
@@ -83,10 +82,9 @@ class Queues:
     async def _drop(self, queue: str, *, anew: bool) -> None:
         def work(session: WriteSession) -> None:
             number = _require_number(session.connection, queue)
-            session.connection.execute("UPDATE queues SET name = NULL WHERE id = ?", (number,))
+            session.write("UPDATE queues SET name = NULL WHERE id = ?", (number,))
             if anew:
-                session.connection.execute("INSERT INTO queues (name) VALUES (?)", (queue,))
-            session.dirty = True
+                session.write("INSERT INTO queues (name) VALUES (?)", (queue,))
 
         await self._host.submit(work)
         self._host.reclaim()
@@ -100,9 +98,7 @@ class Queues:
     async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """Add a message. It is durable on return."""
         check_message(body)
-        check_seconds("delay_seconds", delay_seconds, 0, MAX_VISIBILITY_SECONDS)
-        if ttl_seconds is not None:
-            check_seconds("ttl_seconds", ttl_seconds, delay_seconds + 1)
+        check_message_times(delay_seconds, ttl_seconds)
 
         def work(session: WriteSession) -> Message:
             connection = session.connection
@@ -123,7 +119,7 @@ class Queues:
     async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
         """Take at most `count` visible messages, beginning with the one that has been visible for longest."""
         check_message_count(count)
-        check_seconds("visibility_seconds", visibility_seconds, 1, MAX_VISIBILITY_SECONDS)
+        check_visibility(visibility_seconds, 1)
 
         def work(session: WriteSession) -> Steps:
             connection = session.connection
@@ -138,11 +134,10 @@ class Queues:
             receipt, until = session.tick(), _add_seconds(present, visibility_seconds)
             taken, _ = _read_visible(connection, number, present, count)
             for message in taken:
-                connection.execute(
+                session.write(
                     "UPDATE messages SET visible = ?, count = min(count + 1, ?), receipt = ? WHERE id = ?",
                     (until, _MOST, receipt, int(message.id)),
                 )
-                session.dirty = True
             return [attrs.evolve(each, receipt=str(receipt), dequeue_count=each.dequeue_count + 1) for each in taken]
 
         # Looking first: a program that asks a queue again and again must not delay those that write.
@@ -156,16 +151,15 @@ class Queues:
 
     async def renew(self, queue: str, message: Message, visibility_seconds: int) -> Message:
         """Hide a taken message for `visibility_seconds` from now."""
-        check_seconds("visibility_seconds", visibility_seconds, 0, MAX_VISIBILITY_SECONDS)
+        check_visibility(visibility_seconds)
 
         def work(session: WriteSession) -> Message:
             taken_id = _find_taken(session.connection, _require_number(session.connection, queue), message)
             receipt = session.tick()
-            session.connection.execute(
+            session.write(
                 "UPDATE messages SET visible = ?, receipt = ? WHERE id = ?",
                 (_add_seconds(now(), visibility_seconds), receipt, taken_id),
             )
-            session.dirty = True
             return attrs.evolve(message, receipt=str(receipt))
 
         renewed: Message = await self._host.submit(work)
@@ -177,7 +171,7 @@ class Queues:
         def work(session: WriteSession) -> None:
             number = _require_number(session.connection, queue)
             taken_id = _find_taken(session.connection, number, message)
-            session.connection.execute("DELETE FROM messages WHERE id = ?", (taken_id,))
+            session.write("DELETE FROM messages WHERE id = ?", (taken_id,))
             _change_length(session, number, -1)
 
         await self._host.submit(work)
@@ -238,8 +232,7 @@ def _require_number(connection: Connection, queue: str) -> int:
 
 
 def _change_length(session: WriteSession, number: int, change: int) -> None:
-    session.connection.execute("UPDATE queues SET length = min(length + ?, ?) WHERE id = ?", (change, _MOST, number))
-    session.dirty = True
+    session.write("UPDATE queues SET length = min(length + ?, ?) WHERE id = ?", (change, _MOST, number))
 
 
 def _remove_expired(session: WriteSession, number: int, present: int) -> int:

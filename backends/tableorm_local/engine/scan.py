@@ -6,7 +6,6 @@ tasks between slices, no read transaction outlives a slice, and any process can 
 """
 
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable
 from itertools import compress, islice
 from zlib import crc32
@@ -16,7 +15,8 @@ import apsw
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm, check_text, utf16_key
 from tableorm.protocol.filters import And, Compare, Filter, Not, Op, matcher
-from tableorm.protocol.limits import MAX_PAGE, check_filter
+from tableorm.protocol.limits import check_filter
+from tableorm.protocol.url_text import from_url_text, to_url_text
 from tableorm.stores import Bounds, Row, RowPage, RowQuery, project
 
 from .catalog import Table
@@ -28,7 +28,6 @@ __all__ = [
     "EVERYTHING",
     "Interval",
     "PageScan",
-    "check_limit",
     "count_comparisons",
     "filter_intervals",
     "intersect",
@@ -46,17 +45,6 @@ _BATCH_ROWS = 100
 _BATCH_BYTES = 64 * 1024
 _BATCH_COMPARISONS = 400
 _VERSION = b"\x01"
-
-
-def check_limit(limit: int) -> None:
-    """
-    Refuse a page size that the service would refuse.
-
-    Raises:
-        Fault: InvalidInput.
-    """
-    if not 1 <= limit <= MAX_PAGE:
-        raise Fault(Code.INVALID_INPUT, f"A page has 1 to {MAX_PAGE} rows (got {limit}).")
 
 
 def _compile_filter(where: Filter) -> Callable[[Row], bool]:
@@ -342,11 +330,11 @@ class PageScan:
 
     def _make_continuation(self) -> str:
         check = crc32(self._table.encode() + b"\0" + self._low).to_bytes(4)
-        return urlsafe_b64encode(_VERSION + check + self._low).rstrip(b"=").decode("ascii")
+        return to_url_text(_VERSION + check + self._low)
 
     def _read_continuation(self, continuation: str) -> bytes:
         try:
-            raw = urlsafe_b64decode(continuation.encode("ascii") + b"=" * (-len(continuation) % 4))
+            raw = from_url_text(continuation)
         except ValueError:
             raw = b""
         low = raw[5:]

@@ -62,13 +62,12 @@ class Settings:
             owner = _find_owner(connection, table)
             value = change(_read(connection, owner, name))
             if value is None:
-                connection.execute("DELETE FROM settings WHERE owner = ? AND name = ?", (owner, name))
+                session.write("DELETE FROM settings WHERE owner = ? AND name = ?", (owner, name))
             elif len(value) > _MAX_BYTES:
                 problem = f"The setting {name!r} has {len(value)} bytes, {_MAX_BYTES} are allowed."
                 raise Fault(Code.INVALID_INPUT, problem)
             else:
-                connection.execute("REPLACE INTO settings VALUES (?, ?, ?)", (owner, name, value))
-            session.dirty = True
+                session.write("REPLACE INTO settings VALUES (?, ?, ?)", (owner, name, value))
 
         await self._host.submit(work)
 

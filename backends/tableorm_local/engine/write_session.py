@@ -5,7 +5,7 @@ And the host: the part of the engine that queues, blobs and settings use, which 
 """
 
 import datetime as dt
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import apsw
@@ -13,7 +13,7 @@ import apsw
 from tableorm.protocol.edm import EPOCH, TICKS_PER_SECOND
 from tableorm.stores import CLOCK, Capabilities
 
-from .sqlite import Connection
+from .sqlite import Connection, Value
 
 __all__ = ["Host", "LongSteps", "Steps", "Work", "WriteSession", "moment", "now"]
 
@@ -61,6 +61,11 @@ class WriteSession:
         self.dirty = False
         self._tick = self.connection.execute("SELECT tick FROM clock").get
         return True
+
+    def write(self, statement: str, bindings: Sequence[Value]) -> None:
+        """Execute a statement that writes, so that the transaction is committed."""
+        self.connection.execute(statement, bindings)
+        self.dirty = True
 
     def tick(self) -> int:
         """

@@ -215,8 +215,7 @@ def _stamp_rows(
 
 def _delete(session: WriteSession, table: Table, key: bytes) -> None:
     session.tick()
-    session.connection.execute(table.delete, (key,))
-    session.dirty = True
+    session.write(table.delete, (key,))
 
 
 def _stamp(tick: int) -> tuple[bytes, str]:

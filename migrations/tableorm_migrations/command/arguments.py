@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from tableorm import Entity
-from tableorm.cli.arguments import find_targets
+from tableorm.cli.arguments import add_flag, find_targets
 
 __all__ = [
     "add_directory",
@@ -41,10 +41,10 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
 
 def add_no_older_writers(parser: argparse.ArgumentParser) -> None:
     """Declare the option by which the operator says that no older program writes any more."""
-    parser.add_argument(
+    add_flag(
+        parser,
         "--no-older-writers",
-        action="store_true",
-        help="say that every program that writes has these models; indexes are read from then on",
+        "say that every program that writes has these models; indexes are read from then on",
     )
 
 

@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-import attrs
-
 from tableorm import ModelError
+from tableorm.cli.arguments import add_flag
 from tableorm.cli.output import emit, report
 
 from ..evolution import Difference, carry_removed, compare_snapshots
@@ -21,7 +20,6 @@ from .arguments import add_directory, add_modules, add_snapshot, find_models
 __all__ = ["CheckAction", "RevisionAction"]
 
 
-@attrs.frozen
 class CheckAction:
     """
     `tableorm migrate check MODULE ...` prints what has changed since the snapshot was written, and what each change
@@ -33,14 +31,14 @@ class CheckAction:
         tableorm migrate check hr.models --write
     """
 
-    help: str = "print what has changed since the snapshot was written, and what each change needs"
+    help = "print what has changed since the snapshot was written, and what each change needs"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_modules(parser)
         add_snapshot(parser)
         add_directory(parser)
-        parser.add_argument("--write", action="store_true", help="write the snapshot anew, unless a change is refused")
+        add_flag(parser, "--write", "write the snapshot anew, unless a change is refused")
 
     def run(self, args: argparse.Namespace) -> int:
         """
@@ -81,7 +79,6 @@ class CheckAction:
         return 0
 
 
-@attrs.frozen
 class RevisionAction:
     """
     `tableorm migrate revision MODULE ... --message TEXT` writes what has changed since the snapshot was written as a
@@ -92,7 +89,7 @@ class RevisionAction:
         tableorm migrate revision hr.models --message "index of names"
     """
 
-    help: str = "write what has changed in models as a revision, with what it needs done to stored rows"
+    help = "write what has changed in models as a revision, with what it needs done to stored rows"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Coroutine
 from typing import Any
 
-import attrs
-
 from tableorm.cli import Command
 from tableorm.cli.parser import add_command
 
@@ -28,7 +26,6 @@ _ACTIONS: dict[str, Command] = {
 }
 
 
-@attrs.frozen
 class MigrateCommand:
     """
     `tableorm migrate check|revision` compares models with their snapshot, and `tableorm migrate
@@ -36,7 +33,7 @@ class MigrateCommand:
     plan|move|verify|seal|finalize|rollback` gives the entities of a model other keys.
     """
 
-    help: str = "check changes of models, and do to stored rows what they need"
+    help = "check changes of models, and do to stored rows what they need"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

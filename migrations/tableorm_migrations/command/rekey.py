@@ -14,7 +14,7 @@ import attrs
 
 from tableorm import Database, Entity, NotSupported
 from tableorm.cli import Command
-from tableorm.cli.arguments import add_database, add_models, add_run, open_existing, parse_count, run_options
+from tableorm.cli.arguments import add_count, add_database, add_flag, add_models, add_run, open_existing, run_options
 from tableorm.jobs.report import RunReport
 from tableorm.rekey.rekeying import rekeying_of
 
@@ -30,7 +30,6 @@ from .output import Output
 __all__ = ["REKEY_ACTIONS"]
 
 
-@attrs.frozen
 class _PlanAction:
     """
     `tableorm migrate plan URL MODULE:MODEL` prints what a re-key will read and write, and what stands against it. The
@@ -41,21 +40,15 @@ class _PlanAction:
         tableorm migrate plan local:./hr.tables hr.models:Employee --full
     """
 
-    help: str = "print what a re-key of a model with moved_from= will do, and what stands against it"
+    help = "print what a re-key of a model with moved_from= will do, and what stands against it"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser)
         _add_offline(parser)
-        parser.add_argument("--full", action="store_true", help="read all entities, which takes memory for each")
-        parser.add_argument(
-            "--sample",
-            metavar="N",
-            type=parse_count,
-            default=10_000,
-            help="how many entities to read otherwise; 10000 if not given",
-        )
+        add_flag(parser, "--full", "read all entities, which takes memory for each")
+        add_count(parser, "--sample", "how many entities to read otherwise; 10000 if not given", 10_000)
         parser.add_argument(
             "--rejected",
             metavar="FILE",
@@ -65,9 +58,7 @@ class _PlanAction:
         parser.add_argument(
             "--request-price", metavar="PRICE", type=float, help="of 10,000 requests, to print the cost"
         )
-        parser.add_argument(
-            "--requests-per-second", metavar="N", type=parse_count, help="of all processes, to print the time it takes"
-        )
+        add_count(parser, "--requests-per-second", "of all processes, to print the time it takes")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print it."""
@@ -127,7 +118,7 @@ class _RekeyAction:
             _add_offline(parser)
         add_run(parser, self.parallel)
         for flag, what in self.flags.items():
-            parser.add_argument(flag, action="store_true", help=what)
+            add_flag(parser, flag, what)
 
     async def run(self, args: argparse.Namespace) -> int:
         """Do it, show its progress, and print what was done."""
@@ -206,7 +197,7 @@ REKEY_ACTIONS: dict[str, Command] = {
 
 
 def _add_offline(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--offline", action="store_true", help="nobody writes meanwhile, and nobody reads the new keys")
+    add_flag(parser, "--offline", "nobody writes meanwhile, and nobody reads the new keys")
     parser.add_argument(
         "--target", metavar="URL", help="with --offline: the database that gets the entities, if it is another one"
     )

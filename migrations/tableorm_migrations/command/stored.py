@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from tableorm import Entity, NotSupported
 from tableorm.cli.arguments import (
     add_database,
@@ -33,7 +31,6 @@ __all__ = ["BuildIndexAction", "RewriteAction", "StatusAction", "UpgradeAction"]
 _LEFT = 3  # the exit status if something is left that only waits for older programs to end
 
 
-@attrs.frozen
 class UpgradeAction:
     """
     `tableorm migrate upgrade URL MODULE[:MODEL] ...` applies the revisions that the database has not applied. The exit
@@ -43,7 +40,7 @@ class UpgradeAction:
         tableorm migrate upgrade local:./hr.tables hr.models
     """
 
-    help: str = "apply the revisions that the database has not applied yet"
+    help = "apply the revisions that the database has not applied yet"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -75,7 +72,6 @@ class UpgradeAction:
         return 0 if report.complete else 1 if report.failed else _LEFT
 
 
-@attrs.frozen
 class StatusAction:
     """
     `tableorm migrate status URL` prints which revisions are applied, what is under way, and which indexes are complete.
@@ -84,7 +80,7 @@ class StatusAction:
         tableorm migrate status local:./hr.tables
     """
 
-    help: str = "show revisions, shared runs with their progress, and the states of indexes"
+    help = "show revisions, shared runs with their progress, and the states of indexes"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -103,7 +99,6 @@ class StatusAction:
         return 0
 
 
-@attrs.frozen
 class RewriteAction:
     """
     `tableorm migrate rewrite URL MODULE[:MODEL] ...` writes the rows of older versions as rows of the current one. The
@@ -113,7 +108,7 @@ class RewriteAction:
         tableorm migrate rewrite local:./hr.tables hr.models:Employee
     """
 
-    help: str = "write rows of older versions as rows of the current one"
+    help = "write rows of older versions as rows of the current one"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -132,7 +127,6 @@ class RewriteAction:
         return 0 if report.complete else 1
 
 
-@attrs.frozen
 class BuildIndexAction:
     """
     `tableorm migrate build-index URL MODULE:MODEL.INDEX ...` builds indexes, lists, counts and sums for entities that
@@ -142,7 +136,7 @@ class BuildIndexAction:
         tableorm migrate build-index local:./hr.tables hr.models:Employee.by_name
     """
 
-    help: str = "build indexes, lists, counts and sums for entities that were stored before"
+    help = "build indexes, lists, counts and sums for entities that were stored before"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -15,12 +15,12 @@ from tableorm.connection.index_states import write_records
 from tableorm.connection.rows import read_row
 from tableorm.jobs.process import Crew
 from tableorm.models.entity import schema_of
-from tableorm.models.kinds import KindSet
+from tableorm.models.kinds import KindSet, filter_of_kinds
 from tableorm.models.marker_rows import FORWARD, TENTATIVE
-from tableorm.models.reserved import ENTITY_TYPE, UPKEEP_TABLE
+from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.models.schema import Schema
-from tableorm.protocol.edm import Edm, datetime_from_text
-from tableorm.protocol.filters import And, Compare, Constant, Filter, Op, Or
+from tableorm.protocol.edm import datetime_from_text
+from tableorm.protocol.filters import Filter, Or
 from tableorm.rekey.phases import ASK_AGAIN, RekeyPhase, StoredPhase, change_phase, load_phase
 from tableorm.rekey.rekeying import Rekeying, rekeying_of
 from tableorm.stores import Operation, Row, RowAddress, Verb
@@ -168,9 +168,4 @@ def _filter(schema: Schema, entities_filter: Filter | None, *, entities: bool) -
 
 def _between(kind: str) -> Filter:
     """Return the condition of rows of a kind, with or without a version."""
-    return And(
-        (
-            Compare(ENTITY_TYPE, Op.GE, Constant(Edm.STRING, kind)),
-            Compare(ENTITY_TYPE, Op.LT, Constant(Edm.STRING, f"{kind};")),
-        )
-    )
+    return filter_of_kinds(kind, f"{kind};")

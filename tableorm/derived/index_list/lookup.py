@@ -17,11 +17,10 @@ from ...connection.rows import is_place, read_row
 from ...connection.tasks import work_together
 from ...errors import ModelError, TableOrmError, TemplateError
 from ...jobs.scan import pages
-from ...keys.ranges import KeyRegion
+from ...keys.ranges import KeyRegion, key_order
 from ...models.derivation import RowsOf, bound_to, refuse_building
 from ...models.entity import Entity
 from ...models.reserved import ENTITY_TYPE
-from ...protocol.edm import utf16_key
 from ...protocol.limits import MAX_PAGE
 from ...stores import Bounds, Row, RowAddress
 from .blob_list import BlobListMaintainer
@@ -97,8 +96,8 @@ async def look_up(
             if len(rest) > _AT_ONCE:
                 packed.append(_pack(rest))
                 rest.clear()
-    runs = [*map(_unpack, packed), sorted(rest, key=_order)]
-    keys = (key for key, _ in groupby(heapq.merge(*runs, key=_order)))
+    runs = [*map(_unpack, packed), sorted(rest, key=key_order)]
+    keys = (key for key, _ in groupby(heapq.merge(*runs, key=key_order)))
     nearby = NearbyRows(db, table, name=schema.primary.name, concurrency=concurrency)
     entities: list[E] = []
 
@@ -153,13 +152,9 @@ async def _load_members(
     return [found[number] for number in sorted(found)]
 
 
-def _order(member: tuple[str, str]) -> tuple[bytes, bytes]:
-    return utf16_key(member[0]), utf16_key(member[1])
-
-
 def _pack(members: Iterable[tuple[str, str]]) -> str:
     """Return keys in their order, as a text that takes less memory; none has a tab or the end of a line."""
-    return "".join([f"{partition_key}\t{row_key}\n" for partition_key, row_key in sorted(members, key=_order)])
+    return "".join([f"{partition_key}\t{row_key}\n" for partition_key, row_key in sorted(members, key=key_order)])
 
 
 def _unpack(packed: str) -> Iterator[tuple[str, str]]:

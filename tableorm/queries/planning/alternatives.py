@@ -18,7 +18,7 @@ from ...models.entity import schema_of
 from ...protocol.filters import Filter, Op, Or
 from ...stores import Bounds
 from .key_ranges import KeyPair, KeyRegions, RegionMatch
-from .normalize import has_field, key_of_field, properties_of
+from .normalize import has_field, properties_of
 from .parameters import Parameter, QueryShape, Values, bind, parameter_of, renumber
 from .server_filter import FilterBuilder, filter_builder, join_filters
 from .target import QueryTarget
@@ -60,7 +60,7 @@ def _bounds_keys(target: QueryTarget, term: Comparison, given: Sequence[Comparis
     if len(target.schemas) != 1 or target.bags:
         return False
     schema = target.schemas[0]
-    template, _ = key_of_field(schema, term.field.name) or (schema.row, "")
+    template, _ = schema.key_holders.get(term.field.name) or (schema.row, "")
     if template is None or term.field.name not in (template.each, *template.full_fields):
         return False
     shape = (*[(each.field.name, Op.EQ) for each in given if each is not term], (term.field.name, term.op))

@@ -9,7 +9,17 @@ from typing import Any
 import attrs
 
 from ...derived.index.schema import ElementMember
-from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
+from ...expressions import (
+    AllOf,
+    AnyOf,
+    Comparison,
+    Expression,
+    FieldTerm,
+    Membership,
+    NoneOf,
+    Presence,
+    PropertyComparison,
+)
 from ...keys.bounds import REVERSED, outside
 from ...keys.format import Order
 from ...keys.template import Template
@@ -18,7 +28,7 @@ from ...models.schema import MISFITS, Schema
 from ...protocol.edm import utf16_key
 from ...protocol.filters import Compare, Op, Test, combination, compile_filter, compile_membership, negation
 from ...stores import Row
-from .normalize import FieldTerm, key_of_field, misfit_error, one_property, owners_of
+from .normalize import misfit_error, one_property, owners_of
 from .server_filter import property_filter
 from .target import QueryTarget
 
@@ -104,7 +114,7 @@ def _try_each(tests: Sequence[Test]) -> Test:
 
 def _make_presence_test(term: Presence, schema: Schema) -> Test:
     """Return a test that gives True if the field is there; otherwise None, so that another owner is asked."""
-    holder = key_of_field(schema, term.field.name)
+    holder = schema.key_holders.get(term.field.name)
     if holder is not None:  # a row of another kind may have another key
         template, member = holder
         return lambda row: None if template.stored_text(row[member], term.field.name) is None else True
@@ -118,7 +128,7 @@ def _equal_values(term: Comparison | Membership) -> Sequence[Any]:
 
 
 def _make_field_test(term: Comparison | Membership, schema: Schema) -> Test:
-    holder = key_of_field(schema, term.field.name)
+    holder = schema.key_holders.get(term.field.name)
     if holder is not None:
         return _make_key_test(term, *holder)
     member = schema.by_path[term.field.name]

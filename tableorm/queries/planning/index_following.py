@@ -14,7 +14,7 @@ from ...connection.boundary import Boundary
 from ...derived.index.eventual_schema import EventualIndexSchema
 from ...derived.index.schema import EntrySchema
 from ...errors import ModelError
-from ...expressions import AllOf, Comparison, Expression, Field, Membership, Presence, conjuncts
+from ...expressions import AllOf, Expression, Field, FieldTerm, conjuncts
 from ...models.entity import Entity
 from ...models.kinds import KindSet
 from ...models.schema import Schema
@@ -185,9 +185,9 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
         return tuple(where)
     kept: list[Expression] = []
     given = set[str]()  # the lists of which a condition that is kept gives an element
-    for term in (each for expression in where for each in conjuncts(expression)):
+    for term in conjuncts(where):
         found = list(leaves(term))
-        fields = [leaf.field for leaf in found if isinstance(leaf, (Comparison, Membership, Presence))]
+        fields = [leaf.field for leaf in found if isinstance(leaf, FieldTerm)]
         mixed = len(fields) < len(found)
         missing = [
             each
@@ -225,8 +225,8 @@ def _is_told(schema: EntrySchema, name: str) -> bool:
 
 def conditions_on_primaries(target: QueryTarget, where: Sequence[Expression]) -> list[Expression]:
     """Return the conditions that index entries cannot be asked. Takes and raises what `conditions_on_entries` does."""
-    asked = {id(term) for each in conditions_on_entries(target, where) for term in conjuncts(each)}
-    return [term for each in where for term in conjuncts(each) if id(term) not in asked]
+    asked = set(map(id, conjuncts(conditions_on_entries(target, where))))
+    return [term for term in conjuncts(where) if id(term) not in asked]
 
 
 def _primary_condition(where: Sequence[Expression], told: AbstractSet[str]) -> Expression:
@@ -238,9 +238,9 @@ def _primary_condition(where: Sequence[Expression], told: AbstractSet[str]) -> E
         told: The fields that need no look at the primary.
     """
     terms: list[Expression] = []
-    for term in (each for expression in where for each in conjuncts(expression)):
+    for term in conjuncts(where):
         found = list(leaves(term))
-        names = {leaf.field.name for leaf in found if isinstance(leaf, (Comparison, Membership, Presence))}
-        if all(isinstance(leaf, (Comparison, Membership, Presence)) for leaf in found) and not names <= told:
+        names = {leaf.field.name for leaf in found if isinstance(leaf, FieldTerm)}
+        if all(isinstance(leaf, FieldTerm) for leaf in found) and not names <= told:
             terms.append(term)
     return AllOf(tuple(terms))

@@ -14,8 +14,18 @@ import attrs
 
 from ...connection.connection import Connection
 from ...errors import EncodeError, EncryptionError
-from ...expressions import AllOf, AnyOf, Comparison, Expression, Field, Membership, NoneOf, Presence, PropertyComparison
-from ...keys.template import Template
+from ...expressions import (
+    AllOf,
+    AnyOf,
+    Comparison,
+    Expression,
+    Field,
+    FieldTerm,
+    Membership,
+    NoneOf,
+    Presence,
+    PropertyComparison,
+)
 from ...models.entity import schema_of
 from ...models.property_types import Member, PropertyType
 from ...models.schema import Schema, concrete
@@ -28,9 +38,7 @@ __all__ = [
     "FALSE",
     "OPPOSITE",
     "TRUE",
-    "FieldTerm",
     "has_field",
-    "key_of_field",
     "leaves",
     "misfit_error",
     "normalize",
@@ -141,7 +149,7 @@ def refuse_other_models(target: QueryTarget, term: Expression) -> None:
     """
     entities = target.primaries or target  # the entries of an index may be in a table of their own
     for leaf in leaves(term):
-        if isinstance(leaf, (Comparison, Membership, Presence)):
+        if isinstance(leaf, FieldTerm):
             schema = schema_of(leaf.field.model)
             if not schema.may_be_in(entities.table):
                 problem = f"the model is of table {schema.table}, the query reads {entities.table}"
@@ -167,7 +175,7 @@ def refuse_encrypted(target: QueryTarget, term: Expression, db: Connection | Non
     """
     keyed = [(schema, stage) for schema in target.schemas if (stage := (schema.primary or schema).keyed) is not None]
     for leaf in leaves(term) if keyed else ():
-        field = leaf.field if isinstance(leaf, (Comparison, Membership, Presence)) else None
+        field = leaf.field if isinstance(leaf, FieldTerm) else None
         if field is not None and any(
             has_field(s, field) and k.hides(s.by_path[field.name].property, db) for s, k in keyed
         ):
@@ -193,15 +201,12 @@ def properties_of(target: QueryTarget, term: Expression) -> Iterator[str]:
     for leaf in leaves(term):
         if isinstance(leaf, PropertyComparison):
             yield leaf.property
-        elif isinstance(leaf, (Comparison, Membership, Presence)):
+        elif isinstance(leaf, FieldTerm):
             for owners in owners_of(target, leaf).values():
-                yield from (o.by_path[leaf.field.name].property for o in owners if not key_of_field(o, leaf.field.name))
+                yield from (o.by_path[leaf.field.name].property for o in owners if leaf.field.name not in o.key_holders)
 
 
 # Where a field is
-
-FieldTerm = Comparison | Membership | Presence
-"""A condition on a field of a model."""
 
 
 def has_field(schema: Schema, field: Field[Any]) -> bool:
@@ -228,11 +233,6 @@ def owners_of(target: QueryTarget, term: FieldTerm) -> dict[Schema | None, list[
     if target.bags or not owners:
         owners[None] = concrete(named)
     return owners
-
-
-def key_of_field(schema: Schema, field: str) -> tuple[Template, str] | None:
-    """Return the template that holds a field in full and the key that it writes; None if no key holds the field."""
-    return schema.key_holders.get(field)
 
 
 def one_property(target: QueryTarget, term: FieldTerm) -> Member | None:

@@ -3,6 +3,7 @@ Partitioning of plans: a plan, or one of its requests, divided into disjoint reg
 """
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import attrs
@@ -13,7 +14,7 @@ from ...stores import Bounds
 from .plan import Access, Point, QueryPlan, Range
 from .target import QueryTarget
 
-__all__ = ["clip_merged", "clip_request", "divide_plan", "divide_request", "region_of"]
+__all__ = ["clip_merged", "clip_request", "divide_plan", "divide_requests", "region_of"]
 
 
 def region_of(request: Point | Range) -> KeyRegion:
@@ -50,7 +51,13 @@ def _narrow(request: Range, region: KeyRegion) -> Range:
     )
 
 
-def divide_request(target: QueryTarget, request: Point | Range, parts: int) -> list[Point | Range]:
+def divide_requests(target: QueryTarget, requests: Sequence[Point | Range], parts: int) -> list[Point | Range]:
+    """Return requests that together ask for the same rows, in their order: at least `parts`, where that goes."""
+    each = math.ceil(parts / max(len(requests), 1))
+    return [part for request in requests for part in _divide_request(target, request, each)]
+
+
+def _divide_request(target: QueryTarget, request: Point | Range, parts: int) -> list[Point | Range]:
     """Divide a request into several of disjoint ranges, in key order: at most about `parts`."""
     if isinstance(request, Point) or parts < 2:
         return [request]
@@ -71,10 +78,7 @@ def divide_plan(plan: QueryPlan, parts: int, within: KeyInterval | None) -> list
         parts: How many intervals there are at most.
         within: The interval that the plan is limited to already.
     """
-    requests = list(plan.requests)
-    if len(requests) < parts:
-        each = math.ceil(parts / max(len(requests), 1))
-        requests = [part for request in requests for part in divide_request(plan.target, request, each)]
+    requests = divide_requests(plan.target, plan.requests, parts)
     count = min(parts, len(requests))
     # The keys of a request are before those of the next, so an interval can begin where any of them does. One that
     # begins behind a partition has no first key: its edge is in front of that partition, and others may follow there.

@@ -6,14 +6,13 @@ what is left becomes a filter that the store evaluates; what the store cannot ex
 that come back. A plan depends on nothing but the conditions and the models.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import attrs
 
-from ...expressions import Comparison, Expression, Membership, Presence, conjuncts
+from ...expressions import Expression, FieldTerm, conjuncts
 from ...keys.ranges import KeyInterval
 from ...keys.template import MAX_BUCKETS
 from ...models.entity import schema_of
@@ -25,7 +24,7 @@ from .client_filter import ClientFilter, make_test
 from .elements import once, with_once
 from .normalize import FALSE, leaves, normalize, refuse_other_models
 from .parameters import QueryShape, bind, parameterise, shape_of
-from .partition import clip_request, divide_request
+from .partition import clip_request, divide_requests
 from .plan import RANKS, Access, Point, QueryPlan, Range, Scans
 from .points import PointPlanner, can_be_key, make_point
 from .scan_refusal import scan_error, too_many_buckets_error, too_many_error
@@ -185,8 +184,7 @@ class Planner:
                 names = tuple(wanted)
                 found = [_select_properties(request, names) for request in found]
         if parallel > 1:
-            each_part = math.ceil(parallel / max(len(found), 1))
-            found = [part for each in found for part in divide_request(self.target, each, each_part)]
+            found = divide_requests(self.target, found, parallel)
         if interval is not None:
             found = [part for each in found for part in clip_request(each, interval)]
         return QueryPlan(self.target, _worst_access(found), tuple(found), names, merged, first)
@@ -196,7 +194,7 @@ class Planner:
         target = self.target
         for expression in where:
             refuse_other_models(target, expression)
-        terms = tuple([term for each in parameterise(where) for term in conjuncts(normalize(target, each))])
+        terms = tuple(conjuncts(normalize(target, each) for each in parameterise(where)))
         alternatives = None if any(term is FALSE for term in terms) else Alternatives(target, terms)
         prepared = _PreparedPlan(terms, PointPlanner.of(target, terms), alternatives)
         if not any(_may_change(target, leaf) for expression in where for leaf in leaves(expression)):
@@ -212,7 +210,7 @@ def planner_of(kinds: KindSet) -> Planner:
 
 def _may_change(target: QueryTarget, leaf: Expression) -> bool:
     """Return whether a condition is about all classes of an abstract base, of which more can be declared later."""
-    if not isinstance(leaf, (Comparison, Membership, Presence)):
+    if not isinstance(leaf, FieldTerm):
         return False
     named = schema_of(leaf.field.model)
     return named.abstract and (target.bags or not all(issubclass(s.model, named.model) for s in target.schemas))

@@ -29,7 +29,7 @@ from ...models.property_types import Member
 from ...protocol.edm import INT32_MAX, INT32_MIN, Edm
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compare_value, constant
 from ...types import Int32
-from .normalize import OPPOSITE, has_field, key_of_field, misfit_error, one_property
+from .normalize import OPPOSITE, has_field, misfit_error, one_property
 from .parameters import Values, parameter_of
 from .target import QueryTarget
 
@@ -157,10 +157,10 @@ def _membership_builder(target: QueryTarget, term: Membership, given: Sequence[C
 
 def _key_holder(target: QueryTarget, terms: Sequence[Comparison]) -> Any:
     """Return the template of the one kind that holds the field of these terms, and its key; None if none does."""
-    schema = target.schemas[0] if len(target.schemas) == 1 and not target.bags else None
+    schema = target.single
     if schema is None or not all(has_field(schema, term.field) for term in terms):
         return None
-    return key_of_field(schema, terms[0].field.name)
+    return schema.key_holders.get(terms[0].field.name)
 
 
 def _key_builder(target: QueryTarget, terms: Sequence[Comparison], given: Sequence[Comparison]) -> FilterBuilder:

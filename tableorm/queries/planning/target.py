@@ -32,6 +32,7 @@ class QueryTarget:
         filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
         partition_keys: The PartitionKeys that rows of these kinds can have.
         row_keys: The RowKeys that rows of these kinds can have.
+        single: The one concrete model; None if there are several, or bags come too.
         own_fields: The fields of a single kind, by the identity of the expressions that stand for them on its class.
         key_fields: Those of them that the keys hold.
         primaries: The target of the rows that these index entries belong to; None for primary rows.
@@ -50,7 +51,7 @@ class QueryTarget:
         self.filter = kinds.filter
         self.partition_keys = _keys_of(kinds, [schema.partition for schema in kinds.schemas])
         self.row_keys = _keys_of(kinds, [schema.row for schema in kinds.schemas])
-        single = self.schemas[0] if len(self.schemas) == 1 and not self.bags else None
+        single = self.single = self.schemas[0] if len(self.schemas) == 1 and not self.bags else None
         self.own_fields: dict[int, str] = {}
         self.key_fields: dict[int, str] = {}
         if single is not None:

@@ -8,10 +8,8 @@ transaction is checked by itself, with the rights of the transaction's signature
 import datetime as dt
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.rights import Owner, Rights, admit, failed, read_token
-from tableorm.protocol.sas import TableSas
+from tableorm.protocol.rights import Owner, Rights, failed, read_token
 from tableorm.protocol.shared_key import SignedParts, date_fault, parse_authorization, verify
-from tableorm.stores import CLOCK
 
 from ...engine import AccessRecords
 from ..wire.calls import Incoming
@@ -44,7 +42,9 @@ async def authenticate(
         _check_shared_key(given, header, keys)
         return Owner()
     if "sig" in given.options:
-        return await _check_sas(given, (*keys, *await records.keys()) if file_tokens else keys, records)
+        signing_keys = (*keys, *await records.keys()) if file_tokens else keys
+        token = read_token(given.query, given.place.account, signing_keys)
+        return await records.admit(token, address=given.address, scheme=given.scheme)
     if given.version >= _NAMES_MISSING_CREDENTIALS:
         raise Fault(
             Code.NO_AUTHENTICATION,
@@ -77,10 +77,3 @@ def _check_shared_key(given: Incoming, header: str, keys: tuple[bytes, ...]) -> 
     )
     if not verify(authorization, parts, keys):
         raise failed("The signature is not that of this request with a key of the account.")
-
-
-async def _check_sas(given: Incoming, keys: tuple[bytes, ...], records: AccessRecords) -> Rights:
-    token, policy = read_token(given.query, given.place.account, keys), None
-    if isinstance(token, TableSas) and token.si is not None:
-        policy = await records.policy(token.tn, token.si)
-    return admit(token, policy, now=CLOCK.now(), address=given.address, scheme=given.scheme)

@@ -18,6 +18,7 @@ from tableorm.protocol.edm import (
     INT32_MIN,
     INT64_MAX,
     INT64_MIN,
+    SPECIAL_DOUBLES,
     SYSTEM_MEMBERS,
     Edm,
     OutOfRangeError,
@@ -172,7 +173,6 @@ def _check_annotations(members: dict[str, Scalar]) -> None:
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_SPECIAL = frozenset({"NaN", "Infinity", "-Infinity"})
 _CANONICAL_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,7})?Z")
 _BOOLEANS = {"true": True, "false": False}
 
@@ -188,7 +188,7 @@ def _put_annotated(row: Row, name: str, value: str | float | bool, annotation: S
             row[name] = str(_read_whole(name, value, INT64_MIN, INT64_MAX))
         case Edm.INT32 if is_whole or _matches(_INTEGER, value):
             row[name] = _read_whole(name, value, INT32_MIN, INT32_MAX)
-        case Edm.DOUBLE if value in _SPECIAL:
+        case Edm.DOUBLE if value in SPECIAL_DOUBLES:
             row[name + ANNOTATION] = Edm.DOUBLE.value
             row[name] = value
         case Edm.DOUBLE if is_whole or isinstance(value, float) or _matches(_DECIMAL, value):

@@ -5,10 +5,10 @@ They have the service's form: version, length, text that is safe in a URL. Clien
 """
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 
 from tableorm.protocol.codes import Fault
+from tableorm.protocol.url_text import from_url_text, to_url_text
 
 from .calls import invalid_input
 
@@ -34,7 +34,7 @@ def first_entity(options: Mapping[str, str]) -> str | None:
 
 def table_continuation(name: str) -> dict[str, str]:
     """Return the headers for a page after which this table comes next."""
-    return {"x-ms-continuation-NextTableName": _encode(urlsafe_b64encode(name.encode()).rstrip(b"=").decode())}
+    return {"x-ms-continuation-NextTableName": _encode(to_url_text(name.encode()))}
 
 
 def first_table(options: Mapping[str, str]) -> str:
@@ -44,7 +44,7 @@ def first_table(options: Mapping[str, str]) -> str:
         return ""
     token = _decode(text)
     try:
-        name = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
+        name = from_url_text(token).decode("ascii")
     except ValueError:
         name = ""
     if not name.isalnum():
