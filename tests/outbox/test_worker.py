@@ -22,7 +22,6 @@ from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.outbox.worker import Outcome, Patience, Worker
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Message, Operation, QueueStore, Verb
-from tests.faults import no_pause
 
 TOKENS = [f"token_000000{number}" for number in range(6)]
 
@@ -41,10 +40,8 @@ async def db() -> AsyncIterator[Database]:
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_PUT_BACK_SECONDS"):
-        monkeypatch.setattr(worker_module, name, 0)
-    monkeypatch.setattr(worker_module.Patience, "pause_after", no_pause)
+def no_pauses(quick_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 0)
 
 
 def queues_of(db: Database) -> QueueStore:
