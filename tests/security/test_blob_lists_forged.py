@@ -97,7 +97,7 @@ async def test_a_list_of_very_many_short_lines_is_read_in_slices(
     async with connect("local::memory:") as db:
         data = await make_list(db, short_lines(20_000))
         monkeypatch.setattr(lookup, "read_row", read_none)
-        monkeypatch.setattr(lookup, "utf16_key", turns.counted(utf16_key))
+        monkeypatch.setattr("tableorm.keys.ranges.utf16_key", turns.counted(utf16_key))
         async with turns.watched():
             found = await (db if shelf is None else db.scope(shelf=shelf)).lookup(Book.tagged, tag="new")
 
