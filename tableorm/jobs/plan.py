@@ -18,6 +18,7 @@ from ..keys.intervals import EVERYTHING, common_prefix, meet, successor
 from ..keys.ranges import divide
 from ..models.schema import Schema
 from ..protocol.edm import utf16_key
+from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, RowQuery
 from .ranges import JobRange
 
@@ -93,11 +94,11 @@ async def _divide_small(db: Connection, verb: str, table: str, parts: int, rows:
     """Return the PartitionKeys with which ranges of a small table begin, but for the first one; None if it is large."""
     partitions: list[str] = []
     read = 0
-    async with aclosing(db.read_pages(verb, table, RowQuery(select=_KEYS))) as pages:
+    async with aclosing(db.read_pages(verb, table, RowQuery(select=_KEYS), MAX_PAGE)) as pages:
         async for page in pages:
             partitions += [row["PartitionKey"] for row in page.rows]
             read += 1
-            if read == SMALL_PAGES and page.continuation is not None:
+            if read > SMALL_PAGES or (read == SMALL_PAGES and page.continuation is not None):
                 return None
     partitions.sort(key=utf16_key)
     parts = max(1, min(parts, len(partitions) // rows))

@@ -231,20 +231,6 @@ async def test_each_difference_is_found(db: Database, damage: str) -> None:
 
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)
-async def test_a_newer_key_that_is_taken(db: Database) -> None:
-    """A collision stops the move, or is reported and passed over: both entities stay as they are."""
-    await fill(db, [*legs(10), Leg(origin="LGA", day=DAY, number=1, tail="N1", seats=3)])
-
-    with pytest.raises(EntityExists, match="has stopped"):
-        await run_move(db, TailLeg, no_blind_writers=True)
-    report = await run_move(db, TailLeg, on_collision="skip")
-
-    assert (report.state, report.failed) == ("failed", 1)
-    assert len(await rows_of(db, "OnlineLegs", "Leg")) == 1
-    assert not (await verify_move(db, TailLeg)).complete
-
-
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
 async def test_what_was_verified_before_going_back(db: Database) -> None:
     """A verification counts for the move that it was made in, not for a later one."""
     await fill(db, legs(10))

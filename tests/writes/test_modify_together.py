@@ -479,17 +479,6 @@ async def test_an_error_of_the_store_is_raised_in_each_caller(failing: tuple[Dat
     assert (await db.modify(KEY, one_more)).count == 1
 
 
-async def test_races_of_other_programs_are_repeated(failing: tuple[Database, Failing]) -> None:
-    """Nothing of theirs, and of the calls, is lost."""
-    db, store = failing
-    store.races = 5
-    results = await asyncio.gather(*(db.modify(KEY, one_more) for _ in range(10)))
-
-    stored = await db.get(KEY)
-    assert (stored.count, stored.small) == (10, 0)
-    assert [each.count for each in results] == list(range(1, 11))
-
-
 async def test_an_error_for_what_was_never_stored_is_not_raised(failing: tuple[Database, Failing]) -> None:
     """If another program is faster, each function is asked again, also one that has raised."""
     db, store = failing
