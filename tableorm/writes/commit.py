@@ -8,7 +8,7 @@ has deleted an index entry. The row is read, its operation corrected, and all is
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec import structs
 
@@ -198,7 +198,9 @@ async def delete_target(
 
 async def with_class(db: Connection, target: Any) -> Any:
     """Return a key of an abstract model as one of the class of its row, if a delete needs that; others as they are."""
-    schema: Schema | None = getattr(target.model, "__schema__", None) if isinstance(target, Key) else None
+    schema: Schema | None = (
+        getattr(target.model, "__schema__", None) if isinstance(cast("object", target), Key) else None
+    )
     if schema is None or not hides_class(schema):
         return target
     db.boundary.check(target)
