@@ -5,6 +5,7 @@ Blobs of index lists, replaced by somebody who may write into their container.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -41,6 +42,9 @@ async def test_a_list_that_does_not_fit_into_memory_is_not_read(monkeypatch: pyt
         assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 LIST = "forgedbooks/Book=23tagged/tags/tag_new"
 
 
@@ -50,11 +54,11 @@ class Turns:
     def __init__(self) -> None:
         self.count = self.most = self._calls = 0
 
-    def counted(self, function: Callable[[str], bytes]) -> Callable[[str], bytes]:
-        def count(text: str) -> bytes:
+    def counted(self, function: Callable[[T], R]) -> Callable[[T], R]:
+        def count(value: T) -> R:
             self._calls += 1
             self.most = max(self.most, self._calls)
-            return function(text)
+            return function(value)
 
         return count
 
