@@ -16,12 +16,12 @@ from tableorm.connection import races
 from tableorm.connection.connection import Connection, connection_of
 from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.protocol.codes import Code, Fault
+from tableorm.rekey.chunks import WindowReport
 from tableorm.rekey.finalize import finalize_window
-from tableorm.rekey.meetings import resolve_window
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.rekey.rekeying import Rekeying
-from tableorm.rekey.report import WindowReport
 from tableorm.rekey.rollback import roll_back_window
+from tableorm.rekey.steps import resolve_window
 from tableorm.rekey.window import move_window
 from tableorm.stores import Capabilities, Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
 from tableorm.testing import MemoryStore

@@ -80,7 +80,8 @@ async def audit(
     schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))
     require_plain_tables("audit", schemas)
     tables = {schema.table_name() for schema in schemas}
-    tables |= {str(each.table) for schema in schemas for each in schema.derived.values() if not each.in_blobs}
+    derived = [each for schema in schemas for each in schema.derived.values()]
+    tables |= {str(each.table) for each in derived if not each.in_blobs}
     kinds = {table: _kinds_in(table, schemas) for table in sorted(tables)}
     guests = {
         table: [s for s in schemas if s not in own.schemas and any(table in e.tables for e in s.derived.values())]
@@ -89,7 +90,6 @@ async def audit(
     by_name = {each.name: each for each in others}
     parallel, turns, asked = options.parallel, SnapshotTurns(), AuditCounts()
     # An index that is not complete lacks entries, which is no damage.
-    derived = [each for schema in schemas for each in schema.derived.values()]
     await find_unreadable(db, [d.declaration for d in derived if d.declaration and d.building is None])
 
     def make_context(table: str, pace: Pace | None = None) -> AuditContext:
@@ -109,12 +109,11 @@ async def audit(
 
     async def check_blobs(counts: AuditCounts) -> None:
         counts.add(asked)
-        for schema in schemas:
-            for each in schema.derived.values():
-                if isinstance(each, AuditedMaintainer):
-                    context = make_context(schema.table_name())
-                    await each.audit_blobs(context)
-                    counts.add(context.counts)
+        for each in derived:
+            if isinstance(each, AuditedMaintainer):
+                context = make_context(each.schema.table_name())
+                await each.audit_blobs(context)
+                counts.add(context.counts)
 
     names = ", ".join(sorted(schema.name for schema in schemas))
     job = Job(

@@ -202,7 +202,7 @@ def _rows_to_write(context: AuditContext, row: Row) -> list[str] | None:
     if snapshot is None or name not in snapshot.schema.derived:
         return None
     context.counts.entities += 1
-    noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
+    noted, due = snapshot.entries(name)
     if noted == due or not snapshot.legible:
         return None  # the audit says what is wrong with an entity, if something is
     entries = [entry for entry in (due, noted) if entry is not None]

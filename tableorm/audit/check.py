@@ -16,7 +16,17 @@ from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
 from .first_look import FirstLook
 
-__all__ = ["WRONG", "AuditedMaintainer", "Check", "IsCandidate", "Phase", "VerifyEntity", "VerifyTotals"]
+__all__ = [
+    "WRONG",
+    "AuditedMaintainer",
+    "Check",
+    "Claims",
+    "FoundRows",
+    "IsCandidate",
+    "Phase",
+    "VerifyEntity",
+    "VerifyTotals",
+]
 
 WRONG = 1
 """
@@ -36,6 +46,10 @@ class Phase(IntEnum):
     """What all entities together determine, once each of them is right."""
 
 
+Claims = Iterable[tuple[str, int]]
+"""What an entity or a row claims: addresses of the partition, each with a number."""
+FoundRows = Mapping[str, Row | None]
+"""Rows of the partition of an entity that were read, by RowKey; None for one that is not there."""
 IsCandidate = Callable[[str], bool]
 """Tells whether the claims on an address of the partition do not agree."""
 
@@ -109,6 +123,8 @@ class Check:
     """Whether the rows that it owns are marker rows of its model."""
     row_kinds: Collection[str] = ()
     """The kinds of marker rows that it checks, which are of no model."""
+    kind: str = ""
+    """The kind of the derived rows that belong to it, if all are of one."""
     row_phases: Collection[Phase] = ()
     """The phases in which `verify_row` is called with candidates among the derived rows that it owns."""
     looks_first: bool = False
@@ -126,16 +142,15 @@ class Check:
     # Claims
 
     def owns(self, kind: str) -> bool:
-        """Return whether derived rows of this kind belong to this check."""
-        del kind
-        return False
+        """Return whether derived rows of this kind, which no `row_kinds` name, belong to this check."""
+        return kind == self.kind
 
     def accepts(self, row: Row) -> bool:
         """Return whether a derived row is checked; False leaves a row out although its kind belongs to this check."""
         del row
         return True
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """
         Return what an entity claims. The claims of entities and of derived rows add up to the same if and only if the
         derived rows, and what the manifests say of them, are right.
@@ -143,7 +158,7 @@ class Check:
         del snapshot
         return ()
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Return what a derived row claims. A number of 0 stands for a row that is not there."""
         del row
         return ()
@@ -159,7 +174,7 @@ class Check:
 
     # Candidates
 
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """
         Return the RowKeys of the rows to read with a candidate entity. It is asked again, with the rows that were
         found, until it names no other.
@@ -167,7 +182,7 @@ class Check:
         del snapshot, found
         return set()
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Return what is wrong with an entity and the rows at its addresses."""
         del snapshot, found
         return ()

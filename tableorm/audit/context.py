@@ -17,17 +17,17 @@ from ..errors import AccessDenied, DecodeError, TableNotFound, Throttled, Unavai
 from ..jobs.scan import pages
 from ..keys.ranges import KeyRegion
 from ..models.index_declaration import IndexDeclaration
-from ..models.kinds import KindSet
+from ..models.kinds import KindSet, kind_of
 from ..models.manifest import ManifestEntry, manifest_of
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
 from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
-from ..stores import Bounds, Operation, Row, RowAddress
+from ..stores import Bounds, Operation, Row, RowAddress, row_keys
 from ..writes.bulk.pacing import Pace
 from .report import AuditCounts, Damage, Finding
 
-__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "SnapshotTurns", "kind_of"]
+__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "SnapshotTurns"]
 
 OUT_OF_REACH = (AccessDenied, TableNotFound, Throttled, Unavailable)
 """What concerns a whole table. Whatever else is raised for a row concerns that one alone, and ends no audit."""
@@ -65,6 +65,20 @@ class EntitySnapshot:
         """The entity's version, as its derived rows have it."""
         return str(self.row.get(ENTITY_TYPE)).partition(":")[2] or str(self.row.get(ENTITY_VERSION, ""))
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it fits its model, and is of its version."""
+        return self.age == "current" and self.problem is None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it fits its model, and its manifest could be read."""
+        return self.problem is None and self.legible
+
+    def entries(self, name: str) -> tuple[ManifestEntry | None, ManifestEntry | None]:
+        """Return what its manifest says of a declaration, and what it ought to say."""
+        return self.manifest.get(name), self.expected.get(name)
+
 
 @attrs.frozen(eq=False)
 class Problem:
@@ -76,7 +90,7 @@ class Problem:
         name: Name of the declaration; None for all of them.
         address: RowKey of the derived row; None if the problem is about no row.
         text: The problem in words.
-        rebuilt: Whether deriving this entity's rows anew repairs it.
+        rebuilt: Whether an audit can repair it, as by deriving this entity's rows anew.
         rival: The derived row of another entity that is where the row of this one belongs.
         first: RowKey of an entity that has to be repaired before this one can be; None if there is none.
         refused: Why the repair was tried and failed; None if it was not tried or did not fail.
@@ -148,10 +162,9 @@ class AuditContext:
             return False
         return bool(known_unreadable(self.db, [declaration], assumed=False)) if building is None else building
 
-    def snapshot(self, row: Row) -> EntitySnapshot | None:
-        """Return the entity of a row; None if the row is of another kind, or is a derived row."""
-        kind = kind_of(row)
-        if "#" in kind:
+    def snapshot(self, row: Row | None) -> EntitySnapshot | None:
+        """Return the entity of a row; None if there is none, or the row is of another kind, or is a derived row."""
+        if row is None or "#" in (kind := kind_of(row)):
             return None
         try:
             resolved = self.kinds.resolve(row)
@@ -175,7 +188,7 @@ class AuditContext:
         current = version == schema.version
         expected: dict[str, ManifestEntry] = {}
         derived_rows: dict[str, Row] = {}
-        partition_key, row_key = row["PartitionKey"], row["RowKey"]
+        partition_key, row_key = row_keys(row)
         try:
             for name in manifest.keys() & schema.derived.keys():
                 manifest[name] = schema.derived[name].current_entry(manifest[name])
@@ -193,6 +206,11 @@ class AuditContext:
             return attrs.evolve(snapshot, problem=f"{type(error).__name__}: {error}")
         age: Literal["current", "older"] = "current" if current else "older"
         return attrs.evolve(snapshot, age=age, expected=expected, derived_rows=derived_rows)
+
+    @property
+    def all_schemas(self) -> Sequence[Schema]:
+        """The models of the table, and those that have derived rows in it."""
+        return (*self.kinds.schemas, *self.guests)
 
     # Reading and writing
 
@@ -272,15 +290,14 @@ class AuditContext:
             raise translate(fault, "audit(repair=True)", self.kinds.table) from fault
         return True
 
-    def record(self, schema: Schema, entity: RowAddress, problem: Problem, *, repaired: bool) -> None:
+    def record(self, schema: Schema, entity: RowAddress, problem: Problem) -> None:
         """
-        Count what was found.
+        Count what was found. It was repaired if rows are, it can be, and that was not refused.
 
         Args:
             schema: The model.
             entity: Where the entity is; its RowKey is "" if nobody knows it.
             problem: What is wrong.
-            repaired: Whether it was repaired.
         """
         finding = Finding(
             damage=problem.damage,
@@ -290,13 +307,7 @@ class AuditContext:
             row_key=entity.row_key,
             address=problem.address,
             problem=problem.text,
-            repaired=repaired,
+            repaired=self.repair and problem.rebuilt and problem.refused is None,
             refused=problem.refused,
         )
         self.counts.record(finding)
-
-
-def kind_of(row: Row) -> str:
-    """Return the kind that a row says it is of, without the version; "" if it says none."""
-    text = row.get(ENTITY_TYPE)
-    return text.partition(":")[0] if isinstance(text, str) else ""

@@ -4,35 +4,35 @@ Checks of derived rows that belong to one entity: its manifest says where they a
 `EntryCheck` is the base for patterns of this form; `EntityCheck` reports what no declaration accounts for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import attrs
 import msgspec
 
-from ..connection.races import ATTEMPTS, Attempts
+from ..connection.races import Attempts
 from ..connection.rows import delete_as_read
 from ..errors import shown
+from ..models.kinds import entry_name_of, kind_of
 from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
-from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
+from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, PART
+from ..models.row_stage import SplitStage, as_one
 from ..models.schema import Schema
-from ..stores import Operation, Row, RowAddress
-from .check import WRONG, Check, IsCandidate, Phase
-from .context import AuditContext, EntitySnapshot, Problem, kind_of
+from ..stores import Operation, Row, RowAddress, row_keys
+from .check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase
+from .context import AuditContext, EntitySnapshot, Problem
 from .report import Damage
 
-__all__ = ["EntityCheck", "EntryCheck", "entity_problems"]
+__all__ = ["EntityCheck", "EntryCheck", "PartCheck", "entity_problems"]
 
 
-def entity_problems(snapshot: EntitySnapshot) -> list[Problem]:
-    """Return what is wrong with an entity as such: it, or its manifest, cannot be read."""
-    problems: list[Problem] = []
+def entity_problems(snapshot: EntitySnapshot) -> Iterable[Problem]:
+    """Yield what is wrong with an entity as such: it, or its manifest, cannot be read."""
     if not snapshot.legible:
         text = f"its manifest, {shown(snapshot.row.get(MANIFEST))}, cannot be read"
-        problems.append(Problem(Damage.MANIFEST, None, None, text))
+        yield Problem(Damage.MANIFEST, None, None, text)
     if snapshot.problem is not None:
         text = f"it does not fit the model ({snapshot.problem})"
-        problems.append(Problem(Damage.UNREADABLE, None, None, text, rebuilt=False))
-    return problems
+        yield Problem(Damage.UNREADABLE, None, None, text, rebuilt=False)
 
 
 def _row_keys_of(entry: ManifestEntry | None) -> tuple[str, ...]:
@@ -97,32 +97,26 @@ class EntryCheck(Check):
 
     # What a check offers
 
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of the declaration's rows."""
-        return kind == self.kind
-
     def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
         """Return the names of the declarations whose row is checked."""
         del snapshot
         return (self.name,)
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the row that the entity ought to have; WRONG where its manifest names another one, or none."""
-        claims: list[tuple[str, int]] = []
         for name in self.names(snapshot):
-            noted, due = snapshot.manifest.get(name), _row_keys_of(snapshot.expected.get(name))
-            named = _row_keys_of(noted)
+            noted = snapshot.manifest.get(name)
+            named, due = map(_row_keys_of, snapshot.entries(name))
             for address in due:
                 if address in named:
                     row = _row_at(address, snapshot.derived_rows.get(name))
                     unknown = f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]
-                    claims.append((address, hash(unknown if row is None else self.contents(row))))
+                    yield address, hash(unknown if row is None else self.contents(row))
                 elif noted is not None or not self._lenient:
-                    claims.append((address, WRONG))
-            claims += [(address, WRONG) for address in named if address not in due]
-        return claims
+                    yield address, WRONG
+            yield from ((address, WRONG) for address in named if address not in due)
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """
         Claim the row's content, or its kind, version and entity if the content is not known. Of a row that names no
         entity claim what adds to WRONG, and does not make up for it.
@@ -134,32 +128,32 @@ class EntryCheck(Check):
         kind, _, version = str(row[ENTITY_TYPE]).partition(":")
         return ((row["RowKey"], hash((kind, version, row.get(COPY_OF)))),)
 
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return where its rows ought to be, and where the manifest says they are."""
         del found
         names = self.names(snapshot) if snapshot.problem is None else ()
         entries = [each.get(name) for name in names for each in (snapshot.manifest, snapshot.expected)]
         return {key for entry in entries for key in _row_keys_of(entry)}
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the row that ought to be there; then look for one that the manifest names besides."""
-        problems: list[Problem] = []
         for name in self.names(snapshot) if snapshot.problem is None else ():
-            noted, due = _row_keys_of(snapshot.manifest.get(name)), _row_keys_of(snapshot.expected.get(name))
+            noted, due = map(_row_keys_of, snapshot.entries(name))
             for address in due:
                 problem = self._compare_expected(name, address, snapshot, found.get(address))
-                problems += [] if problem is None else [problem]
+                if problem is not None:
+                    yield problem
             for address in noted:
                 if address not in due:
-                    problems += self.compare_leftover(name, address, snapshot, found.get(address))
-        return problems
+                    yield from self.compare_leftover(name, address, snapshot, found.get(address))
 
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
         """Return what is wrong with a row that the manifest names, and that the entity should not have there."""
         if row is not None and self.is_row_of(row, name, snapshot):
             text = f"the {self.noun} at {shown(address)} was left behind: the entity belongs elsewhere, or nowhere"
             return [Problem(Damage.ORPHAN, name, address, text)]
-        if {*_row_keys_of(snapshot.expected.get(name))} <= {*_row_keys_of(snapshot.manifest.get(name))}:
+        noted, due = map(_row_keys_of, snapshot.entries(name))
+        if {*due} <= {*noted}:
             text = f"its manifest names {shown(address)}, and the entity should have no {self.noun}"
             return [Problem(Damage.MANIFEST, name, address, text)]
         return []
@@ -209,11 +203,11 @@ class EntryCheck(Check):
 
     async def _verify_owner(self, address: RowAddress) -> None:
         context, row_key = self.context, address.row_key
-        async for _ in Attempts(context.db, ATTEMPTS):
+        async for _ in Attempts(context.db):
             row = await context.read(address)
             if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
                 return
-            name = kind_of(row).partition("#")[2]
+            name = entry_name_of(row)
             if _names_entity(row):
                 if not await self._is_orphan(row):
                     return
@@ -228,10 +222,9 @@ class EntryCheck(Check):
             else:
                 owner, repairs = "", list[Operation]()
                 text = f"the {self.noun} at {shown(row_key)} names no entity, as each that tableorm writes does"
-                problem = Problem(Damage.FOREIGN, name, row_key, text)
+                problem = Problem(Damage.FOREIGN, name, row_key, text, rebuilt=False)
             if await context.settle(address, row, repairs):
-                repaired = context.repair and bool(repairs)
-                context.record(self.schema, address.beside(owner), problem, repaired=repaired)
+                context.record(self.schema, address.beside(owner), problem)
                 return
         context.counts.leave()
 
@@ -242,7 +235,7 @@ class EntryCheck(Check):
         """
         kind, _, name = kind_of(row).partition("#")
         primary = await self.context.read(self.context.at(row["PartitionKey"], row[COPY_OF]))
-        snapshot = None if primary is None else self.context.snapshot(primary)
+        snapshot = self.context.snapshot(primary)
         if snapshot is None or str(snapshot.schema.kind) != kind:
             return True
         if row["RowKey"] in _row_keys_of(snapshot.manifest.get(name)):
@@ -280,20 +273,20 @@ class EntityCheck(EntryCheck):
         entries = snapshot.manifest.items()
         return [name for name, entry in entries if entry.entry_keys and name not in self._declared]
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim WRONG for an entity that cannot be read; and the rows that it names under unknown names."""
-        if snapshot.problem is not None or not snapshot.legible or _undeclared_places(snapshot):
+        if not snapshot.is_known or _undeclared_places(snapshot):
             return [(snapshot.row["RowKey"], WRONG)]
         return super().claims(snapshot)
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Return why the entity cannot be read, and what is wrong with rows of unknown names."""
-        problems = [*entity_problems(snapshot), *super().compare(snapshot, found)]
+        yield from entity_problems(snapshot)
+        yield from super().compare(snapshot, found)
         for name, place in _undeclared_places(snapshot):
             where = f"({place.partition_key!r}, {place.row_key!r}) of table {place.location}"
             text = f"the model declares no {shown(name)}, and the manifest of the entity names its row {where}"
-            problems.append(Problem(Damage.UNDECLARED, name, place.row_key, text))
-        return problems
+            yield Problem(Damage.UNDECLARED, name, place.row_key, text)
 
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
         """Report the name, with the row that is there or only named."""
@@ -309,10 +302,61 @@ class EntityCheck(EntryCheck):
         except msgspec.DecodeError:
             return await super()._is_orphan(row)  # it names a row of its own partition
         primary = await self.context.read(owner) if owner.table == self.context.kinds.table else None
-        snapshot = None if primary is None else self.context.snapshot(primary)
+        snapshot = self.context.snapshot(primary)
         if snapshot is not None and snapshot.age == "newer":
-            entry = snapshot.manifest.get(kind_of(row).partition("#")[2])
-            keys = row["PartitionKey"], row["RowKey"]
+            entry = snapshot.manifest.get(entry_name_of(row))
+            keys = row_keys(row)
             if isinstance(entry, PlacedEntry) and (entry.partition_key, entry.row_key) == keys:
                 return False
         return await super()._is_orphan(row)
+
+
+class PartCheck(Check):
+    """
+    The check of the further rows of entities that are stored in several: each belongs to an entity.
+
+    A program that deletes the first row by itself leaves the others behind. They hold their keys, so that no insert of
+    the entity succeeds.
+
+    Args:
+        context: The rows of the table.
+        schema: The model.
+        split: Its stage.
+    """
+
+    marks = True
+    row_phases = frozenset({Phase.ENTITIES})
+
+    def __init__(self, context: AuditContext, schema: Schema, split: SplitStage) -> None:
+        super().__init__(context, schema, "")
+        self.kind, self._split = f"{schema.kind}{PART}", split
+
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
+        """Claim the rows that the entity was joined of."""
+        return [(key, 1) for key in self._split.further_keys(snapshot.row)]
+
+    def row_claims(self, row: Row) -> Claims:
+        """Claim that an entity has the row."""
+        return ((row["RowKey"], 1),)
+
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
+        """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired."""
+        del phase, is_candidate
+        context, owner = self.context, address.beside(self._split.owner_of(address.row_key))
+        async for _ in Attempts(context.db):
+            row = await context.read(address)
+            if row is None or not self.owns(kind_of(row)):
+                return
+            first = await context.read(owner)
+            # An entity whose rows do not fit together is a finding of its own, and nobody knows which are its.
+            if first is not None and (as_one(first) is not first or address.row_key in self._split.further_keys(first)):
+                return
+            text = f"the row at {shown(address.row_key)} belongs to no entity: {shown(owner.row_key)} " + (
+                "is gone" if first is None else "does not name it"
+            )
+            # Under the ETag that it had before its entity was read: who makes it a row of the entity writes it.
+            if await context.settle(address, row, [delete_as_read(row)]):
+                problem = Problem(Damage.ORPHAN, None, address.row_key, text)
+                context.record(self.schema, owner, problem)
+                return
+        context.counts.leave()

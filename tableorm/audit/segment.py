@@ -4,11 +4,11 @@ A segment of rows: the sums of their claims, by which an audit finds the rows th
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ..stores import Row, RowAddress
-from .check import Phase, VerifyTotals
+from .check import Claims, Phase, VerifyTotals
 from .context import EntitySnapshot
 from .first_look import Candidate
 from .table_audit import TableAudit, are_right
@@ -114,7 +114,7 @@ class Segment:
                         found.append(Candidate(verify, partial(are_right, snapshot, checks) if look else None))
         return found if phase is not Phase.AFTER else [*found, *self._total_candidates(snapshots)]
 
-    def _is_any_candidate(self, partition_key: str, claims: Iterable[tuple[str, int]]) -> bool:
+    def _is_any_candidate(self, partition_key: str, claims: Claims) -> bool:
         return any(self.is_candidate(partition_key, address) for address, _ in claims)
 
     def _total_candidates(self, snapshots: Sequence[tuple[str, EntitySnapshot]]) -> Iterator[Candidate]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from ..connection.races import ATTEMPTS, Attempts
+from ..connection.races import Attempts
 from ..errors import (
     Conflict,
     DecodeError,
@@ -28,21 +28,19 @@ from ..errors import (
     TransactionFailed,
     WrongKind,
 )
-from ..models.kinds import KindSet
+from ..models.kinds import KindSet, kind_of
 from ..models.marker_rows import DECISION_KIND, is_marker
 from ..models.schema import Schema, concrete
 from ..stores import Row, RowAddress
 from ..writes.commit import commit
 from ..writes.plan import PlannedWrite
 from ..writes.stages.change import rebuild_change
-from ..writes.stages.encode import encode
+from ..writes.stages.encode import encode_surely
 from .check import AuditedMaintainer, Check
-from .context import AuditContext, EntitySnapshot, Problem, kind_of
-from .decisions import DecisionCheck
-from .entries import EntityCheck, EntryCheck
+from .context import AuditContext, EntitySnapshot, Problem
+from .decisions import DecisionCheck, MoveCheck
+from .entries import EntityCheck, EntryCheck, PartCheck
 from .first_look import FirstLook
-from .moves import MoveCheck
-from .parts import PartCheck
 
 __all__ = ["TableAudit", "are_right", "rebuild_write", "with_related"]
 
@@ -76,9 +74,7 @@ def rebuild_write(
         DecodeError: The row does not fit its model.
     """
     entity: Any = kinds.load(row.copy())
-    write = encode(rebuild_change(entity, only, counts=counts), 0, token)
-    assert write is not None
-    return write
+    return encode_surely(rebuild_change(entity, only, counts=counts), token)
 
 
 def with_related(schemas: Sequence[Schema]) -> list[Schema]:
@@ -166,10 +162,10 @@ class TableAudit:
         context = self.context
         repaired_first: set[str] = set()
         refused: dict[str | None, str] = {}
-        singly, attempts = False, Attempts(context.db, ATTEMPTS)
+        singly, attempts = False, Attempts(context.db)
         async for attempt in attempts:
             row = await context.read(address)
-            snapshot = None if row is None else context.snapshot(row)
+            snapshot = context.snapshot(row)
             if row is None or snapshot is None:
                 return  # what was derived from it is verified by itself
             problems = await self._find_problems(snapshot)
@@ -191,7 +187,7 @@ class TableAudit:
                 part = [each for each in problems if each.name == name] if singly else problems
                 error = await self._rebuild(snapshot, part, kept)
                 if error is None:
-                    self._record(snapshot, part, repaired=True)
+                    self._record(snapshot, part)
                     if not singly:
                         return
                     attempts.skip_pause()
@@ -202,7 +198,7 @@ class TableAudit:
                     attempts.skip_pause()
                 continue
             if await context.settle(address, row):
-                self._record(snapshot, problems, repaired=False)
+                self._record(snapshot, problems)
                 return
         context.counts.leave()
 
@@ -248,10 +244,10 @@ class TableAudit:
         self.context.counts.requests += 1
         await commit(self.context.db, (rebuild_write(self.context.kinds, snapshot.row, names, counts=counts),))
 
-    def _record(self, snapshot: EntitySnapshot, problems: Iterable[Problem], *, repaired: bool) -> None:
+    def _record(self, snapshot: EntitySnapshot, problems: Iterable[Problem]) -> None:
         address = RowAddress.of_row(self.context.kinds.table, snapshot.row)
         for each in problems:
-            self.context.record(snapshot.schema, address, each, repaired=repaired and each.rebuilt)
+            self.context.record(snapshot.schema, address, each)
 
 
 async def are_right(snapshot: EntitySnapshot, checks: Sequence[Check], look: FirstLook) -> bool:

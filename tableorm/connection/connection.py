@@ -178,8 +178,11 @@ class Connection:
         store = self.backend.tables
         if not store.capabilities.retries:
             store = RetryingStore(store, self.retry, self.count_fault, self._count_repeated_read)
+        if self._opened.listeners is not None:
+            self._opened.listeners = set()
+            store = HeardStore(store, self._opened.listeners)
         self._opened.store, self._opened.loop = store, asyncio.get_running_loop()
-        self._opened.states, self._opened.phases, self._opened.listeners = KnownStates(), {}, None
+        self._opened.states, self._opened.phases = KnownStates(), {}
         self.watch.begin(self.url)
 
     async def close(self) -> None:
@@ -309,13 +312,14 @@ class Connection:
 
     def listen(self, listener: Listener) -> bool:
         """
-        Tell a method of the writes of this connection and its views. Return whether it was told of none since they were
-        opened.
+        Tell a method of the writes of this connection and its views that begin from now on. Return whether it was told
+        of none since they were opened.
         """
         opened = self._opened
         if opened.listeners is None:
             opened.listeners = set()
-            opened.store = HeardStore(self.store, opened.listeners)
+            if opened.store is not None:
+                opened.store = HeardStore(opened.store, opened.listeners)
         method = WeakMethod(listener)
         new = method not in opened.listeners
         opened.listeners.add(method)

@@ -15,7 +15,7 @@ import attrs
 from ..keys.ranges import KeyPosition, key_order
 from ..protocol.codes import Fault
 from ..protocol.limits import MAX_PAGE
-from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery, position_of
+from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery, row_keys
 from .connection import Connection
 from .observe import QueryWork
 from .period_tables import NO_TABLE
@@ -132,12 +132,12 @@ class NearbyRows:
             by_partition[partition_key].add(row_key)
         partitions: list[_Wanted] = []
         rest: list[KeyPosition] = []
-        for partition_key, row_keys in by_partition.items():
-            if len(row_keys) <= _FEW and not self._across:
+        for partition_key, rows in by_partition.items():
+            if len(rows) <= _FEW and not self._across:
                 continue
             # One key that no row can have, which a forged row may say, would spoil the request of all.
             possible = [
-                (partition_key, each) for each in row_keys if is_place(RowAddress(self._table, partition_key, each))
+                (partition_key, each) for each in rows if is_place(RowAddress(self._table, partition_key, each))
             ]
             if len(possible) > _FEW:
                 partitions.append(_Wanted(sorted(possible, key=key_order)))
@@ -161,7 +161,7 @@ class NearbyRows:
 
     def _take(self, wanted: _Wanted, page: RowPage, found: dict[KeyPosition, Row | None]) -> bool:
         """Take from a page what is wanted, and return whether that was at least half of it."""
-        rows = {position_of(row): row for row in page.rows}
+        rows = {row_keys(row): row for row in page.rows}
         if page.continuation is not None and not rows:
             return False
         # Up to here all is known; everything is, if no other page follows.

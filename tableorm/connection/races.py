@@ -35,7 +35,7 @@ def pause_of(db: Connection, attempt: int) -> float:
 
 class Attempts:
     """
-    The attempts of something that may lose races: `async for attempt in Attempts(db, 50)` yields their numbers, and
+    The attempts of something that may lose races: `async for attempt in Attempts(db)` yields their numbers, and
     pauses before each but the first. What is raised after the last one stands behind the loop.
 
     Args:
@@ -43,7 +43,7 @@ class Attempts:
         count: How many attempts there are.
     """
 
-    def __init__(self, db: Connection, count: int) -> None:
+    def __init__(self, db: Connection, count: int = ATTEMPTS) -> None:
         self._db, self._numbers, self._lost = db, iter(range(count)), 0
 
     def __aiter__(self) -> Self:

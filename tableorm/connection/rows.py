@@ -13,7 +13,7 @@ from ..models.reserved import MOVE
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import datetime_from_text
 from ..protocol.limits import check_key, check_table_name
-from ..stores import Operation, Row, RowAddress, Verb, position_of
+from ..stores import Operation, Row, RowAddress, Verb, row_keys
 from .connection import Connection
 from .period_tables import is_absent
 from .translate import translate
@@ -90,7 +90,7 @@ def time_of(row: Row, name: str) -> dt.datetime:
         return datetime_from_text(row["Timestamp"])
     except (ValueError, OverflowError):
         problem = f"has the Timestamp {shown(row['Timestamp'])}, which is no time; the store is damaged"
-        raise DecodeError(problem, name, position_of(row)) from None
+        raise DecodeError(problem, name, row_keys(row)) from None
 
 
 def lost_look(what: str) -> LostRace:

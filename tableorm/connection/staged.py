@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..models.kinds import kind_of
 from ..models.marker_rows import TENTATIVE
 from ..models.reserved import ENTITY_TYPE, PART
 from ..models.row_stage import SplitStage, as_first, as_one
@@ -17,7 +18,7 @@ from ..protocol.codes import Code, Fault
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or, matcher
 from ..protocol.limits import MAX_PAGE
-from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery, StoreLayer, TableStore, pause_after, position_of
+from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery, StoreLayer, TableStore, pause_after, row_keys
 from .stats import Counts
 from .tasks import map_together
 
@@ -48,7 +49,7 @@ class StagedStore(StoreLayer):
         split = [each.split for each in schemas if each.split is not None and not each.split.is_in_first(select)]
         if not split:
             row = await self.below.get(table, partition_key, row_key, select)
-            if any(each.split is not None and each.split.kind == _kind_of(row) for each in schemas):
+            if any(each.split is not None and each.split.kind == kind_of(row) for each in schemas):
                 row = as_one(row)
         else:
             self._counts.requests -= 1  # of which there may be several, or this one
@@ -96,16 +97,16 @@ class StagedStore(StoreLayer):
         for row in rows:
             stage = split.get(_kind_of_owner(row))
             if stage is None:
-                found.append(as_one(row) if _kind_of(row) in split else row)
+                found.append(as_one(row) if kind_of(row) in split else row)
             else:
                 if asked_for is not None and asked_for(row):
                     found.append(row)
                 others.setdefault((row["PartitionKey"], stage.owner_of(row["RowKey"])), []).append(row)
         again: list[int] = []
         for at, row in enumerate(found):
-            stage = split.get(_kind_of(row))
+            stage = split.get(kind_of(row))
             if stage is not None and not stage.is_in_first(select):
-                joined = stage.join(row, others.get(position_of(row), ()))
+                joined = stage.join(row, others.get(row_keys(row), ()))
                 if joined is None:
                     again.append(at)
                 else:
@@ -116,7 +117,7 @@ class StagedStore(StoreLayer):
         async def read(at: int) -> Row | None:
             row = found[at]
             try:
-                return await self._read(table, row["PartitionKey"], row["RowKey"], select, [split[_kind_of(row)]])
+                return await self._read(table, row["PartitionKey"], row["RowKey"], select, [split[kind_of(row)]])
             except Fault as fault:
                 if fault.code != Code.RESOURCE_NOT_FOUND:
                     raise
@@ -162,7 +163,7 @@ class StagedStore(StoreLayer):
                 own = await self.below.get(table, partition_key, row_key, select)
                 continue
             own = there
-            stage = next((each for each in split if each.kind == _kind_of(own)), None)
+            stage = next((each for each in split if each.kind == kind_of(own)), None)
             if stage is None:
                 return own
             others = [r for r in rows if _kind_of_owner(r) == stage.kind and stage.owner_of(r["RowKey"]) == row_key]
@@ -177,7 +178,7 @@ class StagedStore(StoreLayer):
         for schema in schemas:
             if any(stage.prepares for stage in schema.stages):
                 kinds = {schema.kind}.union(*(_sealed_kinds(each) for each in schema.derived.values()))
-                own = [row for row in rows if schema.kind is None or _kind_of(row).removesuffix(TENTATIVE) in kinds]
+                own = [row for row in rows if schema.kind is None or kind_of(row).removesuffix(TENTATIVE) in kinds]
                 await prepare_rows(self._db, schema, table, own, select)
 
 
@@ -219,10 +220,6 @@ def query_of_entity(address: RowAddress, split: Sequence[SplitStage], select: tu
 def _sealed_kinds(derived: DerivedSchema) -> set[str | None]:
     rows = derived.row_schema
     return set() if rows is None or rows.keyed is None else {rows.kind}
-
-
-def _kind_of(row: Row) -> str:
-    return str(row.get(ENTITY_TYPE)).partition(":")[0]
 
 
 def _kind_of_owner(row: Row) -> str:

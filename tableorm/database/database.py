@@ -27,7 +27,7 @@ from ..writes.archive import archive
 from ..writes.archive_copy import Archive
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
-from ..writes.commit import delete_target, insert_new, refresh_entity, write_change
+from ..writes.commit import delete_target, insert_new, refresh_entity, with_class, write_change
 from ..writes.explain import WriteExplanation, changes_of_verb, explain, explain_relocation, with_prefix
 from ..writes.modify import get_or_insert
 from ..writes.modify_together import modify_target
@@ -227,6 +227,7 @@ class Database(Upkeep):
             Conflict: Other entities are counted in it.
             LostRace: Others kept inserting children.
         """
+        target = await with_class(self._connection, target)
         schema, delete = _find_cascading(target), delete_target
         if schema is not None:
             delete = partial(delete_elsewhere if cascades_elsewhere(schema) else delete_with_children, self)

@@ -12,7 +12,7 @@ from ..models.entity import Entity, concrete_schemas, schema_of
 from ..models.periods import require_plain_tables
 from ..models.schema import Schema
 from ..outbox.decision import Decision
-from ..outbox.move_command import MOVE_COMMAND, MOVE_WORK
+from ..outbox.doorbell import MOVE_COMMAND, MOVE_WORK
 from ..outbox.settle import DOORBELL, handle_doorbells
 from ..outbox.uploads import UPLOAD, handle_uploads
 from ..outbox.worker import Patience, Worker

@@ -8,16 +8,18 @@ as the user's are, in the same transaction, so that whatever is derived from the
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
+import attrs
 import msgspec
 from msgspec import structs
 
-from ..errors import EncodeError, LimitExceeded, NotSupported, ReferenceNotFound, TableOrmError, WrongKind, shown
+from ..errors import EncodeError, LimitExceeded, NotSupported, ReferenceNotFound, WrongKind, shown
 from ..models.key import Storable
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, SourceEntry, manifest_of, manifest_text
 from ..models.marker_rows import MoveState, is_marker
+from ..models.property_types import REFUSALS
 from ..models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
 from ..models.schema import FieldInfo, Schema, concrete
 from ..models.write_tokens import tokens_of, with_token
@@ -25,12 +27,12 @@ from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Edm
 from ..stores import Operation, Row, Verb
 from ..writes.maintainer import touch_operation
-from ..writes.plan import Effect, Mode, PlannedWrite
+from ..writes.patch import Value
+from ..writes.plan import Effect, Mode, PlannedWrite, Refusal
 from ..writes.rows import changes, is_int32
 from ..writes.stages.change import insert_change, rebuild_change
 from ..writes.stages.derive import stored_number
 from ..writes.stages.encode import encode
-from .bounds import bound_of
 
 __all__ = ["EntityPatch"]
 
@@ -38,7 +40,7 @@ Share = tuple[PlannedWrite, Mapping[str, int]]
 """A write, and what it adds to properties."""
 
 
-class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class EntityPatch(Effect, Value, frozen=True, kw_only=True):
     """
     A change of another entity.
 
@@ -59,11 +61,11 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
 
     row_key: str
     origin: PlannedWrite
-    amounts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    amounts: Mapping[str, int] = {}
     members: Row = msgspec.field(default_factory=dict[str, Any])
-    copies: Mapping[SourceEntry, Row] = msgspec.field(default_factory=dict[SourceEntry, Row])
-    replaced: Mapping[SourceEntry, Row] = msgspec.field(default_factory=dict[SourceEntry, Row])
-    entries: Mapping[str, ManifestEntry | None] = msgspec.field(default_factory=dict[str, ManifestEntry | None])
+    copies: Mapping[SourceEntry, Row] = {}
+    replaced: Mapping[SourceEntry, Row] = {}
+    entries: Mapping[str, ManifestEntry | None] = {}
     needed: str | None = None
     create: Callable[[], Storable] | None = None
     target: Schema | None = None
@@ -97,13 +99,13 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
     def _shares(self) -> tuple[Share, ...]:
         return self.shares or ((self.origin, self.amounts),)
 
-    def refused(self, stored: Row) -> list[tuple[PlannedWrite, TableOrmError]]:
+    def refused(self, stored: Row) -> list[Refusal]:
         """Return the writes after which a count or sum would break the validator of its field."""
         found = self._model_of(stored) if any(self.amounts.values()) else None
         if found is None or found[1] != found[0].version:
             return []
         schema = found[0]
-        bounds = {name: bound for name in self.amounts if (bound := bound_of(schema, name)) is not None}
+        bounds = {name: bound for name in self.amounts if (bound := _bound_of(schema, name)) is not None}
         if not bounds:
             return []
         # What the same transaction writes, and the store has not given an ETag yet, is sealed when it is sent.
@@ -117,7 +119,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
 
         if find_fault(start, self.amounts) is None:
             return []  # what counts is the end of the transaction
-        refused: list[tuple[PlannedWrite, TableOrmError]] = []
+        refused: list[Refusal] = []
         for origin, amounts in _by_operation(self._shares()):
             fault = find_fault(start, amounts) if _may_be_refused(origin) else None
             if fault is None:
@@ -156,12 +158,11 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         if not changed and not gone:
             # Another write may be about to remove the entry that is there already.
             return touch_operation(stored, token) if any(self.entries.values()) else None
-        tail = with_token(tokens_of(stored), token)
         if gone:
             whole = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-            return Operation(Verb.REPLACE, {**whole, WRITE_TOKENS: tail}, stored["odata.etag"])
-        keys = {"PartitionKey": stored["PartitionKey"], "RowKey": self.row_key}
-        return Operation(Verb.MERGE, {**keys, **changed, WRITE_TOKENS: tail}, stored["odata.etag"])
+            whole[WRITE_TOKENS] = with_token(tokens_of(stored), token)
+            return Operation(Verb.REPLACE, whole, stored["odata.etag"])
+        return touch_operation(stored, token, changed)
 
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """Return the user's write with what changes; a delete stays as it is, and is refused if the row is needed."""
@@ -318,7 +319,11 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
                 return None
             entity = KindSet.of([found[0].model]).load(stored.copy())
             write = encode(rebuild_change(entity, ()), 0, token)
-        return None if write is None else structs.replace(write, index=self.origin.index)
+        return (
+            None
+            if write is None
+            else structs.replace(write, index=self.origin.index, transaction=self.origin.transaction)
+        )
 
     def _copies_nothing(self, row: Row) -> bool:
         """Return whether copies are all that there is to write, and a row says that it holds none of them."""
@@ -353,3 +358,57 @@ def _differences(before: Row, row: Row) -> tuple[Row, list[str]]:
     if row.get(MANIFEST) != before.get(MANIFEST):
         changed[MANIFEST] = row[MANIFEST]
     return changed, [name for name in before if name not in row]
+
+
+@attrs.frozen
+class _Bound:
+    """
+    The validator of a maintained field.
+
+    Args:
+        info: The field.
+        attribute: The attribute of attrs that stands for it.
+        validator: Takes an entity, the attribute and the value; raises what says that the value is refused.
+    """
+
+    info: FieldInfo
+    attribute: Any
+    validator: Callable[[Any, Any, Any], object]
+
+    def broken_by(self, probe: Any, now: Mapping[str, int], amounts: Mapping[str, int]) -> Exception | None:
+        """
+        Return why a count or sum must not be changed; None if it may be.
+
+        A value that broke the validator before, because that was declared later, may come nearer to the default:
+        otherwise nobody could repair it by and by.
+
+        Args:
+            probe: The entity as it will be; the counts and sums are put into it.
+            now: The counts and sums as they are, by property.
+            amounts: What is added to them.
+        """
+        name, start = self.info.member.property, self.info.absent()
+        before, after = now[name], now[name] + amounts[name]
+        fault = self._judge(probe, {each: value + amounts.get(each, 0) for each, value in now.items()})
+        if fault is not None and abs(after - start) < abs(before - start) and self._judge(probe, now) is not None:
+            return None
+        return fault
+
+    def _judge(self, probe: Any, values: Mapping[str, int]) -> Exception | None:
+        by_property = probe.__schema__.by_property
+        probe.__dict__.update({by_property[name].field: value for name, value in values.items()})
+        try:
+            self.validator(probe, self.attribute, values[self.info.member.property])
+        except REFUSALS as fault:
+            return fault
+        return None
+
+
+def _bound_of(schema: Schema, name: str) -> _Bound | None:
+    """Return the bound of the field that a property holds; None if it has no validator."""
+    member = schema.by_property.get(name)
+    info = None if member is None else schema.fields[member.field]
+    if info is None or not info.maintained:
+        return None
+    attribute = getattr(attrs.fields(cast("Any", schema.model)), info.name)
+    return None if attribute.validator is None else _Bound(info, attribute, attribute.validator)

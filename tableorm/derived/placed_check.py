@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import attrs
 
-from ..audit.check import WRONG, Check, Phase
+from ..audit.check import WRONG, Check, Claims, Phase
 from ..audit.context import AuditContext, EntitySnapshot, Problem
 from ..audit.decisions import is_under_way
 from ..audit.first_look import FirstLook
@@ -57,27 +57,23 @@ class PlacedCheck(Check):
         lenient: bool,
     ) -> None:
         super().__init__(context, schema, name)
-        self._kind, self._reconcile, self._lenient = kind, reconcile, lenient
+        self.kind, self._reconcile, self._lenient = kind, reconcile, lenient
         self._label = f"{schema.name}.{name}"
         self._owners = attrs.evolve(context, kinds=KindSet.of([schema.model]))  # the rows may be in another table
 
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of the rows."""
-        return kind == self._kind
-
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim that the entity must be looked at, if it has something in other partitions or ought to."""
         if self.name in {*snapshot.manifest, *snapshot.expected}:
             yield f"\n{snapshot.row['RowKey']}", WRONG
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Claim that the row must be looked at."""
         return ((f"\n\n{row['RowKey']}", -WRONG),)
 
     async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
         """Compare an entity with what it has, and with what its manifest names wrongly; repair what is repaired."""
-        noted, due = (each.get(self.name) for each in (snapshot.manifest, snapshot.expected))
-        if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
+        noted, due = snapshot.entries(self.name)
+        if not snapshot.is_known or (noted is None and self._lenient):
             return ()
         problems = await self._compare(snapshot, noted, due, self._read)
         if not problems:
@@ -96,17 +92,17 @@ class PlacedCheck(Check):
         left = await self._compare(snapshot, noted, due, self._read)
         if not left:
             for each in problems:
-                self.context.record(self.schema, source, each, repaired=True)
+                self.context.record(self.schema, source, attrs.evolve(each, rebuilt=True))
         return left
 
     async def is_right(self, snapshot: EntitySnapshot, look: FirstLook) -> bool:
         """Return whether a first look finds nothing wrong with what an entity has."""
-        noted, due = (each.get(self.name) for each in (snapshot.manifest, snapshot.expected))
-        if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
+        noted, due = snapshot.entries(self.name)
+        if not snapshot.is_known or (noted is None and self._lenient):
             return True
 
         async def read(address: RowAddress) -> Row | None:
-            return await look.read(address, self._kind)
+            return await look.read(address, self.kind)
 
         return not await self._compare(snapshot, noted, due, read)
 
@@ -163,7 +159,4 @@ class PlacedCheck(Check):
         """Return whether the manifest of an entity has an entry, or ought to; or nobody knows what it ought to have."""
         await self.context.turns.take()
         snapshot = self._owners.snapshot(primary)
-        return snapshot is not None and (
-            snapshot.problem is not None
-            or entry in (snapshot.manifest.get(self.name), snapshot.expected.get(self.name))
-        )
+        return snapshot is not None and (snapshot.problem is not None or entry in snapshot.entries(self.name))

@@ -9,8 +9,8 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from ..audit.context import kind_of
 from ..errors import ModelError, NotSupported
+from ..models.kinds import kind_of
 from ..models.schema import Schema, concrete
 from ..protocol.edm import Edm
 from ..stores import Row

@@ -18,7 +18,7 @@ from ..models.kinds import KindSet
 from ..models.placement import forget_models
 from ..models.reserved import ENTITY_TYPE
 from ..protocol.redaction import escape_unprintable
-from ..stores import Row, RowAddress, position_of
+from ..stores import Row, RowAddress, row_keys
 from ..writes.patch import Known
 from ..writes.plan import Mode
 from ..writes.stages.patching import Shown, entity_patch
@@ -136,13 +136,13 @@ def _execute(text: str, module: ModuleType) -> None:
 def _read(model: type[Any], rows: Sequence[Row], kinds: KindSet) -> ProposedModel:
     """Return how many of its rows a model reads exactly."""
     faults = [(row, fault) for row in rows if (fault := _find_fault(model, row, kinds)) is not None]
-    examples = tuple((position_of(row), fault) for row, fault in faults[:_MOST_EXAMPLES])
+    examples = tuple((row_keys(row), fault) for row, fault in faults[:_MOST_EXAMPLES])
     return ProposedModel(model.__name__, len(rows), len(rows) - len(faults), examples)
 
 
 def _find_fault(model: type[Any], row: Row, kinds: KindSet) -> str | None:
     """Return why a model does not read a row exactly; None if it does."""
-    schema, keys = schema_of(model), position_of(row)
+    schema, keys = schema_of(model), row_keys(row)
     try:
         entity = kinds.load(row)
         if type(entity) is not model:

@@ -267,9 +267,17 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
 
 
 def _relations(model: type[Any]) -> list[RelationRules]:
-    """Return the relations that the class and its bases declare, each as the nearest class declares it."""
-    declared = {name: each for base in reversed(model.__mro__) for name, each in vars(base).items()}
-    found = {name: each for name, each in declared.items() if isinstance(each, RelationRules)}
+    """Return the relations that the class and its bases declare. Raises ModelError if one hides another."""
+    found: dict[str, RelationRules] = {}
+    for base in reversed(model.__mro__):
+        for name, each in vars(base).items():
+            if each is not found.get(name, each):
+                raise ModelError(
+                    f"{model.__name__}.{name} hides an inherited relation, which queries for the base class load for "
+                    "its entities too; call it otherwise"
+                )
+            if isinstance(each, RelationRules):
+                found[name] = each
     for name in found:
         if name.startswith("_"):
             raise ModelError(f"{model.__name__}.{name} is a relation, and begins with '_'; call it otherwise")

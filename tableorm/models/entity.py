@@ -29,6 +29,7 @@ from .derivation import DerivationOf
 from .fields import encrypted, field
 from .json_values import make_entity, new_entity, set_fields
 from .key import Key, Storable, StorableClass
+from .manifest import SubtotalEntry
 from .partial import Partial
 from .property_bag import PropertyBag, shown_properties
 from .property_types import ENCRYPTED
@@ -269,7 +270,8 @@ class Entity(Storable, metaclass=_ModelClass):
 
         Raises:
             ModelError: The class is not of the family, its entities have other keys, or a field is missing; or this
-                class has a change feed, or a count of others, which both do not have in common.
+                class has a change feed, or a count of others, which both do not have in common; or both count in other
+                partitions under one name, in different models.
             NotLoaded: The entity was not read in full.
         """
         mine, theirs, state = self.__schema__, schema_of(model), state_of(self)
@@ -280,8 +282,8 @@ class Entity(Storable, metaclass=_ModelClass):
             raise ModelError(f"{call} is refused: {theirs.name} {why}; make a new entity, and delete this one")
         if [any(each.is_feed for each in one.derived.values()) for one in (mine, theirs)] == [True, False]:
             raise ModelError(
-                f"{call} is refused: {mine.name} has a change feed and {theirs.name} has none, which would end without "
-                "a word; declare the feed in a base class of both"
+                f"{call} is refused: {mine.name} has a change feed and {theirs.name} has none, so readers of the feed "
+                "would see no change; declare the feed in a base class of both"
             )
         _require_all(call, state)
         for info in mine.maintained:
@@ -290,6 +292,15 @@ class Entity(Storable, metaclass=_ModelClass):
                 raise ModelError(
                     f"{call} is refused: its {info.name} is {self.__dict__[info.name]}: other entities are counted in "
                     "it; delete those first, or declare the field in a base class of both"
+                )
+        for name, each in mine.derived.items():
+            other = theirs.derived.get(name)
+            if other is None or {each.entry_type, other.entry_type} != {SubtotalEntry}:
+                continue
+            if each.related() != other.related():
+                raise ModelError(
+                    f"{call} is refused: {each.label} and {other.label} count in different models, and a worker knows "
+                    "only the second one by then; call one of them otherwise"
                 )
         values = {name: value for name, value in self.__dict__.items() if name in theirs.fields}
         made = model(**(values | fields))

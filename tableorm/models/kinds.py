@@ -20,7 +20,32 @@ from .schema import MISFITS, Schema, concrete
 from .upgrades import parse_version, upgrade_row
 from .visibility import live_only
 
-__all__ = ["KindSet", "UsedModels", "describe_kind", "filter_of_kinds", "refuse_same_kinds"]
+__all__ = [
+    "KindSet",
+    "UsedModels",
+    "describe_kind",
+    "entity_kind_of",
+    "entry_name_of",
+    "filter_of_kinds",
+    "kind_of",
+    "refuse_same_kinds",
+]
+
+
+def kind_of(row: Row) -> str:
+    """Return the kind that a row says it is of, without the version; "" if it says none."""
+    text = row.get(ENTITY_TYPE)
+    return text.partition(":")[0] if isinstance(text, str) else ""
+
+
+def entity_kind_of(row: Row) -> str:
+    """Return the kind of the entity that a row is, or is derived from, without the version."""
+    return kind_of(row).partition("#")[0]
+
+
+def entry_name_of(row: Row) -> str:
+    """Return the name of the declaration that a row is derived by; "" if it is not derived."""
+    return kind_of(row).partition("#")[2]
 
 
 class KindSet:

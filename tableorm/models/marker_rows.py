@@ -34,7 +34,7 @@ from ..keys.overlap import may_meet
 from ..keys.parse import parse_template
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION
-from ..stores import Row, RowAddress, position_of
+from ..stores import Row, RowAddress, row_keys
 from .placement import declared_models, rows_of
 from .reserved import ENTITY_TYPE, MANIFEST, MOVE, SUBTOTAL_HEAD, WRITE_TOKENS
 from .schema import Schema, concrete
@@ -205,7 +205,7 @@ def mark_of(row: Row | None) -> MoveMark | None:
             f"has {shown(text)} as {MOVE}, which is not the mark of a move; another program has written it: remove the "
             "property from an entity, and delete any other row",
             str(row.get(ENTITY_TYPE)),
-            position_of(row),
+            row_keys(row),
         ) from None
 
 

@@ -14,7 +14,7 @@ from ..errors import DecodeError, EncodeError, EncryptionError, ModelError, Tabl
 from ..keys.template import Template, parse_pair
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
-from ..stores import Row, position_of
+from ..stores import Row, row_keys
 from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
 from .home import HomeRules
 from .index_declaration import IndexDeclaration
@@ -595,7 +595,7 @@ class Schema(InTables):
         except EncryptionError:
             raise
         except MISFITS as error:
-            raise DecodeError(f"cannot be unsealed: {error}", self.name, position_of(row)) from None
+            raise DecodeError(f"cannot be unsealed: {error}", self.name, row_keys(row)) from None
         return row
 
     def decode_stored(self, row: Row) -> Any:

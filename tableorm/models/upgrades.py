@@ -10,7 +10,7 @@ from msgspec import structs
 from ..errors import Conflict, DecodeError, ModelError, shown
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION
-from ..stores import Row, position_of
+from ..stores import Row, row_keys
 from .entity import Entity
 from .property_bag import PropertyBag, bag_of_row
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, FIRST_OF_SEVERAL, MANIFEST, MOVE, OPENED, PLACES, WRITE_TOKENS
@@ -28,7 +28,7 @@ def parse_version(schema: Schema, row: Row, stored: object) -> int:
         Conflict: It is the first of several rows, which did not fit together.
         DecodeError: It is the first of several rows, and the model has one; or what it says is not a number from 1.
     """
-    text, keys = str(stored), position_of(row)
+    text, keys = str(stored), row_keys(row)
     if _is_version(text) and int(text) >= 1:
         return int(text)
     problem = f"has the version {shown(stored)}, which is not a number from 1"
@@ -53,7 +53,7 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
     Raises:
         DecodeError: An upgrade is missing, or its result does not fit the model.
     """
-    keys = position_of(row)
+    keys = row_keys(row)
     bag = bag_of_row(table, {name: value for name, value in row.items() if name != OPENED})
     for number in range(version, schema.version):
         step = upgrade_step(schema, number)

@@ -4,7 +4,7 @@ The bell: the queue that tells workers of changes with work in other partitions.
 The queue is in the backend's queues, or in a table where it has none. It is made by the first message that finds none.
 """
 
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ..connection.connection import Connection
 from ..connection.queue_and_blob_requests import observed_queues
@@ -12,20 +12,13 @@ from ..connection.translate import translate
 from ..errors import AccessDenied
 from ..protocol.codes import Code, Fault
 from ..stores import Message, QueueStore, RetryBudget, StoreLayer, StoreRequest
+from .doorbell import QueueMessage
 from .table_queue import TableQueueStore
 
-__all__ = ["OUTBOX", "Ringing", "check_reach", "outbox_queues", "ring", "show", "silence"]
+__all__ = ["OUTBOX", "check_reach", "outbox_queues", "ring", "show", "silence"]
 
 OUTBOX = "tableorm-outbox"
 """The name of the queue, to which a database adds its prefix. Its requests are counted under this name for a model."""
-
-
-class Ringing(Protocol):
-    """What can be told to workers: a doorbell, or a command."""
-
-    def to_message(self) -> bytes:
-        """Return the body of the message."""
-        ...
 
 
 async def check_reach(db: Connection, what: str) -> None:
@@ -47,7 +40,7 @@ async def check_reach(db: Connection, what: str) -> None:
         )
 
 
-async def ring(db: Connection, message: Ringing, *, delay_seconds: int) -> Message:
+async def ring(db: Connection, message: QueueMessage, *, delay_seconds: int) -> Message:
     """
     Put a message into the queue of the outbox. It may be there twice, if a reply was lost.
 

@@ -24,9 +24,9 @@ from ..errors import DecodeError, LimitExceeded, ModelError, NotSupported, Table
 from ..models.manifest import ManifestEntry, parse_entry
 from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
 from ..models.reserved import ENTITY_TYPE, WRITE_TOKENS
-from ..protocol.codes import Code, Fault
+from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.limits import MAX_VALUE_BYTES
-from ..stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb
+from ..stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb, row_keys
 from .doorbell import TOKEN, AnyFormat, Begun
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "read_decision",
     "read_decisions",
     "settle_decision",
+    "write_decision",
 ]
 
 DECISION_ROWS = Bounds(DECISION_HEAD, DECISION_HEAD[:-1] + "`")
@@ -241,7 +242,7 @@ def decision_of(row: Row) -> Decision:
         NotSupported: A newer program has written it: leave it to one.
         DecodeError: It is damaged.
     """
-    partition_key, row_key = row["PartitionKey"], row["RowKey"]
+    partition_key, row_key = row_keys(row)
     decision = Decision(
         partition_key=partition_key,
         token=row_key.removeprefix(DECISION_HEAD),
@@ -318,14 +319,10 @@ async def settle_decision(db: Connection, table: str, partition_key: str, token:
         found = await read_decision(db, table, partition_key, token)
         if found is not None:
             return found
-        store, _ = db.sending("insert", DECISION_KIND)
-        try:
-            etag = await store.write(table, Operation(Verb.INSERT, void.to_row()))
-        except Fault as fault:
-            if fault.code != Code.ENTITY_EXISTS:
-                raise translate(fault, f"insert of the decision row of {token}", table) from fault
-            continue  # somebody else has decided
-        return attrs.evolve(void, etag=etag)
+        insert, what = Operation(Verb.INSERT, void.to_row()), f"insert of the decision row of {token}"
+        etag = await write_decision(db, table, insert, what)
+        if etag is not None:  # otherwise somebody else has decided
+            return attrs.evolve(void, etag=etag)
     raise lost_look(f"the decision row of {token} in table {table}")
 
 
@@ -336,7 +333,7 @@ async def delete_decision(db: Connection, table: str, decision: Decision) -> Non
     Raises:
         TableOrmError: The store refused it, or did not answer: the decision row may still be there.
     """
-    await _write(db, table, _deletion(decision))
+    await write_decision(db, table, _deletion(decision), f"delete of the decision row {DECISION_HEAD}{decision.token}")
 
 
 async def delete_decisions(db: Connection, table: str, decisions: Sequence[Decision]) -> list[TableOrmError | None]:
@@ -365,14 +362,28 @@ def _deletion(decision: Decision) -> Operation:
     return Operation(Verb.DELETE, keys, decision.etag or "*")
 
 
-async def _write(db: Connection, table: str, operation: Operation) -> None:
-    """Write a decision row; nothing happens if it is gone."""
+async def write_decision(db: Connection, table: str, operation: Operation, what: str) -> str | None:
+    """
+    Write a decision row as it was read, and return its ETag, "" for a delete; None if it is not as it was, or is gone.
+    A delete of a row that has changed is refused.
+
+    Args:
+        db: Where it is.
+        table: Its table.
+        operation: The write.
+        what: What is done, for messages.
+
+    Raises:
+        TableOrmError: The store refused it for another reason, or did not answer.
+    """
     store, _ = db.sending(operation.verb, DECISION_KIND)
     try:
-        await store.write(table, operation)
+        return await store.write(table, operation) or ""
     except Fault as fault:
-        if fault.code not in (Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND):
-            raise translate(fault, f"{operation.verb} of the decision row {operation.row['RowKey']}", table) from fault
+        changed = operation.verb is Verb.DELETE and fault.code == Code.CONDITION_NOT_SATISFIED
+        if changed or fault.code not in LOST_RACE:
+            raise translate(fault, what, table) from fault
+    return None
 
 
 async def insert_failure(db: Connection, table: str, decision: Decision) -> None:
@@ -389,12 +400,8 @@ async def insert_failure(db: Connection, table: str, decision: Decision) -> None
     """
     error, tries = str(decision.error), decision.tries
     row = {**decision.to_row(), **_failure(error, tries)}
-    store, _ = db.sending("insert", DECISION_KIND)
-    try:
-        await store.write(table, Operation(Verb.INSERT, row))
-    except Fault as fault:
-        if fault.code != Code.ENTITY_EXISTS:
-            raise translate(fault, f"insert of the decision row of {decision.token}", table) from fault
+    what = f"insert of the decision row of {decision.token}"
+    if await write_decision(db, table, Operation(Verb.INSERT, row), what) is None:
         begun = Begun(table=table, partition_key=decision.partition_key, token=decision.token)
         await note_failure(db, begun, error, tries)
 
@@ -418,4 +425,5 @@ async def note_failure(db: Connection, change: Begun, error: str, tries: int) ->
     """
     keys = {"PartitionKey": change.partition_key, "RowKey": decision_key(change.token)}
     row = {**keys, **_failure(error, tries)}
-    await _write(db, change.table, Operation(Verb.MERGE, row, "*"))
+    what = f"merge of the decision row {keys['RowKey']}"
+    await write_decision(db, change.table, Operation(Verb.MERGE, row, "*"), what)

@@ -1,20 +1,34 @@
 """
-Doorbells: messages that tell a worker that decision rows may have work for it.
+Messages to workers: doorbells, which tell that decision rows may have work for them, and commands to move an entity.
 
 A doorbell is put before its changes commit, so that no committed change is without one. It is only a hint: a worker
 that finds no decision row makes the change void before it drops the message, and one that does not know the kinds
 leaves the message to others. Messages of other types are for other work, and have another word as their `type`.
 """
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from ..errors import NotSupported
 from ..models.manifest import PlacedEntry
 from ..protocol.limits import check_message
+from ..stores import RowAddress
 
-__all__ = ["TOKEN", "AnyFormat", "Begun", "Claim", "Doorbell", "decode_message", "doorbell_of"]
+__all__ = [
+    "MOVE_COMMAND",
+    "MOVE_WORK",
+    "TOKEN",
+    "AnyFormat",
+    "Begun",
+    "Claim",
+    "Doorbell",
+    "MoveCommand",
+    "QueueMessage",
+    "decode_message",
+    "doorbell_of",
+    "move_of",
+]
 
 T = TypeVar("T")
 
@@ -60,7 +74,17 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
         return len(self.partition_key) + sum(len(key) for keys in claimed for key in keys)
 
 
-class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="doorbell"):
+class QueueMessage(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
+    """What workers are told: a doorbell, a command to move an entity, or that an upload was begun."""
+
+    def to_message(self) -> bytes:
+        """Return the body of the message."""
+        body = msgspec.json.encode(self)
+        check_message(body)
+        return body
+
+
+class Doorbell(QueueMessage, frozen=True, kw_only=True, tag="doorbell"):
     """
     Changes that were begun.
 
@@ -72,12 +96,6 @@ class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="t
     changes: tuple[Begun, ...]
     kinds: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     format: int = _FORMAT
-
-    def to_message(self) -> bytes:
-        """Return the body of the message."""
-        body = msgspec.json.encode(self)
-        check_message(body)
-        return body
 
 
 class AnyFormat(msgspec.Struct, frozen=True, gc=False):
@@ -121,3 +139,57 @@ def decode_message(body: bytes, form: type[T], newest: int, what: str) -> T:
         return msgspec.json.decode(body, type=form)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"the message is not {what}: {error}") from None
+
+
+MOVE_COMMAND = "move"
+"""The type of commands to move an entity to another partition or table."""
+
+MOVE_WORK = "command move:1"
+"""What stands for such a command in place of a kind, in the decision row of one that workers have given up."""
+
+_MOVE_FORMAT = 1
+
+
+class MoveCommand(QueueMessage, frozen=True, kw_only=True, tag=MOVE_COMMAND):
+    """
+    A move that was begun. Unlike a doorbell, the message says all that there is to do: anybody can carry it out, any
+    number of times, at any time. It is about one version of the source: once that has changed in another way, the
+    command does nothing any more.
+
+    Args:
+        move: The id of the move, a token.
+        kind: The kind of the entity with its version, as stored.
+        source: Where the entity is.
+        etag: The ETag of its row.
+        to_kind: The kind that it has afterwards, with its version.
+        target: Where it goes.
+        fields: The fields that it gets, by name; each as the properties that a row would have.
+    """
+
+    move: str
+    kind: str
+    source: RowAddress
+    etag: str
+    to_kind: str
+    target: RowAddress
+    fields: dict[str, dict[str, Any]]
+    format: int = _MOVE_FORMAT
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that a worker has to know."""
+        return (self.kind, self.to_kind)
+
+    def __str__(self) -> str:
+        return f"move of {self.kind} {self.source} to {self.to_kind} {self.target}"
+
+
+def move_of(body: bytes) -> MoveCommand:
+    """
+    Return the command of a message.
+
+    Raises:
+        NotSupported: A newer program has put the message: leave it to one.
+        ValueError: The message is not such a command.
+    """
+    return decode_message(body, MoveCommand, _MOVE_FORMAT, "a command to move an entity")

@@ -17,13 +17,10 @@ from ..protocol.filters import Compare, Constant, Op
 from ..protocol.redaction import REDACTED, without_secrets
 from ..stores import Bounds, Row, RowQuery
 from .bell import ring
-from .decision import Decision, decision_of, delete_decision
+from .decision import DECISION_ROWS, Decision, decision_of, delete_decision
 from .doorbell import Begun, Doorbell
 
 __all__ = ["Pending", "drop_pending", "find_pending", "ring_again"]
-
-
-_DECISIONS = Bounds(DECISION_HEAD, DECISION_HEAD[:-1] + chr(ord(DECISION_HEAD[-1]) + 1), upper_open=True)
 
 
 @attrs.frozen
@@ -102,7 +99,7 @@ async def find_pending(
     """
     query = RowQuery(
         Bounds() if partition_key is None else Bounds.only(partition_key),
-        _DECISIONS if token is None else Bounds.only(DECISION_HEAD + token),
+        DECISION_ROWS if token is None else Bounds.only(DECISION_HEAD + token),
         Compare(ENTITY_TYPE, Op.EQ, Constant(Edm.STRING, DECISION_KIND)),
     )
     async for page in db.read_pages(f"what is left to do in {table}", table, query, model=DECISION_KIND):

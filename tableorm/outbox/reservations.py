@@ -22,6 +22,7 @@ from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rows import delete_as_read, read_row, write_as_read
 from ..errors import LostRace
+from ..models.kinds import entry_name_of
 from ..models.manifest import PlacedEntry, ReservedEntry, manifest_of
 from ..models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ..models.schema import Schema
@@ -95,7 +96,11 @@ async def reserve(
             inserts = True
             continue
         found = owner_and_token(stored)
-        if found is None or found[0].table.lower() != schema.table_name().lower() or _name_of(stored) != _name_of(row):
+        if (
+            found is None
+            or found[0].table.lower() != schema.table_name().lower()
+            or entry_name_of(stored) != entry_name_of(row)
+        ):
             return Held(stored, None)
         owner, token = found
         if token == entry.token or (token in given_up and owner.row_key in givers):
@@ -180,7 +185,7 @@ async def release(db: Connection, owner: RowAddress, entry: ReservedEntry, label
     """
     async for _ in _attempts(db, entry):
         stored = await _read(db, entry, label)
-        found = None if stored is None else owner_and_token(stored)
+        found = owner_and_token(stored)
         if stored is None or found is None or not found[0].is_same(owner) or found[1] != entry.token:
             return
         if await _write(db, entry, delete_as_read(stored), label):
@@ -237,7 +242,7 @@ async def _hand_over(
     """Give the reservation of a claim that was given up to the one that took its place; delete it if that is over."""
     async for _ in _attempts(db, claim):
         stored = await _read(db, claim, label)
-        found = None if stored is None else owner_and_token(stored)
+        found = owner_and_token(stored)
         if stored is None or found is None or found[1] != old.token:
             return
         owner = found[0]
@@ -281,8 +286,8 @@ async def vacate(db: Connection, owner: RowAddress, name: str, value: PlacedEntr
         TableOrmError: The store refused it, or did not answer; or a row cannot be read.
     """
     stored = await _read(db, value, "")
-    found = None if stored is None else owner_and_token(stored)
-    if stored is not None and found is not None and _name_of(stored) == name:
+    found = owner_and_token(stored)
+    if stored is not None and found is not None and entry_name_of(stored) == name:
         await _vacate(db, value, owner, found[1])
 
 
@@ -290,7 +295,7 @@ async def _vacate(db: Connection, value: PlacedEntry, owner: RowAddress, token: 
     """Delete the reservation of a claim of an entity if nobody holds the value."""
     async for _ in _attempts(db, value):
         stored = await _read(db, value, "")
-        found = None if stored is None else owner_and_token(stored)
+        found = owner_and_token(stored)
         same = found is not None and found[0].is_same(owner) and found[1] == token
         if stored is None or not same or await _has_entry(db, owner, value):
             return
@@ -299,9 +304,10 @@ async def _vacate(db: Connection, value: PlacedEntry, owner: RowAddress, token: 
             return
 
 
-def owner_and_token(stored: Row) -> tuple[RowAddress, str] | None:
-    """Return whom a reservation is for, and the token of the claim; None if the row is not a reservation."""
-    token, owner = stored.get(COPIED_VERSION), stored.get(COPY_OF)
+def owner_and_token(stored: Row | None) -> tuple[RowAddress, str] | None:
+    """Return whom a reservation is for, and the token of the claim; None if there is none, or the row is not one."""
+    row = stored or {}
+    token, owner = row.get(COPIED_VERSION), row.get(COPY_OF)
     if not isinstance(token, str) or not is_token(token) or not isinstance(owner, str):
         return None
     try:
@@ -312,18 +318,13 @@ def owner_and_token(stored: Row) -> tuple[RowAddress, str] | None:
 
 async def _attempts(db: Connection, value: PlacedEntry) -> AsyncGenerator[None, None]:
     """Yield before each attempt to write a reservation. Raises LostRace after the last."""
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         yield
     raise LostRace(
         f"others wrote the row ({value.partition_key!r}, {value.row_key!r}) of table {value.table}, which reserves a "
         f"value, first, {ATTEMPTS} times in a row; try it again",
         Code.CONDITION_NOT_SATISFIED,
     )
-
-
-def _name_of(stored: Row) -> str:
-    """Return the name of the index whose row it is; "" if it is of none."""
-    return str(stored.get(ENTITY_TYPE)).partition(":")[0].partition("#")[2]
 
 
 async def _has_entry(db: Connection, owner: RowAddress, place: PlacedEntry) -> bool:

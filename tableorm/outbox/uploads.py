@@ -18,10 +18,9 @@ from ..connection.rows import MOST_LOOKS, lost_look, read_row, write_as_read
 from ..errors import NotSupported
 from ..models.marker_rows import BLOB_HEAD, BLOB_KIND
 from ..models.reserved import ENTITY_TYPE
-from ..protocol.limits import check_message
 from ..shapes.blob import BlobAddress
 from ..stores import Operation, Row, RowAddress, Verb
-from .doorbell import TOKEN, decode_message
+from .doorbell import TOKEN, QueueMessage, decode_message
 from .worker import Handler, Outcome
 
 __all__ = ["UPLOAD", "Upload", "blob_row", "handle_uploads", "is_held", "owner_of_blob", "row_of_blob", "settle_upload"]
@@ -36,7 +35,7 @@ _STATE, _OWNER = "State", "Owner"
 _HELD, _VOID = "held", "void"
 
 
-class Upload(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag=UPLOAD):
+class Upload(QueueMessage, frozen=True, kw_only=True, tag=UPLOAD):
     """
     An upload that was begun.
 
@@ -53,12 +52,6 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="typ
     token: Annotated[str, msgspec.Meta(pattern=TOKEN)]
     format: int = _FORMAT
 
-    def to_message(self) -> bytes:
-        """Return the body of the message."""
-        body = msgspec.json.encode(self)
-        check_message(body)
-        return body
-
 
 def row_of_blob(address: BlobAddress) -> RowAddress:
     """Return where the row of a blob is."""
@@ -67,8 +60,7 @@ def row_of_blob(address: BlobAddress) -> RowAddress:
 
 def blob_row(address: BlobAddress, owner: RowAddress | None) -> Row:
     """Return the row of a blob: held for the entity that it was uploaded for, or void for None."""
-    at = row_of_blob(address)
-    row: Row = {"PartitionKey": at.partition_key, "RowKey": at.row_key, ENTITY_TYPE: BLOB_KIND}
+    row = {**row_of_blob(address).keys, ENTITY_TYPE: BLOB_KIND}
     return row | ({_STATE: _VOID} if owner is None else {_STATE: _HELD, _OWNER: owner.to_json()})
 
 

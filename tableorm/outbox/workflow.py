@@ -19,22 +19,19 @@ import attrs
 import msgspec
 
 from ..connection.connection import Connection
-from ..connection.translate import translate
 from ..errors import ModelError, NotSupported, shown
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
-from ..models.marker_rows import DECISION_KIND, note_follower
+from ..models.marker_rows import note_follower
 from ..models.schema import concrete
-from ..protocol.codes import Code, Fault
 from ..protocol.limits import MAX_VISIBILITY_SECONDS
 from ..stores import Operation, Verb
-from .decision import Decision, Work, read_decision
+from .decision import Decision, Work, read_decision, write_decision
 from .worker import Patience
 
 __all__ = [
     "Progress",
     "StepFailed",
-    "WorkProgress",
     "Workflow",
     "WorkflowSchema",
     "note_progress",
@@ -341,12 +338,9 @@ async def note_progress(
         TableOrmError: The store refused it, or did not answer.
     """
     row = attrs.evolve(decision, progress=progress).progress_row()
-    store, _ = db.sending("merge", DECISION_KIND)
-    try:
-        etag = await store.write(table, Operation(Verb.MERGE, row, decision.etag))
-    except Fault as fault:
-        if fault.code not in _CHANGED:
-            raise translate(fault, f"progress of the decision row {decision.token}", table) from fault
+    merge, what = Operation(Verb.MERGE, row, decision.etag), f"progress of the decision row {decision.token}"
+    etag = await write_decision(db, table, merge, what)
+    if etag is None:
         return await read_decision(db, table, decision.partition_key, decision.token)
     return attrs.evolve(decision, progress=progress, etag=etag)
 
@@ -367,10 +361,6 @@ class Progress:
     decision: Decision | None
     _turn: asyncio.Lock = attrs.Factory(asyncio.Lock)
 
-    def of(self, number: int) -> "WorkProgress":
-        """Return that of one work."""
-        return WorkProgress(self, number)
-
     def reached(self, number: int) -> dict[str, str]:
         """Return the cursors of a work, by name of what is done."""
         _, found = ("", None) if self.decision is None else self.decision.progress.get(number, ("", None))
@@ -384,28 +374,3 @@ class Progress:
                 progress = {**self.decision.progress, number: (None, reached)}
                 self.decision = await note_progress(self.db, self.table, self.decision, progress)
             return self.decision is not None
-
-
-@attrs.frozen
-class WorkProgress:
-    """
-    How far one work of a decision is.
-
-    Args:
-        all: That of all works.
-        number: Which work it is.
-    """
-
-    all: Progress
-    number: int
-
-    def reached(self, name: str) -> str | None:
-        """Return the cursor of what is done; None if it has not begun."""
-        return self.all.reached(self.number).get(name)
-
-    async def note(self, name: str, cursor: str) -> bool:
-        """Write a cursor into the decision row; return False if that is gone. Raises TableOrmError."""
-        return await self.all.note(self.number, name, cursor)
-
-
-_CHANGED = frozenset({Code.CONDITION_NOT_SATISFIED, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND})

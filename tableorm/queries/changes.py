@@ -26,7 +26,7 @@ from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import MAX_PAGE
-from ..stores import Row, position_of
+from ..stores import Row, row_keys
 from .misuse import NotAPlainStream
 from .polling import PollPause
 
@@ -188,7 +188,7 @@ class ChangeStream(NotAPlainStream):
     def _change_of(self, feed: str, number: int, row: Row) -> CommittedChange:
         own, noted = parse_change(row)
         if own != feed:
-            raise DecodeError("is of another change feed", CHANGE_KIND, position_of(row))
+            raise DecodeError("is of another change feed", CHANGE_KIND, row_keys(row))
         table, partition_key = self._table, self._partition_key
         return CommittedChange(
             number=number,

@@ -13,7 +13,7 @@ from ..keys.ranges import KeyPosition
 from ..models.entity import Entity, shown_values
 from ..models.pydantic_schema import page_schema
 from ..protocol.notebook import html_table
-from ..stores import Row, position_of
+from ..stores import Row, row_keys
 from .cursors import cursor_at, cursor_behind_misfit, sources_of
 from .execution import FetchedPage, Position, QueryExecution
 from .misfits import take_last_misfit
@@ -149,7 +149,7 @@ def _last_key(run: QueryExecution, found: list[Any], rows: list[Row]) -> KeyPosi
     """
     if found and run.db.boundary.narrows:
         return key_of_entity(found[-1])
-    return position_of(rows[-1]) if rows else None
+    return row_keys(rows[-1]) if rows else None
 
 
 def _position_behind(position: Position, page: FetchedPage) -> Position:

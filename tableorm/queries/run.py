@@ -25,7 +25,7 @@ from ..keys.ranges import KeyPosition
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
-from ..stores import Row, RowAddress, RowPage, position_of
+from ..stores import Row, RowAddress, RowPage, row_keys
 from .cursors import cursor_behind_misfit
 from .execution import FetchedPage, QueryExecution, UnsentRequest
 from .kindless import hint_at_rows_without_kind
@@ -457,7 +457,7 @@ def _keys_to_read(run: QueryExecution, row: Row) -> KeyPosition | None:
     if run.primaries is not None:
         return run.primaries.keys_of(row, run.db.boundary)
     found = run.plan.target.kinds.resolve(row)
-    return position_of(row) if found is not None and found[1] < found[0].version else None
+    return row_keys(row) if found is not None and found[1] < found[0].version else None
 
 
 class LoadPacer:

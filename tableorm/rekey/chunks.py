@@ -1,9 +1,11 @@
 """
-Many rows at a time: in transactions where they share a partition, or each by itself.
+Many rows at a time, in transactions where they share a partition, or each by itself; and what became of them.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
+
+import attrs
 
 from ..connection.connection import Connection
 from ..connection.rows import OtherDenied
@@ -12,16 +14,52 @@ from ..connection.translate import translate
 from ..errors import AccessDenied, EntityExists, TableNotFound, TableOrmError, Unavailable
 from ..protocol.codes import Fault
 from ..stores import Operation, RetryBudget, Row, RowAddress
-from .report import RowFailure, WindowReport
 
-__all__ = ["each_row", "in_chunks", "send_operations"]
+__all__ = ["PlacedRow", "RowFailure", "WindowReport", "each_row", "in_chunks", "send_operations"]
 
 T = TypeVar("T")
+
+PlacedRow = tuple[RowAddress, Row | None]
+"""A row and where it is; None if it is still to be read."""
+
+
+@attrs.frozen
+class RowFailure:
+    """
+    A row that was left as it is.
+
+    Args:
+        place: Where it is.
+        error: Why.
+    """
+
+    place: RowAddress
+    error: TableOrmError
+
+
+@attrs.define(kw_only=True)
+class WindowReport:
+    """
+    What became of some rows, and what it took.
+
+    Attributes:
+        moved: How many were changed.
+        collisions: Those whose new key is that of another entity.
+        failures: Those that could not be changed for another reason.
+        transactions: How many transactions of several operations were sent.
+        operations: How many operations these had.
+    """
+
+    moved: int = 0
+    collisions: list[RowFailure] = attrs.field(factory=list[RowFailure])
+    failures: list[RowFailure] = attrs.field(factory=list[RowFailure])
+    transactions: int = 0
+    operations: int = 0
 
 
 async def each_row(
     report: WindowReport,
-    rows: Iterable[tuple[RowAddress, Row | None]],
+    rows: Iterable[PlacedRow],
     step: Callable[[RowAddress, Row | None], Awaitable[bool]],
 ) -> None:
     """
@@ -33,7 +71,7 @@ async def each_row(
         step: What is done; returns whether the row counts as changed.
     """
 
-    async def call(each: tuple[RowAddress, Row | None]) -> None:
+    async def call(each: PlacedRow) -> None:
         try:
             changed = await step(*each)
             report.moved += changed  # after the step, while which others count too

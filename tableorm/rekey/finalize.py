@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from ..connection.connection import Connection
-from ..connection.races import ATTEMPTS, Attempts
+from ..connection.races import Attempts
 from ..connection.rows import delete_as_read, read_other, read_row
 from ..errors import DecodeError, LostRace, TableOrmError
+from ..models.kinds import entity_kind_of
 from ..models.marker_rows import MoveState, is_marker, mark_of
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row, RowAddress
-from .chunks import each_row, in_chunks, send_operations
-from .meetings import resolve_row
+from .chunks import PlacedRow, RowFailure, WindowReport, each_row, in_chunks, send_operations
 from .rekeying import Rekeying
-from .report import RowFailure, WindowReport
+from .steps import resolve_row
 
 __all__ = ["finalize_window"]
 
@@ -63,11 +63,11 @@ async def finalize_window(
     done = await in_chunks(report, forwards, itemgetter(0), delete, MAX_TRANSACTION_OPERATIONS)
     report.moved += len(done)
     gone = {place for place, _ in done}
-    left: list[tuple[RowAddress, Row | None]] = [(place, None) for place, _ in forwards if place not in gone]
+    left: list[PlacedRow] = [(place, None) for place, _ in forwards if place not in gone]
 
     async def delete_again(place: RowAddress, row: Row | None) -> bool:
         last: TableOrmError | None = None
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             row = await read_row(db, place)
             if row is None or not _is_forward(rekeying, row):
                 return row is None
@@ -88,4 +88,4 @@ def _is_forward(rekeying: Rekeying, row: Row) -> bool:
     mark = mark_of(row) if is_marker(row) else None
     if mark is None or mark.state not in _FORWARDS:
         return False
-    return str(row["EntityType"]).partition("#")[0] == rekeying.old.kind
+    return entity_kind_of(row) == rekeying.old.kind

@@ -40,8 +40,7 @@ from ..writes.stages.prepare import filled_values
 from ..writes.subject import forget
 from .phases import RekeyPhase, current_phase, load_phase
 from .reads import FoundRow, find_row
-from .rekeying import Rekeying, old_place_of
-from .rows import entity_to_be, note_older_place
+from .rekeying import Rekeying, entity_to_be, note_older_place, old_place_of
 from .steps import older_key_taken, source_of
 
 __all__ = ["fields_of", "is_at_newer_key", "refuse_blind", "to_older", "write_older"]
@@ -73,7 +72,7 @@ async def write_older(db: Connection, rekeying: Rekeying, change: Change, *, rep
     target = change.address
     fields = fields_of(change)
     met = set[str]()
-    async for attempt in Attempts(db, ATTEMPTS):
+    async for attempt in Attempts(db):
         if attempt:
             await load_phase(db, rekeying)  # somebody knew more
         phase = await current_phase(db, rekeying)

@@ -25,7 +25,7 @@ from ..connection.rows import read_row, time_of
 from ..errors import DecodeError, NotSupported, TableNotFound, shown
 from ..models.reserved import UPKEEP_TABLE
 from ..protocol.codes import Code
-from ..stores import Operation, Row, RowAddress, Verb, position_of
+from ..stores import Operation, Row, RowAddress, Verb, row_keys
 from .rekeying import Rekeying
 
 __all__ = ["ASK_AGAIN", "RekeyPhase", "StoredPhase", "change_phase", "current_phase", "load_phase"]
@@ -156,7 +156,7 @@ def _read_phase(rekeying: Rekeying, row: Row) -> RekeyPhase:
             f"has {shown(stored)} as Phase, which is none of {', '.join(RekeyPhase)}; another program has written it: "
             f"set it to the phase that the {rekeying} was in",
             UPKEEP_TABLE,
-            position_of(row),
+            row_keys(row),
         ) from None
 
 

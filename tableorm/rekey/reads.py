@@ -13,10 +13,9 @@ from ..connection.rows import MOST_LOOKS, lost_look, read_live, read_row
 from ..errors import NotSupported, TableNotFound
 from ..models.marker_rows import is_marker, row_of_marker
 from ..models.state import state_of
-from ..stores import Row, RowAddress
+from ..stores import Row, RowAddress, row_keys
 from .phases import RekeyPhase, current_phase
-from .rekeying import Rekeying
-from .rows import entity_of_old
+from .rekeying import Rekeying, entity_of_old
 
 __all__ = ["FoundRow", "find_row", "has_older_keys", "older_places"]
 
@@ -159,6 +158,6 @@ async def _look_at_older(
             continue
         found = state_of(entity).row
         assert found is not None
-        if (found["PartitionKey"], found["RowKey"]) == (target.partition_key, target.row_key):
+        if row_keys(found) == (target.partition_key, target.row_key):
             return FoundRow(row=found, source=source, older=live), versions
     return None, versions

@@ -13,25 +13,22 @@ from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rows import read_other, read_row, settle_forward, write_as_read
 from ..errors import Conflict, LostRace
-from ..models.kinds import KindSet
+from ..models.kinds import KindSet, entity_kind_of
 from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
 from ..models.property_bag import bag_of_row
-from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema
 from ..models.write_tokens import new_token
-from ..outbox.move_command import MoveCommand
-from ..stores import Operation, Row, RowAddress, Verb, position_of
+from ..outbox.doorbell import MoveCommand
+from ..stores import Operation, Row, RowAddress, Verb, row_keys
 from ..writes.commit import commit
 from ..writes.move import leaving_write, tentative_write
 from ..writes.move_entity import RELOCATION
 from ..writes.relocation import LOST, entity_of_row
 from ..writes.stages.change import guard_change, over_row, plain_insert
 from ..writes.stages.encode import encode_surely
-from .chunks import each_row
-from .meetings import resolve_row
+from .chunks import PlacedRow, WindowReport, each_row
 from .rekeying import Rekeying
-from .report import WindowReport
-from .steps import collision, settled_row, source_of
+from .steps import collision, resolve_row, settled_row, source_of
 
 __all__ = ["roll_back_window"]
 
@@ -48,11 +45,11 @@ async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Ro
     """
     report, new, old = WindowReport(), rekeying.new, rekeying.old
     entities = KindSet.alone(new)
-    newer: list[tuple[RowAddress, Row | None]] = []
-    older: list[tuple[RowAddress, Row | None]] = []
+    newer: list[PlacedRow] = []
+    older: list[PlacedRow] = []
     for row in rows:
-        keys, marker = position_of(row), is_marker(row)
-        kind = str(row.get(ENTITY_TYPE)).partition("#")[0]
+        keys, marker = row_keys(row), is_marker(row)
+        kind = entity_kind_of(row)
         if kind == new.kind if marker else entities.resolve(row) is not None:
             newer.append((RowAddress(new.table_name(), *keys), row))
         elif marker and kind == old.kind:
@@ -65,7 +62,7 @@ async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Ro
 async def _roll_back(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row | None) -> bool:
     """Give the entity of a newer row its older key; return whether this call did."""
     begun = set[str]()
-    async for attempt in Attempts(db, ATTEMPTS):
+    async for attempt in Attempts(db):
         if attempt:
             row = await read_row(db, place)
         mark = mark_of(row)
@@ -170,7 +167,7 @@ def _comes_from(rekeying: Rekeying, row: Row, at: RowAddress, place: RowAddress)
     if not _is_in_table(new, at):
         return False
     if is_marker(row):
-        return str(row[ENTITY_TYPE]).partition("#")[0] == new.kind
+        return entity_kind_of(row) == new.kind
     if KindSet.alone(new).resolve(row) is None:
         return False
     return source_of(rekeying, entity_of_row(new, row)) == place

@@ -43,10 +43,9 @@ from ..queries.planning.client_filter import make_test
 from ..queries.planning.planner import planner_of
 from ..queries.progress import ReadProgress
 from ..queries.select import Select
-from ..stores import Row, RowAddress, position_of
+from ..stores import Row, RowAddress, row_keys
 from .phases import RekeyPhase, current_phase
-from .rekeying import Rekeying
-from .rows import entity_of_old, has_old_key_of, renewed
+from .rekeying import Rekeying, entity_of_old, has_old_key_of, renewed
 
 __all__ = ["RekeyedSelect"]
 
@@ -239,7 +238,7 @@ class RekeyedSelect(Select[E_co]):
                         continue
                     row = None if made is None else state_of(made).row
                     if row is not None and all(test(row) is True for test in tests):
-                        held.add(position_of(row), _pack(row))
+                        held.add(row_keys(row), _pack(row))
         except ScanRefused as error:
             raise self._scan_refused(phase) from error
 

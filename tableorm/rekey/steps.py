@@ -2,7 +2,7 @@
 The steps of a re-key for one entity, and what live writers do before they write at its newer key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import structs
@@ -13,9 +13,10 @@ from ..connection.rows import read_live, read_other, read_row, settle_forward, w
 from ..errors import EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ..models.entity import Entity
 from ..models.key import Key
-from ..models.kinds import KindSet
+from ..models.kinds import KindSet, entity_kind_of
 from ..models.marker_rows import MoveMark, MoveState, is_marker, kept_row, mark_of
 from ..models.reserved import ENTITY_TYPE
+from ..models.schema import Schema
 from ..models.write_tokens import new_token
 from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress, Verb
@@ -26,10 +27,10 @@ from ..writes.plan import Change, Mode, PlannedWrite
 from ..writes.relocation import LOST, entity_of_row
 from ..writes.stages.change import delete_change, plain_insert
 from ..writes.stages.encode import encode_surely
+from .chunks import WindowReport, each_row
 from .phases import RekeyPhase, current_phase
 from .reads import older_places
-from .rekeying import Rekeying, old_place_of
-from .rows import entity_of_old, entity_to_be
+from .rekeying import Rekeying, entity_of_old, entity_to_be, old_place_of
 
 __all__ = [
     "bring_home",
@@ -38,6 +39,8 @@ __all__ = [
     "move_row",
     "older_key_taken",
     "prepare_write",
+    "resolve_row",
+    "resolve_window",
     "settled_row",
     "source_of",
     "target_of",
@@ -68,7 +71,7 @@ async def move_row(db: Connection, rekeying: Rekeying, source: RowAddress, row: 
     """
     begun = dict[str, RowAddress]()  # the tentative rows of this call, by the id of the move
     doubt: OutcomeUnknown | None = None
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         here, row = row or await read_row(db, source), None
         mark = mark_of(here)
         if here is None or _is_forward(here, mark):
@@ -214,7 +217,7 @@ async def _take_older_key(db: Connection, rekeying: Rekeying, change: Change) ->
     """Bring home the entity of a newer key, or show at its older key that this is taken, before it is inserted."""
     target = change.address
     source = source_of(rekeying, change.subject)
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         came = await bring_home(db, rekeying, target, change.subject.__dict__)
         if came and await read_live(db, target) is not None:
             return  # it is there, which the insert will find
@@ -292,8 +295,7 @@ async def _is_taken(db: Connection, rekeying: Rekeying, source: RowAddress, mark
 def settled_row(rekeying: Rekeying, source: RowAddress, target: RowAddress) -> Row:
     """Return the row that says at an older key that this is taken by an entity which has only a newer key."""
     mark = MoveMark(state=MoveState.SETTLED, move="", other=target, stays=True)
-    keys = {"PartitionKey": source.partition_key, "RowKey": source.row_key}
-    return kept_row(rekeying.old, {**keys, ENTITY_TYPE: str(rekeying.old.kind)}, mark)
+    return kept_row(rekeying.old, {**source.keys, ENTITY_TYPE: str(rekeying.old.kind)}, mark)
 
 
 def source_of(rekeying: Rekeying, entity: Entity) -> RowAddress:
@@ -353,3 +355,37 @@ def keeping_write(entity: Entity, row: Row, target: RowAddress, move: str) -> Pl
     mark = MoveMark(state=MoveState.FORWARD, move=move, other=target, etag=etag, stays=True)
     operation = Operation(Verb.REPLACE, kept_row(entity.__schema__, row, mark), etag)
     return structs.replace(write, operation=operation, token=move, weight=None)
+
+
+# Tentative rows that a mover has left at newer keys
+
+
+async def resolve_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]) -> WindowReport:
+    """
+    Confirm the tentative rows that are entities, and delete the others after their moves were made impossible.
+
+    Args:
+        db: Where the rows are.
+        rekeying: The models.
+        rows: Tentative rows of the newer model; other rows are passed over. Those that were confirmed count as moved.
+    """
+    report, table = WindowReport(), rekeying.new.table_name()
+    places = [(RowAddress.of_row(table, row), row) for row in rows]
+    await each_row(report, places, lambda place, row: resolve_row(db, rekeying, place, row))
+    return report
+
+
+async def resolve_row(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row | None) -> bool:
+    """Do so with one row; return whether it was confirmed."""
+    mark = mark_of(row)
+    if row is None or mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(rekeying.new, place, row):
+        return False
+    if await RELOCATION.resolve(db, place, rekeying.new):
+        return False
+    return await RELOCATION.finish(db, mark.move, mark.other, place, rekeying.new) is not None
+
+
+def _is_of(schema: Schema, place: RowAddress, row: Row) -> bool:
+    """Return whether a tentative row is of a model: a forged forward may name one of another."""
+    same_table = place.table.lower() == schema.table_name().lower()
+    return same_table and entity_kind_of(row) == schema.kind

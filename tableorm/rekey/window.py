@@ -36,9 +36,8 @@ from ..writes.move import confirming_write, tentative_write
 from ..writes.move_entity import RELOCATION
 from ..writes.plan import PlannedWrite, SendOptions
 from ..writes.stages.change import plain_insert
-from .chunks import each_row, in_chunks, send_operations
+from .chunks import PlacedRow, RowFailure, WindowReport, each_row, in_chunks, send_operations
 from .rekeying import Rekeying
-from .report import RowFailure, WindowReport
 from .steps import keeping_write, move_row, target_of
 
 __all__ = ["move_window"]
@@ -118,7 +117,7 @@ async def move_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]) -
         Unavailable: The store cannot be reached.
     """
     report = WindowReport()
-    alone: list[tuple[RowAddress, Row | None]] = []
+    alone: list[PlacedRow] = []
     moves = _find_moves(rekeying, rows, report, alone)
     left = await _Mover(db, rekeying, report).run(moves)
     await each_row(report, alone + left, lambda place, row: move_row(db, rekeying, place, row))
@@ -126,7 +125,7 @@ async def move_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]) -
 
 
 def _find_moves(
-    rekeying: Rekeying, rows: Iterable[Row], report: WindowReport, alone: list[tuple[RowAddress, Row | None]]
+    rekeying: Rekeying, rows: Iterable[Row], report: WindowReport, alone: list[PlacedRow]
 ) -> Iterator[_Move]:
     """Yield the moves of entities; add rows that need a closer look to those that are dealt with alone."""
     old = rekeying.old
@@ -210,9 +209,9 @@ class _Mover:
         self._size = MAX_TRANSACTION_OPERATIONS // (1 + max(own))
         self._derives = bool(self._new.derived or self._old.derived)
 
-    async def run(self, moves: Iterable[_Move]) -> list[tuple[RowAddress, Row | None]]:
+    async def run(self, moves: Iterable[_Move]) -> list[PlacedRow]:
         """Do all steps; return the places of the older rows of which one failed, with no row: it is to be read."""
-        inserted, refused = list[_Move](), list[tuple[RowAddress, Row | None]]()
+        inserted, refused = list[_Move](), list[PlacedRow]()
 
         async def insert(group: list[_Move]) -> None:
             for some, step in zip(self._split(group), (self._insert, self._insert_derived), strict=True):

@@ -2,7 +2,7 @@
 A relation, checked against the models that it connects: found out once, when it is first used.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, Literal, Protocol
@@ -15,13 +15,15 @@ from ..models.derivation import RowsOf
 from ..models.key import Key
 from ..models.property_types import FieldInfo
 from ..models.schema import DerivedSchema, Schema, concrete
+from ..models.visibility import including_expired
 from ..protocol.edm import Edm
+from ..queries.pages import Page
 from ..queries.query import plan_query
 from ..queries.select import Select
 from ..shapes.link import LinkShape
 from .relation import ManyOf, OneOf, Relation, RelationDeclaration
 
-__all__ = ["BoundRelation", "KeyMisfits", "Reads", "bind"]
+__all__ = ["BoundRelation", "KeyMisfits", "Reads", "bind", "pages_with_expired"]
 
 
 KeyMisfits = (
@@ -205,3 +207,16 @@ def _key_maker(relation: Relation[Any, Any], theirs: Schema) -> Callable[[tuple[
         return theirs.key({name: values[mine] for name, mine in declared.fields.items()} | declared.texts)
 
     return key_of
+
+
+async def pages_with_expired(query: Select[Any]) -> AsyncGenerator[Page[Any]]:
+    """Yield the pages of a query, with entities that have expired and whose rows are still there."""
+    cursor: str | None = None
+    while True:
+        # For the request alone: what the caller does with a page must find no expired entities.
+        with including_expired():
+            page = await query.page(cursor=cursor)
+        yield page
+        cursor = page.cursor
+        if cursor is None:
+            return

@@ -82,6 +82,7 @@ class CachedEntities(Generic[E]):
         self._under_way: set[_Read] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._mutable = any(info.type.json_text or info.shape for info in schema.fields.values()) or schema.abstract
+        db.listen(self._note_write)  # before anything is read: a write that is under way then is heard when it ends
 
     def __repr__(self) -> str:
         return f"<cached {self._schema.name}, {len(self._kept)} entities>"
@@ -137,8 +138,13 @@ class CachedEntities(Generic[E]):
         for task in dict.fromkeys(waiting):
             found |= await asyncio.shield(task)
         for key, address in dict(zip(given, wanted, strict=True)).items():
-            if isinstance(error := found[address], Exception):
-                settle_error(misfits, error, key)
+            entity = found[address]
+            if isinstance(entity, Entity) and not isinstance(entity, key.model):
+                kind: str | None = entity.__schema__.kind
+                message = f"the row of {key} is not of its model, but of {type(entity).__name__}"
+                entity = found[address] = WrongKind(message, key, kind)
+            if isinstance(entity, Exception):
+                settle_error(misfits, entity, key)
         return [self._given(found[address]) for address in wanted]
 
     async def all(self) -> list[E]:
@@ -237,7 +243,8 @@ class CachedEntities(Generic[E]):
                 self._reading_all = None
 
     def _keep(self, address: RowAddress, kept: _Kept, read: _Read) -> None:
-        if address not in read.written:
+        before = self._kept.get(address)
+        if address not in read.written and (before is None or before.since <= kept.since):
             self._kept[address] = kept
             self._kept.move_to_end(address)
             if len(self._kept) > self._most:

@@ -6,7 +6,7 @@ The delete commits as a note in the manifest of the entity and a decision row, i
 anything afterwards has looked at both since it read that: the note tells this entity from another one under its key.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -32,14 +32,12 @@ from ..models.kinds import KindSet
 from ..models.manifest import DeletedEntry, ManifestEntry, manifest_of, manifest_text
 from ..models.reserved import MANIFEST
 from ..models.schema import Schema, concrete
-from ..models.visibility import including_expired
 from ..models.write_tokens import new_token
 from ..outbox.decision import Decision, Work, read_decision, read_decisions
 from ..outbox.overview import Pending, ring_again
 from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress
 from ..writes.archive import delete_and_note
-from ..writes.bulk.bulk import Bulk
 from ..writes.commit import commit, read_current
 from ..writes.explain import TOKEN, WriteExplanation, WriteStep, explain_writes, get_step
 from ..writes.maintainer import EntryRules, Source, entry_rules
@@ -48,9 +46,9 @@ from ..writes.relocation import entity_of_row
 from ..writes.stages.change import delete_change, guard_change
 from ..writes.stages.encode import encode_surely
 from ..writes.subject import forget, key_of_target
-from .binding import BoundRelation, Reads, bind
+from .binding import BoundRelation, Reads, bind, pages_with_expired
 from .declarations import OnDelete, cascades_elsewhere
-from .delete import delete_with_children
+from .delete import delete_page, delete_with_children
 
 __all__ = ["carry_out_cascades", "cascade_kind", "delete_elsewhere", "explain_elsewhere"]
 
@@ -118,10 +116,9 @@ async def _begin(reads: Reads, db: Connection, entity: Entity) -> None:
     for bound, values in _relations_of(entity.__schema__, "cascade", entity.__dict__):
         bound.by_eventual_index(reads, values)  # refuses what nothing finds
     for bound, values in _relations_of(entity.__schema__, "refuse", entity.__dict__):
-        with including_expired():  # they are counted too
-            children = await bound.query(reads, values).limit(1).all()
-        if children:
-            raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
+        async for page in pages_with_expired(bound.query(reads, values).limit(1)):  # they are counted too
+            if page.items:
+                raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
     await commit(db, (write,))
 
 
@@ -264,8 +261,7 @@ class _Cascade:
             decision, row, is_on = await self._look()
             if decision is None or not is_on:
                 return decision
-            with including_expired():
-                found = await self._delete_children()
+            found = await self._delete_children()
             # Where others insert children all the time, the entity goes all the same, and their children after it.
             if found and attempt < (ATTEMPTS if row is None else ATTEMPTS // 2):
                 continue
@@ -306,31 +302,16 @@ class _Cascade:
         fields = self.schema.parse_keys(self._key.partition_key, self._key.row_key)
         for bound, values in _relations_of(self.schema, "cascade", fields):
             query = bound.by_eventual_index(self.reads, values).query(self.reads, values)
-            async for page in query.misfits(errors.append).pages():
+            async for page in pages_with_expired(query.misfits(errors.append)):
                 if page.items:
                     found = True
                     if not (await self._look())[2]:
                         return True
-                    errors += await self._delete_page(page.items)
+                    errors += await delete_page(self.db, page.items, self._delete_family)
                 del errors[1:]
         if errors:
             raise errors[0]
         return found
-
-    async def _delete_page(self, children: Sequence[Any]) -> list[TableOrmError]:
-        """Delete children as they were read, and return what went wrong; those that have changed since are left."""
-        errors = list[TableOrmError]()
-        async with Bulk(self.db, errors="report") as bulk:
-            for child in children:
-                if not child.__schema__.cascades:
-                    await bulk.delete(child)
-                    continue
-                try:
-                    await self._delete_family(child)
-                except TableOrmError as error:
-                    errors.append(error)
-        errors += [failure.error for failure in bulk.report.failed]
-        return [error for error in errors if not is_race(error)]
 
     async def _delete_family(self, child: Any) -> None:
         """Delete a child that has children of its own."""

@@ -5,26 +5,26 @@ Where a `Count` in the entity counts the children, a child that others insert me
 Then the delete is refused, and all begins again: no child is ever without its parent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race
-from ..errors import Conflict, EntityNotFound, LostRace, PreconditionFailed
+from ..errors import Conflict, EntityNotFound, LostRace, PreconditionFailed, TableOrmError
 from ..models.entity import Entity
 from ..models.key import Key
-from ..models.schema import Schema, concrete
-from ..models.visibility import including_expired
+from ..models.schema import Schema
 from ..protocol.codes import Code
 from ..stores import RowAddress
+from ..writes.bulk.bulk import Bulk
 from ..writes.commit import write_change
 from ..writes.stages.change import delete_change
 from ..writes.subject import forget, key_of_target
-from .binding import Reads, bind
+from .binding import Reads, bind, pages_with_expired
 
-__all__ = ["delete_with_children"]
+__all__ = ["delete_page", "delete_with_children"]
 
 _VERB = "delete with children"
 
@@ -108,8 +108,7 @@ class _Attempt:
             raise EntityNotFound(f"delete of {self.key}: there is no such row", Code.RESOURCE_NOT_FOUND, self.key)
         self._check(entity)
         self.last, self.refused = entity, None
-        with including_expired():  # they are counted too
-            self.progress = await _delete_children(self.reads, self.db, entity)
+        self.progress = await _delete_children(self.reads, self.db, entity)
         self.rounds += self.progress
         if self.progress and self.rounds < ATTEMPTS:
             return False
@@ -141,24 +140,49 @@ def _own(entity: Entity) -> Mapping[str, Any]:
 
 
 async def _delete_children(reads: Reads, db: Connection, entity: Any) -> bool:
-    """Delete the children that an entity has now, and return whether there were any."""
-    found = False
+    """
+    Delete the children that an entity has now, and return whether there were any. Raises the error of the first that
+    cannot be deleted, when all others are.
+    """
+
+    async def delete_family(child: Any) -> None:
+        await delete_with_children(reads, db, child, {}, if_match=None, missing_ok=True)
+
+    found, errors = False, list[TableOrmError]()
     for declared in entity.__schema__.relations:
-        if not declared.cascades:
-            continue
-        bound = bind(declared.of(type(entity)))
         source = declared.source_of(entity)
-        if None in source:
+        if not declared.cascades or None in source:
             continue
-        query = bound.query(reads, source)
-        if any(child.cascades for child in concrete(bound.target.__schema__)):
-            for child in await query.all():
-                await delete_with_children(reads, db, child, {}, if_match=None, missing_ok=True)
-                found = True
-            continue
-        report = await query.delete()
-        found = found or report.written + report.failures > 0
-        for failure in report.failed:
-            if not is_race(failure.error):
-                raise failure.error
+        query = bind(declared.of(type(entity))).query(reads, source)
+        async for page in pages_with_expired(query.misfits(errors.append)):
+            found = found or bool(page.items)
+            errors += await delete_page(db, page.items, delete_family)
+            del errors[1:]
+    if errors:
+        raise errors[0]
     return found
+
+
+async def delete_page(
+    db: Connection, children: Sequence[Any], delete_family: Callable[[Any], Awaitable[None]]
+) -> list[TableOrmError]:
+    """
+    Delete children as they were read, and return what went wrong; those that have changed since are left.
+
+    Args:
+        db: Where they are.
+        children: The children.
+        delete_family: Deletes one that has children of its own.
+    """
+    errors = list[TableOrmError]()
+    async with Bulk(db, errors="report") as bulk:
+        for child in children:
+            if not child.__schema__.cascades:
+                await bulk.delete(child)
+                continue
+            try:
+                await delete_family(child)
+            except TableOrmError as error:
+                errors.append(error)
+    errors += [failure.error for failure in bulk.report.failed]
+    return [error for error in errors if not is_race(error)]

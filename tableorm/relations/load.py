@@ -3,7 +3,8 @@ Loading relations: for many entities with few requests, each result to the entit
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from itertools import pairwise
 from typing import Any, cast
@@ -13,7 +14,7 @@ import attrs
 from ..connection.connection import Connection
 from ..connection.nearby import NearbyRows
 from ..connection.requests import row_path
-from ..errors import AccessDenied, DecodeError, ModelError, MultipleEntitiesFound, counted, shown
+from ..errors import AccessDenied, DecodeError, ModelError, MultipleEntitiesFound, TemplateError, counted, shown
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.loaded import Loaded, set_loaded
@@ -173,13 +174,8 @@ async def _load(
     misfits: defaultdict[Source, list[DecodeError]] = defaultdict(list)
     wanted = [source for source in found if None not in source]
     if bound.key_of is not None:
-        keys = {source: bound.key_of(source) for source in wanted}
-        errors: dict[Key[Any], Any] = {}
-        for key in keys.values():
-            try:
-                db.boundary.check(key)
-            except AccessDenied as error:  # a link to a row of others is an error of the row that has it
-                errors[key] = error
+        keys, denied = _keys_of(db, bound.key_of, wanted)
+        errors: dict[Key[Any], Any] = {**denied}  # a link to a row of others is an error of the row that has it
         within = [key for key in keys.values() if key not in errors]
         entities = await caches.get(bound.target, reads).get_many(within, misfits=errors)
         by_key = dict(zip(within, entities, strict=True))
@@ -201,6 +197,23 @@ async def _load(
     return found, misfits
 
 
+def _keys_of(
+    db: Connection, key_of: Callable[[Source], Key[Any]], sources: Iterable[Source]
+) -> tuple[dict[Source, Key[Any]], dict[Key[Any], AccessDenied]]:
+    """Return the keys that entities lead to, as far as there can be such rows; and why some of them are denied."""
+    keys: dict[Source, Key[Any]] = {}
+    denied: dict[Key[Any], AccessDenied] = {}
+    for source in sources:
+        with suppress(TemplateError):  # no entity can have such a key
+            keys[source] = key_of(source)
+    for key in keys.values():
+        try:
+            db.boundary.check(key)
+        except AccessDenied as error:
+            denied[key] = error
+    return keys, denied
+
+
 def _as_misfit(error: Exception, key: Key[Any]) -> DecodeError:
     """Return the error of a row under a key as one of a row that does not fit its model."""
     if isinstance(error, DecodeError):
@@ -217,7 +230,8 @@ def explain_load(db: Connection, reads: Reads, entities: object, path: Sequence[
     groups = _by_source(first, parents)
     wanted = [source for source in groups if None not in source]
     if first.key_of is not None:
-        requests, most = _explain_points(db, list(dict.fromkeys(map(first.key_of, wanted))))
+        keys, denied = _keys_of(db, first.key_of, wanted)
+        requests, most = _explain_points(db, [key for key in dict.fromkeys(keys.values()) if key not in denied])
     else:
         if wanted:
             first = first.by_eventual_index(reads, wanted[0])
@@ -238,7 +252,6 @@ def _explain_points(db: Connection, keys: Sequence[Key[Any]]) -> tuple[list[Expl
     ranged: set[str] = set()
     by_table: dict[str, list[Key[Any]]] = {}
     for key in keys:
-        db.boundary.check(key)
         by_table.setdefault(key.table, []).append(key)
     for table, some in by_table.items():
         nearby = NearbyRows(db, table, concurrency=CONCURRENCY)

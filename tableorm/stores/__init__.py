@@ -2,7 +2,7 @@
 The contract of backends, and what every backend shares.
 """
 
-from .address import RowAddress, position_of
+from .address import RowAddress, row_keys
 from .backend import Backend
 from .blobs import BlobInfo, BlobPage, BlobStore, BlobStream
 from .capabilities import Capabilities
@@ -87,9 +87,9 @@ __all__ = [
     "note_bytes",
     "note_repetition",
     "pause_after",
-    "position_of",
     "project",
     "rights_of",
+    "row_keys",
     "single_try",
     "utc_now",
     "with_index",

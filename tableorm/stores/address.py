@@ -8,7 +8,7 @@ import msgspec
 
 from .tables import Row
 
-__all__ = ["RowAddress", "position_of"]
+__all__ = ["RowAddress", "row_keys"]
 
 
 class _Addressed(Protocol):
@@ -62,15 +62,20 @@ class RowAddress(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_
         """Return the address of another row of the same partition."""
         return RowAddress(self.table, self.partition_key, row_key)
 
+    @property
+    def keys(self) -> Row:
+        """The two members of its row that say where in the table it is."""
+        return {"PartitionKey": self.partition_key, "RowKey": self.row_key}
+
     def is_same(self, other: "RowAddress") -> bool:
         """Return whether both are of one row: the names of two tables differ in more than letter case."""
         same_keys = self.partition_key == other.partition_key and self.row_key == other.row_key
         return same_keys and self.table.lower() == other.table.lower()
 
 
-_decode = msgspec.json.Decoder(RowAddress).decode
-
-
-def position_of(row: Row) -> tuple[str, str]:
-    """Return the keys of a row."""
+def row_keys(row: Row) -> tuple[str, str]:
+    """Return the PartitionKey and the RowKey of a row."""
     return row["PartitionKey"], row["RowKey"]
+
+
+_decode = msgspec.json.Decoder(RowAddress).decode

@@ -25,7 +25,7 @@ from ..outbox.decision import is_pending
 from ..protocol.edm import Edm
 from ..protocol.filter_text import FilterSyntaxError, parse_filter
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
-from ..stores import Bounds, Row, position_of
+from ..stores import Bounds, Row, row_keys
 from ..writes.bulk.pacing import Pace
 from .blobs import BlobTransfer, prepare_blobs
 from .content import differing_properties, plain_row
@@ -227,10 +227,10 @@ async def compare_rows(
 
         async def compare(rows: list[Row]) -> None:
             counts.entities += len(rows)
-            there = await read_rows(target, table, [*map(position_of, rows)])
+            there = await read_rows(target, table, [*map(row_keys, rows)])
             for row in rows:
                 await db.yield_to_loop(1)
-                other = there[position_of(row)]
+                other = there[row_keys(row)]
                 differing = [] if other is None else differing_properties(row, other)
                 if other is None:
                     counts.fail(row, f"is missing in table {table} of the target")
@@ -238,12 +238,12 @@ async def compare_rows(
                     counts.fail(row, f"differs in table {table} of the target: {', '.join(differing)}")
                 else:
                     counts.count("equal")
-            await blobs.compare([row for row in rows if there[position_of(row)] is not None], counts)
+            await blobs.compare([row for row in rows if there[row_keys(row)] is not None], counts)
 
         async def find_extra(rows: list[Row]) -> None:
-            there = await read_rows(db, table, [*map(position_of, rows)], _KEYS)
+            there = await read_rows(db, table, [*map(row_keys, rows)], _KEYS)
             for row in rows:
-                if there[position_of(row)] is None:
+                if there[row_keys(row)] is None:
                     counts.fail(row, f"is in table {table} of the target alone")
 
         where = selection.filter_of(table)

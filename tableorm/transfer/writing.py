@@ -22,7 +22,7 @@ from ..errors import AccessDenied, ModelError, TableNotFound, Unavailable, shown
 from ..jobs.counts import JobCounts
 from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, check_row
-from ..stores import Operation, Row, Verb, position_of
+from ..stores import Operation, Row, Verb, row_keys
 from ..writes.stages.execute import most_row_bytes
 from .content import differing_properties
 
@@ -118,12 +118,12 @@ class RowWriter:
             counts: Counts those that are not written.
             sent: Whether these rows may have been written just now, by a request whose reply was lost.
         """
-        there = await read_rows(self.db, self.table, [*map(position_of, rows)])
+        there = await read_rows(self.db, self.table, [*map(row_keys, rows)])
         self._looks = any(row is not None for row in there.values())
         todo: list[Operation] = []
         for row in rows:
             await self.db.yield_to_loop(1)
-            other = there[position_of(row)]
+            other = there[row_keys(row)]
             if other is None:
                 todo.append(_insert(row))
                 continue

@@ -56,13 +56,13 @@ async def archive(
     db: Connection, load: Loader, entity: Entity, to: type[Any] | Archive[Any], fields: dict[str, Any]
 ) -> Any:
     """Archive an entity. Takes and raises what `Database.archive` does."""
+    if not isinstance(entity, Entity):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(f"archive({shown(entity)}) takes an entity that was read; a bag has no model")
+    db.boundary.check(entity)
     if not isinstance(to, (BlobArchive, DatabaseArchive)):
         return await archive_entity(db, load, entity, to, fields)
     if fields:
         raise ModelError(f"archive(to={to.name!r}, {', '.join(fields)}=...) is refused: only a model gets other fields")
-    if not isinstance(entity, Entity):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ModelError(f"archive({shown(entity)}) takes an entity that was read; a bag has no model")
-    db.boundary.check(entity)
     key = key_of(entity)
     check_archivable(to, entity, key)
     await write_change(db, save_change(entity, verb="archive"))
@@ -138,7 +138,7 @@ async def _archive(db: Connection, to: Archive[Any], decision: Decision, number:
     async with AsyncExitStack() as opened:
         with _as_failure(what):
             copy = await opened.enter_async_context(open_copy(to, db, key, token))
-        async for attempt in Attempts(db, ATTEMPTS):
+        async for attempt in Attempts(db):
             if attempt:
                 with _as_failure(what):
                     etag = await copy.find()

@@ -9,11 +9,10 @@ Each write of a copy is conditional: it replaces no version of the copy but the 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 import msgspec
-from msgspec import structs
 
 from ..connection.blobs import ask_blobs
 from ..connection.connection import Connected, Connection, connection_of
@@ -40,7 +39,7 @@ from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import BrokenText, check_text
 from ..protocol.limits import check_blob_name, check_container_name
-from ..stores import BlobInfo, BlobStore, Operation, Row
+from ..stores import BlobInfo, BlobStore, Row
 from .commit import commit, read_current
 from .plan import Change, PlannedWrite
 from .relocation import entity_of_row
@@ -223,53 +222,6 @@ def check_archivable(archive: Archive[E], entity: E, key: Key[E]) -> None:
 # Copies
 
 
-class Copy(Protocol):
-    """The copy of an entity that is being archived. It has ETags of its own."""
-
-    async def find(self) -> str | None:
-        """Return the ETag of the copy; None if there is none."""
-        ...
-
-    async def write(self, row: Row, etag: str | None) -> None:
-        """
-        Make the copy of a row, which is durable afterwards, and has all that the entity has.
-
-        Args:
-            row: The row of the entity.
-            etag: The ETag of the copy that is replaced; None to write only where there is nothing.
-
-        Raises:
-            EntityExists: There is a copy.
-            Conflict: Something else is in its place.
-            PreconditionFailed: The copy has another ETag.
-            EntityNotFound: There is no copy.
-            TableOrmError: The store refused it; or did not answer, and it may have happened.
-        """
-        ...
-
-    async def remove(self, etag: str) -> None:
-        """Delete the copy, unless it has changed since."""
-        ...
-
-
-@asynccontextmanager
-async def open_copy(archive: Archive[Any], db: Connection, key: Key[Any], token: str) -> AsyncGenerator[Copy]:
-    """
-    Open the place where the copy of an entity is made.
-
-    Args:
-        archive: The archive.
-        db: The database of the entity.
-        key: The key of the entity.
-        token: The token of the archiving.
-    """
-    if isinstance(archive, BlobArchive):
-        yield _BlobCopy(db, key, archive.name, f"{archive.prefix(key)}{token}.json")
-    else:
-        async with archive.open() as other:
-            yield _RowCopy(connection_of(other), key, token)
-
-
 def _segment(key: str) -> str:
     """Return a PartitionKey or RowKey as a part of the name of a blob; none is empty there, or ends with a dot."""
     text = key.replace("%", "%25")
@@ -294,7 +246,7 @@ class _BlobCopy:
     name: str
 
     async def find(self) -> str | None:
-        """See `Copy`."""
+        """Return the ETag of the copy; None if there is none."""
         try:
             return (await self._ask("blob-info", lambda blobs: blobs.info(self.container, self.name))).etag
         except TableOrmError as error:
@@ -303,7 +255,20 @@ class _BlobCopy:
             raise
 
     async def write(self, row: Row, etag: str | None) -> None:
-        """See `Copy`."""
+        """
+        Make the copy of a row, which is durable afterwards, and has all that the entity has.
+
+        Args:
+            row: The row of the entity.
+            etag: The ETag of the copy that is replaced; None to write only where there is nothing.
+
+        Raises:
+            EntityExists: There is a copy.
+            Conflict: Something else is in its place.
+            PreconditionFailed: The copy has another ETag.
+            EntityNotFound: There is no copy.
+            TableOrmError: The store refused it; or did not answer, and it may have happened.
+        """
         row = {name: value for name, value in row.items() if name.partition("@")[0] not in _BOOKKEEPING}
         content = msgspec.json.encode(_StoredRow(_FORMAT, self.key.table, row))
         try:
@@ -322,7 +287,7 @@ class _BlobCopy:
         await self._ask("put-blob", put)
 
     async def remove(self, etag: str) -> None:
-        """See `Copy`."""
+        """Delete the copy, unless it has changed since."""
         with suppress(PreconditionFailed, EntityNotFound):
             await self._ask("delete-blob", lambda blobs: blobs.delete(self.container, self.name, if_match=etag))
 
@@ -350,12 +315,12 @@ class _RowCopy:
     token: str
 
     async def find(self) -> str | None:
-        """See `Copy`."""
+        """See `_BlobCopy`."""
         row = await self._read()
         return None if row is None else row["odata.etag"]
 
     async def write(self, row: Row, etag: str | None) -> None:
-        """See `Copy`."""
+        """See `_BlobCopy`."""
         schema = schema_of(self.key.model)
         entity = entity_of_row(schema, row)
         if etag is None:
@@ -376,7 +341,7 @@ class _RowCopy:
             ) from error
 
     async def remove(self, etag: str) -> None:
-        """See `Copy`."""
+        """See `_BlobCopy`."""
         with suppress(PreconditionFailed, EntityNotFound):
             row = await self._read_again(etag)
             entity = entity_of_row(schema_of(self.key.model), row)
@@ -402,7 +367,26 @@ class _RowCopy:
         applied: the copy of another worker has the first one too.
         """
         assert write.token is not None
-        tokens = {WRITE_TOKENS: with_token((self.token,), write.token)}
-        operation = write.operation
-        operation = Operation(operation.verb, {**operation.row, **tokens}, operation.if_match)
-        return structs.replace(write, operation=operation, after={**(write.after or {}), **tokens}, weight=None)
+        return write.with_members({WRITE_TOKENS: with_token((self.token,), write.token)})
+
+
+Copy = _BlobCopy | _RowCopy
+"""The copy of an entity that is being archived. It has ETags of its own."""
+
+
+@asynccontextmanager
+async def open_copy(archive: Archive[Any], db: Connection, key: Key[Any], token: str) -> AsyncGenerator[Copy]:
+    """
+    Open the place where the copy of an entity is made.
+
+    Args:
+        archive: The archive.
+        db: The database of the entity.
+        key: The key of the entity.
+        token: The token of the archiving.
+    """
+    if isinstance(archive, BlobArchive):
+        yield _BlobCopy(db, key, archive.name, f"{archive.prefix(key)}{token}.json")
+    else:
+        async with archive.open() as other:
+            yield _RowCopy(connection_of(other), key, token)

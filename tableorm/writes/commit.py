@@ -8,7 +8,9 @@ has deleted an index entry. The row is read, its operation corrected, and all is
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec import structs
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
@@ -29,16 +31,16 @@ from ..errors import (
 )
 from ..models.entity import Entity
 from ..models.key import Key
+from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF
-from ..models.schema import Schema
+from ..models.schema import Schema, concrete
 from ..models.write_tokens import new_token
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
 from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
-from .existing import find_existing
-from .home import Homes, has_remedy, must_prepare
+from .home import Homes, find_existing, has_remedy, must_prepare
 from .maintainer import Fill
 from .plan import (
     PLAIN,
@@ -52,7 +54,7 @@ from .plan import (
     refuse_before_sending,
 )
 from .rows import overlaid
-from .stages.change import delete_change
+from .stages.change import delete_change, hides_class
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives
 from .stages.encode import encode, needs_row
@@ -73,9 +75,11 @@ __all__ = [
     "load_existing",
     "read_current",
     "refresh_entity",
+    "with_class",
     "write_change",
 ]
 
+T = TypeVar("T")
 Loader = Callable[[type[Any], str, Row], Any]
 """
 Makes the entity or bag of a row: the model that is asked for, the name of the table, the row. None if that counts as no
@@ -192,6 +196,19 @@ async def delete_target(
     return True
 
 
+async def with_class(db: Connection, target: Any) -> Any:
+    """Return a key of an abstract model as one of the class of its row, if a delete needs that; others as they are."""
+    schema: Schema | None = getattr(target.model, "__schema__", None) if isinstance(target, Key) else None
+    if schema is None or not hides_class(schema):
+        return target
+    db.boundary.check(target)
+    row = await read_current(db, target)
+    found = None if row is None else KindSet.of([schema.model]).resolve(row)
+    # Where no entity is, a class whose rows are read finds that out.
+    of = max(concrete(schema), key=lambda each: each.tracked) if found is None else found[0]
+    return Key(of.model, target.table, target.partition_key, target.row_key)
+
+
 async def load_existing(db: Connection, load: Loader, key: Key[Any], fields: Mapping[str, Any] | None) -> Any:
     """
     Read the entity or bag of a key.
@@ -246,14 +263,16 @@ async def commit(
         LostRace: Other rows were changed by others again and again.
         TableOrmError: What a single write raises.
     """
+    if options.transaction:
+        writes = [structs.replace(write, transaction=True) for write in writes]
     if db.boundary.narrows:  # asked once more where no verb gets past
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.address)
     for write in writes:
         if write.change.schema is not None and write.change.schema.stages:
-            await work_before(db, write, transaction=options.transaction)
+            await work_before(db, write)
     if any(map(uploads_of, writes)):
-        async with uploaded(db, writes, transaction=options.transaction) as addressed:
+        async with uploaded(db, writes) as addressed:
             await _commit(db, addressed, options)
     else:
         await _commit(db, writes, options)
@@ -261,11 +280,11 @@ async def commit(
 
 async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> None:
     """Send writes whose blobs were sent. Takes and raises what `commit` does."""
-    derived = Derived(writes=list(writes), token="", transaction=options.transaction)
+    derived = Derived(writes=list(writes), token="")
     while any(map(derives, writes)):
-        writes = await _prepare(db, writes, options)
+        writes = await _prepare(db, writes)
         try:
-            derived = derive(writes, transaction=options.transaction)
+            derived = derive(writes)
             break
         except TransactionFailed as failed:
             writes = await _read_refused(db, writes, failed)
@@ -276,7 +295,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
         await _send(db, writes, derived, options, turn)
 
 
-async def _prepare(db: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> Sequence[PlannedWrite]:
+async def _prepare(db: Connection, writes: Sequence[PlannedWrite]) -> Sequence[PlannedWrite]:
     """Let the homes of entities prepare writes, one at a time, and return the writes that are sent."""
     prepared = [*writes]
     for number, write in enumerate(writes):
@@ -284,7 +303,7 @@ async def _prepare(db: Connection, writes: Sequence[PlannedWrite], options: Send
             try:
                 prepared[number] = await home_of(write.change.schema).prepare(db, write)
             except TableOrmError as error:
-                refuse_before_sending(write, error, transaction=options.transaction)
+                refuse_before_sending(write, error)
     return prepared
 
 
@@ -339,7 +358,7 @@ async def _send(
             if instead is None:
                 write = _refused_effect(plan, fault)
                 if write is None:
-                    refused = refusal(plan, fault, transaction=derived.transaction)
+                    refused = refusal(plan, fault)
                     raise refused from refused.__cause__
                 await _correct(db, write, derived, fault)
         except (UniqueViolation, TransactionFailed) as error:  # a value is taken, perhaps by what is replaced
@@ -357,7 +376,7 @@ async def _send(
         if instead is not None and instead is not writes:
             writes = instead
             companions.clear()
-            derived = derive(writes, transaction=options.transaction)
+            derived = derive(writes)
     change = writes[0].origin
     raise LostRace(
         f"{change}: others changed its row, or a count, list or feed that it belongs to, {ATTEMPTS} times in a row; "
@@ -396,16 +415,14 @@ async def _after_refusal(
         if write.operation.verb is not Verb.INSERT:
             return None
         home = home_of(write.change.schema)
-        if not options.patient:
-            return await home.after_refusal(db, write)
-        return await read_patiently(db, lambda: home.after_refusal(db, write), options.throttled)
+        return await _read_as_told(db, options, lambda: home.after_refusal(db, write))
 
     instead = await ask(writes[at])
     if instead is None or instead is writes[at]:
         return None if instead is None else writes
     # Where the row of one write can be replaced, those of others may be too.
     others = await map_together(ask, given) if len(given) > 1 else [instead]
-    return await _prepare(db, [other or write for other, write in zip(others, given, strict=True)], options)
+    return await _prepare(db, [other or write for other, write in zip(others, given, strict=True)])
 
 
 def _find_insert(writes: Sequence[PlannedWrite], error: TableOrmError) -> int:
@@ -426,8 +443,8 @@ async def _take_turn(turn: Turn, effects: Sequence[Effect]) -> Found:
 def _end_turn(turn: Turn, plan: WritePlan, found: Found, etags: Sequence[str | None]) -> None:
     """Let the next writer change the rows of effects, and know them as they were written."""
     for write, etag in zip(plan.writes, etags, strict=True):
-        operation, row_key = write.operation, write.operation.row["RowKey"]
-        address = RowAddress(plan.table, plan.partition_key, row_key)
+        operation, row_key = write.operation, write.row_key
+        address = plan.at(row_key)
         if write.effect is None or etag is None or not turn.is_awaited(address):
             continue
         stamp, stored = timestamp_of_etag(etag), found.get(row_key) or {}
@@ -457,7 +474,7 @@ async def _read_refused(
             except (Conflict, EntityNotFound) as error:
                 raise in_transaction(change, write.index, error, "; nothing was sent") from error
             assert anew is not None
-            return [*writes[:number], anew, *writes[number + 1 :]]
+            return [*writes[:number], structs.replace(anew, transaction=True), *writes[number + 1 :]]
     raise failed
 
 
@@ -479,12 +496,12 @@ def check_effects(boundary: Boundary, derived: Derived) -> None:
             if not boundary.check_derived_row(change.schema, change.address.beside(row_key)):
                 derived.effects[row_key] = effect.checked()
         except TableOrmError as error:
-            refuse_before_sending(effect.origin, error, transaction=derived.transaction)
+            refuse_before_sending(effect.origin, error)
     for each in derived.deferred:
         try:
             check_places(boundary, each)
         except TableOrmError as error:
-            refuse_before_sending(each.origin, error, transaction=derived.transaction)
+            refuse_before_sending(each.origin, error)
 
 
 def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:
@@ -494,7 +511,7 @@ def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:
         try:
             write = effect.full_write(found.get(effect.row_key), derived.token)
         except TableOrmError as error:
-            refuse_before_sending(effect.origin, error, transaction=derived.transaction)
+            refuse_before_sending(effect.origin, error)
         if write is not None:
             companions.append(write)
     return companions
@@ -502,11 +519,16 @@ def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:
 
 def _derive_again(derived: Derived, writes: Sequence[PlannedWrite]) -> Derived:
     """Derive the effects of writes anew, and keep those that have learnt how their rows are stored."""
-    again = derive(writes, transaction=derived.transaction)
+    again = derive(writes)
     for row_key, effect in derived.effects.items():
         if effect.survives_replan and type(again.effects.get(row_key)) is type(effect):
             again.effects[row_key] = effect
     return again
+
+
+async def _read_as_told(db: Connection, options: SendOptions, read: Callable[[], Awaitable[T]]) -> T:
+    """Return what a function reads; where a write is patient, it is called again after a refusal that passes."""
+    return await (read_patiently(db, read, options.throttled) if options.patient else read())
 
 
 async def _read_other(db: Connection, effect: Effect) -> Row | None:
@@ -535,9 +557,7 @@ async def _read(
     async def read(effect: Effect) -> Row | None:
         if effect.row_key in known:
             return known[effect.row_key]
-        if not options.patient:
-            return await _read_other(db, effect)
-        return await read_patiently(db, lambda: _read_other(db, effect), options.throttled)
+        return await _read_as_told(db, options, lambda: _read_other(db, effect))
 
     while waiting:
         rows = await map_together(read, waiting)
@@ -561,14 +581,12 @@ async def _fetch(db: Connection, derived: Derived, options: SendOptions) -> dict
     fills = {fill.source: fill for fill in derived.fills if isinstance(fill.source, RowAddress)}
 
     async def fetch(fill: Fill) -> Row | None:
-        if not options.patient:
-            return await fill.fetch(db)
-        return await read_patiently(db, lambda: fill.fetch(db), options.throttled)
+        return await _read_as_told(db, options, lambda: fill.fetch(db))
 
     try:
         rows = await map_together(fetch, list(fills.values()))
     except TableOrmError as error:
-        refuse_before_sending(derived.writes[0], error, transaction=derived.transaction)
+        refuse_before_sending(derived.writes[0], error)
     return dict(zip(fills, rows, strict=True))
 
 
@@ -599,7 +617,7 @@ async def _correct(db: Connection, write: PlannedWrite, derived: Derived, fault:
     """Correct an effect that the store has refused."""
     effect = write.effect
     assert effect is not None
-    row_key = write.operation.row["RowKey"]
+    row_key = write.row_key
     survives = effect.survives_conflict(row_key)
     row = await _read_other(db, effect) if survives or not effect.reads else None
     try:
@@ -607,7 +625,7 @@ async def _correct(db: Connection, write: PlannedWrite, derived: Derived, fault:
             effect.check_survivor(row_key, row)
         derived.effects[effect.row_key] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
-        if not derived.transaction:
+        if not write.transaction:
             raise error from fault
         raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
 

@@ -34,11 +34,11 @@ from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Claim, Doorbell
 from ..outbox.reservations import release, settle_reservations, vacate
 from ..outbox.shared_bell import SharedBell, SharedMessage
-from ..outbox.workflow import Progress, WorkProgress
+from ..outbox.workflow import Progress
 from ..protocol.codes import Code, Fault
 from ..stores import Row, RowAddress
 from .maintainer import Maintainer, PagedRules, deferred_rules
-from .plan import Mode, PlannedWrite, WritePlan, refuse_before_sending, refuse_some
+from .plan import Mode, Refusal, WritePlan, refuse_before_sending, refuse_some
 from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of
 
 __all__ = [
@@ -66,7 +66,6 @@ class Deferral:
         decision: What its decision row says.
         rung: The message to workers.
         deferred: What is left to do, and by which writes.
-        transaction: Whether the user asked for a transaction, and gets its errors.
     """
 
     db: Connection
@@ -74,7 +73,6 @@ class Deferral:
     decision: Decision
     rung: SharedMessage
     deferred: Sequence[DeferredWork]
-    transaction: bool
 
     @property
     def claims(self) -> list[tuple[DeferredWork, str, ReservedEntry]]:
@@ -96,11 +94,9 @@ class Deferral:
             return
         if all(isinstance(each, Conflict) for _, each in errors):
             await self.withdraw()  # otherwise a request may still arrive: a worker gives back what it reserves
-        refuse_some(errors, transaction=self.transaction, after="; nothing was applied")
+        refuse_some(errors, after="; nothing was applied")
 
-    async def _reserve(
-        self, claim: tuple[DeferredWork, str, ReservedEntry]
-    ) -> tuple[PlannedWrite, TableOrmError] | None:
+    async def _reserve(self, claim: tuple[DeferredWork, str, ReservedEntry]) -> Refusal | None:
         deferred, name, entry = claim
         write = deferred.origin
         entries = deferred.work.entries[name]
@@ -133,7 +129,7 @@ class Deferral:
         async def give_back(claim: tuple[DeferredWork, str, ReservedEntry]) -> None:
             each, name, entry = claim
             label = maintainer_of(each.origin, name).label
-            owner = RowAddress(self.plan.table, self.plan.partition_key, each.work.row_key)
+            owner = self.plan.at(each.work.row_key)
             await release(self.db, owner, entry, label)
 
         try:
@@ -201,9 +197,7 @@ async def announce(db: Connection, plan: WritePlan, derived: Derived, bell: Shar
     if _is_asked(derived):
         await check_room(db, derived)
     rung = await _ring(db, _begun(plan, decision), decision.kinds, None if decision.has_workflows else bell)
-    return Deferral(
-        db=db, plan=plan, decision=decision, rung=rung, deferred=derived.deferred, transaction=derived.transaction
-    )
+    return Deferral(db=db, plan=plan, decision=decision, rung=rung, deferred=derived.deferred)
 
 
 async def _ring(db: Connection, begun: Begun, kinds: Sequence[str], bell: SharedBell | None) -> SharedMessage:
@@ -223,7 +217,7 @@ async def _check_token(db: Connection, derived: Derived) -> None:
     try:
         await check_reach(db, f"{first.origin.origin}: {what}")
     except AccessDenied as error:
-        refuse_before_sending(first.origin, error, transaction=derived.transaction)
+        refuse_before_sending(first.origin, error)
 
 
 def coming_entries(
@@ -238,14 +232,14 @@ def coming_entries(
         leaving: Entries that entities lose besides, so that there is room.
     """
     found: dict[tuple[Maintainer, ManifestEntry | None], DeferredWork] = {}
-    lost = set(leaving)
+    lost = list(leaving)
     for each in derived.deferred:
         change = each.origin.change
         for name, entries in each.work.entries.items():
             maintainer = None if change.schema is None else change.schema.derived.get(name)
             if isinstance(maintainer, Maintainer) and maintainer.limited:
                 noted = manifest_of(each.origin.after).get(name)
-                lost.update(entry for entry in entries if entry != noted)
+                lost += [entry for entry in entries if entry != noted]
                 found.setdefault((maintainer, noted if noted in entries else None), each)
     return {(one, None if entry in lost else entry): each for (one, entry), each in found.items()}
 
@@ -270,7 +264,7 @@ async def check_room(db: Connection, derived: Derived, leaving: Iterable[Manifes
         try:
             await maintainer.check_room(db, entry)
         except TableOrmError as error:
-            refuse_before_sending(each.origin, error, transaction=derived.transaction)
+            refuse_before_sending(each.origin, error)
 
     coming = coming_entries(derived, leaving)
     if coming:
@@ -364,7 +358,7 @@ async def carry_out(
                 f"the decision row {decision.token} of table {table} is about entities of kind {work.kind}, which are "
                 f"in table {schema.table_name()} by this program; leave it to a program that has them in {table}"
             )
-        await _carry_out_work(db, table, decision, work, schema, None, progress.of(number))
+        await _carry_out_work(db, table, decision, work, schema, None, progress, number)
 
     await map_together(work_on, range(len(decision.works)))
     return progress.decision
@@ -377,7 +371,8 @@ async def _carry_out_work(
     work: Work,
     schema: Schema | None,
     inserted: Row | None,
-    progress: WorkProgress | None = None,
+    progress: Progress | None = None,
+    number: int = 0,
 ) -> None:
     """
     Do what a change has left to do for an entity.
@@ -390,6 +385,7 @@ async def _carry_out_work(
         schema: The model of the entity; None if nobody knows.
         inserted: The row of the entity, if the change has inserted it just now.
         progress: Notes how far it is; None for the writer itself, which does the first page.
+        number: Which of the works of the decision it is, for `progress`.
     """
     source = RowAddress(table, decision.partition_key, work.row_key)
 
@@ -412,7 +408,7 @@ async def _carry_out_work(
         else:
             rules = deferred_rules(name, entries[0])
             if isinstance(rules, PagedRules):
-                await _do_pages(db, source, name, entries[-1], rules, progress)
+                await _do_pages(db, source, name, entries[-1], rules, progress, number)
             elif schema is not None and (former := _former(schema, name, form)) is not None:
                 await former.reconcile(db, source, entries)
             else:
@@ -445,15 +441,16 @@ async def _do_pages(
     name: str,
     entry: ManifestEntry,
     rules: PagedRules[Any],
-    progress: WorkProgress | None,
+    progress: Progress | None,
+    number: int,
 ) -> None:
     """Do what is done page by page, from where others have stopped."""
-    cursor = None if progress is None else progress.reached(name)
+    cursor = None if progress is None else progress.reached(number).get(name)
     while True:
         cursor = await rules.do_page(db, source, name, entry, cursor)
         if cursor is None:
             return
         if progress is None:
             raise _LeftToWorkers(f"{name}: the holders of {source} are more than a page")
-        if not await progress.note(name, cursor):
+        if not await progress.note(number, name, cursor):
             return  # somebody else has done all

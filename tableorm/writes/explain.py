@@ -3,6 +3,7 @@ What a write would send, as a value that can be printed and compared: `db.explai
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, takewhile
 from typing import Any, cast
 
 import attrs
@@ -50,9 +51,10 @@ from .move import (
 )
 from .patch import Known
 from .plan import Change, Effect, Mode, PlannedWrite, WritePlan
+from .relocation import entity_of_row
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from .stages.complete import complete
-from .stages.derive import DeferredWork, claims_of, derive, derives
+from .stages.derive import DeferredWork, Derived, claims_of, derive, derives
 from .stages.encode import encode, encode_surely, needs_row
 from .stages.execute import plan_derived, plan_writes
 from .stages.seal import sealed
@@ -270,9 +272,9 @@ def _explain_addressed(boundary: Boundary, writes: Sequence[PlannedWrite]) -> Wr
     path = _path(RowAddress.of_row(plan.table, plan.writes[-1].operation.row))
     message = doorbell_for(plan, plan.decision).to_message()
     reserved = [step for each in derived.deferred for step in _reserving_steps(each)]
-    after = [step for each in derived.deferred for step in _deferred_steps(plan, each)]
-    asked = [WriteStep("HEAD", _list_path(e)) for _, e in coming_entries(derived, ()) if isinstance(e, BlobListEntry)]
-    before = (*asked, WriteStep("POST", _MESSAGES, body=message), *reserved)
+    after = [*_joined_steps(plan, derived.deferred)]
+    after += [step for each in derived.deferred for step in _deferred_steps(plan, each)]
+    before = (*_asked_steps(derived), WriteStep("POST", _MESSAGES, body=message), *reserved)
     return attrs.evolve(found, before=before, after=(*after, *_last(path)))
 
 
@@ -291,7 +293,11 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     boundary.check_move(entity, fields)
     schema = entity.__schema__
     check_movable(schema)
-    saved = explain(boundary, (save_change(entity, verb="move"),))
+    change = save_change(entity, verb="move")
+    saved = explain(boundary, (change,))
+    if saved.steps and not needs_row(change):  # it moves as it is saved
+        row = derive((encode_surely(change, TOKEN),), claim=TOKEN).writes[0].after
+        entity = entity_of_row(schema, {**(row or {}), "odata.etag": AS_READ})
     known: Row = {"odata.etag": AS_READ, **(delete_change(entity).before or Known({})).row}
     moved = entity_at_target(entity, schema, fields)
     command = command_to_move(entity, known, moved, fields, TOKEN)
@@ -306,10 +312,12 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     confirming = structs.replace(confirming, change=structs.replace(insert, mode=Mode.REPLACE))
     confirmed = explain_writes(boundary, [confirming])
     reads = [step for step in confirmed.steps if step.method == "GET"]
-    left_lists = {_list_path(each) for each in manifest_of(known).values() if isinstance(each, BlobListEntry)}
-    asked = [step for step in confirmed.before if step.method == "HEAD" and step.path not in left_lists]
-    confirmed = attrs.evolve(confirmed, before=tuple(step for step in confirmed.before if step.method != "HEAD"))
+    asked = [*takewhile(lambda step: step.method != "POST", confirmed.before)]
+    confirmed = attrs.evolve(confirmed, before=confirmed.before[len(asked) :])
+    lost = [_asked_step(each) for each in manifest_of(known).values()]
+    asked = [step for step in asked if step not in lost]
     here, there = map(get_step, (command.source, command.target))
+    beside = {_path(command.target.beside(row_key)) for row_key in derive((confirming,), claim=TOKEN).effects}
     batch = WriteStep("POST", BATCH)
     before = [
         *([here] if boundary.narrows else ()),
@@ -322,7 +330,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
         *mark,
         WriteStep("POST", _MESSAGES, body=command.to_message()),
         here,
-        *reads,
+        *(step for step in reads if step.path in beside),  # what is copied from other partitions is not filled in yet
         batch if tentative else WriteStep("POST", f"/{command.target.table}"),
         *left.before,
     ]
@@ -340,6 +348,21 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
 def _last(decision_path: str) -> tuple[WriteStep, ...]:
     """Return the requests that end the work on a decision row."""
     return WriteStep("DELETE", decision_path, "*"), WriteStep("DELETE", f"{_MESSAGES}/{TOKEN}")
+
+
+def _asked_steps(derived: Derived) -> Iterator[WriteStep]:
+    """Yield the requests that ask, before anything is written, whether there is room for what entities get."""
+    for maintainer, entry in coming_entries(derived, ()):
+        step = _asked_step(entry)
+        if step is not None and not getattr(maintainer, "create", False):
+            yield step
+
+
+def _asked_step(entry: ManifestEntry | None) -> WriteStep | None:
+    """Return the request that asks whether there is room for an entry; None if nothing is asked."""
+    if isinstance(entry, BlobListEntry):
+        return WriteStep("HEAD", _list_path(entry))
+    return get_step(entry.holder) if isinstance(entry, SubtotalEntry) else None
 
 
 def _reserving_steps(deferred: DeferredWork) -> Iterator[WriteStep]:
@@ -370,33 +393,45 @@ def _list_path(place: PlacedListEntry) -> str:
     return _path(RowAddress.of(place))
 
 
+def _joined_steps(plan: WritePlan, deferred: Sequence[DeferredWork]) -> Iterator[WriteStep]:
+    """Yield the requests that bring lists and totals up to date: once for all entities that a write changes in one."""
+    looks: dict[str, dict[WriteStep, None]] = {}  # at the entities, by the paths of their lists
+    totals: dict[tuple[RowAddress, str], None] = {}
+    for each in deferred:
+        look = get_step(plan.at(each.work.row_key))
+        for entry in chain.from_iterable(each.work.entries.values()):
+            if isinstance(entry, PlacedListEntry):
+                looks.setdefault(_list_path(entry), {})[look] = None
+            elif isinstance(entry, SubtotalEntry):
+                totals[entry.holder, entry.row_key] = None
+    for path, entities in looks.items():
+        yield from (WriteStep("GET", path), *entities, WriteStep("PUT", path, AS_READ), *entities)
+    for holder, row_key in totals:
+        subtotal = plan.at(row_key)
+        yield from map(get_step, (holder, share_address(holder, subtotal), subtotal))
+        yield WriteStep("POST", BATCH)  # the total, and what it has of the subtotal
+
+
 def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteStep]:
-    """Yield the requests that make rows in other partitions right after the write of an entity."""
+    """Yield the other requests that make rows in other partitions right after the write of an entity."""
     write, work = deferred.origin, deferred.work
-    look = get_step(RowAddress(plan.table, plan.partition_key, work.row_key))
+    look = get_step(plan.at(work.row_key))
     inserted, noted = write.origin.mode is Mode.INSERT, manifest_of(write.after)
     for name, entries in work.entries.items():
-        for each in entries:
-            if isinstance(each, PlacedListEntry):
-                path = _list_path(each)
-                yield from (WriteStep("GET", path), look, WriteStep("PUT", path, AS_READ), look)
         for each in entries:
             if isinstance(each, ReservedEntry) and each.token != TOKEN:
                 held = RowAddress.of(each)
                 yield get_step(held)
                 if each.place == getattr(noted.get(name), "place", None):
-                    giver = RowAddress(plan.table, plan.partition_key, _giver_of(plan, each))
+                    giver = plan.at(_giver_of(plan, each))
                     yield from (get_step(giver), look, put_step(held), look)
                 else:
                     yield WriteStep("DELETE", _path(held), AS_READ)
-        for each in {(e.holder, e.row_key): e for e in entries if isinstance(e, SubtotalEntry)}.values():
-            subtotal = RowAddress(plan.table, plan.partition_key, each.row_key)
-            for at in (each.holder, share_address(each.holder, subtotal), subtotal):
-                yield get_step(at)
-            yield WriteStep("POST", BATCH)  # the total, and what it has of the subtotal
+        if any(isinstance(each, CopyEntry) for each in entries):
+            yield look
+            if isinstance(source := noted.get(name), CopyEntry):
+                yield get_step(RowAddress.of(source))
         for each in entries:
-            if isinstance(each, CopyEntry):
-                yield get_step(RowAddress.of(each))
             if isinstance(each, HeldEntry):  # a page of holders, each of which is read, then the source
                 yield from (WriteStep("GET", f"/{each.table}()"), WriteStep("GET", f"/{each.table}(...)"), look)
                 yield WriteStep("PUT", f"/{each.table}(...)", AS_READ)
@@ -491,11 +526,11 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
         read: What is done to rows that are read first.
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
-    steps = [get_step(RowAddress(plan.table, plan.partition_key, effect.row_key)) for effect in read]
+    steps = [get_step(plan.at(effect.row_key)) for effect in read]
     steps += (_step(plan, operation, unknown) for each in plan.writes for operation in sealed(each))
     for effect in read:
         if not effect.idle:
-            path = _path(RowAddress(plan.table, plan.partition_key, effect.row_key))
+            path = _path(plan.at(effect.row_key))
             # A row that is not there yet is inserted instead.
             steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, AS_READ))
             steps += [WriteStep("POST", f"/{plan.table}")] * effect.inserts

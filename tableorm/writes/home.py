@@ -7,20 +7,21 @@ row is read. Then the write is what an insert and a delete before it would be: w
 becomes what is derived from the new one. A declared home does more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
 
 from ..connection.connection import Connection
+from ..connection.nearby import read_rows
 from ..connection.rows import read_live, read_row
-from ..errors import DecodeError
+from ..errors import DecodeError, TableOrmError
 from ..models.home import HomeRules
 from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.marker_rows import MoveState, is_marker, mark_of
-from ..models.reserved import MANIFEST, MOVE, WRITE_TOKENS
+from ..models.reserved import ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import Schema
 from ..models.upgrades import stored_version
 from ..models.visibility import is_live
@@ -32,7 +33,7 @@ from .plan import Change, PlannedWrite
 from .relocation import Commit, Relocation, is_of, is_removable, stays
 from .stages.change import over_row
 
-__all__ = ["ExpiringHome", "Home", "Homes", "has_remedy", "must_prepare", "names_of"]
+__all__ = ["ExpiringHome", "Home", "Homes", "find_existing", "has_remedy", "must_prepare", "names_of"]
 
 
 class Home(HomeRules):
@@ -109,7 +110,7 @@ class Home(HomeRules):
         Raises:
             TableOrmError: The write is refused.
         """
-        row = None if write.origin.stored is None else write.origin.stored.row
+        row = write.origin.stored_row
         mark = mark_of(row)
         if row is None or mark is None:
             return write
@@ -140,8 +141,7 @@ class ExpiringHome(Home):
             return same
         row = await read_row(db, change.address, name=change.model)
         with suppress(DecodeError):
-            kinds = KindSet((schema,), change.table, bags=False)
-            if row is not None and not is_live(kinds.load(row.copy()), utc_now()):
+            if row is not None and not _is_live_row(schema, change.table, row):
                 return _replacement(write, schema, row)
         return None
 
@@ -206,3 +206,44 @@ def names_of(at: Change | Key[Any]) -> tuple[Schema | None, str]:
     if isinstance(at, Change):
         return at.schema, at.model
     return getattr(at.model, "__schema__", None), at.model.__name__
+
+
+async def find_existing(db: Connection, changes: Iterable[Change]) -> set[str]:
+    """
+    Return the RowKeys of those inserts with `exist_ok` that would find a row.
+
+    A row of an entity that has expired, or of a move, is none of these: an insert may take its place.
+
+    Nor are rows that cannot be read, as with a token that only allows to add: then the store refuses each insert.
+
+    Args:
+        db: Where the rows are.
+        changes: Changes of one partition.
+    """
+    inserts = {change.row_key: change for change in changes if change.exist_ok}
+    if not inserts:
+        return set()
+    first = next(iter(inserts.values()))
+    expires = any(_expires(change.schema) for change in inserts.values())
+    keys = [(first.partition_key, row_key) for row_key in inserts]
+    with suppress(TableOrmError):
+        found = await read_rows(db, first.table, keys, None if expires else (ENTITY_TYPE,), name=first.model)
+        rows = {row_key: row for (_, row_key), row in found.items() if row is not None and not is_marker(row)}
+        return {row_key for row_key, row in rows.items() if _counts(inserts[row_key], row)}
+    return set()
+
+
+def _expires(schema: Schema | None) -> bool:
+    return schema is not None and schema.visibility is not None
+
+
+def _counts(change: Change, row: Row) -> bool:
+    """Return whether an insert cannot replace a row; one that does not fit its model stays."""
+    if change.schema is None or not _expires(change.schema):
+        return True
+    return _is_live_row(change.schema, change.table, row)
+
+
+def _is_live_row(schema: Schema, table: str, row: Row) -> bool:
+    """Return whether the entity of a row has not expired. Raises DecodeError if the row does not fit the model."""
+    return is_live(KindSet((schema,), table, bags=False).load(row.copy()), utc_now())

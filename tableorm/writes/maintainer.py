@@ -7,9 +7,8 @@ and bulk, know nothing else of patterns.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
-
-import msgspec
 
 from ..connection.connection import Connection
 from ..errors import NotSupported, TableOrmError, shown
@@ -21,10 +20,12 @@ from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
 from ..models.write_tokens import tokens_of, with_token
 from ..outbox.reservations import Held
-from ..stores import Operation, Row, RowAddress, Verb
+from ..stores import Operation, Row, RowAddress, Verb, row_keys
+from .patch import Value
 from .plan import Change, Effect, PlannedWrite
 
 __all__ = [
+    "EntryAndEffects",
     "EntryRules",
     "Fill",
     "Maintainer",
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 
-class Fill(msgspec.Struct, frozen=True, eq=False, gc=False):
+class Fill(Value, frozen=True):
     """
     A part of an entity's own row that is made from another row.
 
@@ -71,7 +72,7 @@ class Fill(msgspec.Struct, frozen=True, eq=False, gc=False):
         raise NotImplementedError
 
 
-class Source(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class Source(Value, frozen=True, kw_only=True):
     """
     A write of an entity, as what is derived from the entity sees it.
 
@@ -98,6 +99,10 @@ class Source(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     claim: str
 
 
+EntryAndEffects = tuple[ManifestEntry | None, list[Effect]]
+"""What the manifest says of a declaration after a write, and what the write does to other rows."""
+
+
 class Maintainer(DerivedSchema):
     """
     A declaration, bound to its model, that the writes of the entities keep right.
@@ -108,7 +113,11 @@ class Maintainer(DerivedSchema):
 
     limited = False
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    @cached_property
+    def _kinds(self) -> KindSet:
+        return KindSet.of([self.schema.model])  # which is not declared yet when this is made
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """
         Return what the manifest says of it after a write, and what the write does to other rows.
 
@@ -141,13 +150,13 @@ class Maintainer(DerivedSchema):
         """
         return self.entry(values, partition_key, row_key) == entry
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """
         Return the right manifest entry of an entity that stays as it is, and the effects that make other rows right.
 
         A row that `before` names is read before it is replaced or deleted, because the manifest may be wrong. A row
         that it does not name yet is written in any case, whatever is there: an audit that saw it without its entity
-        deletes it under the ETag of that moment.
+        deletes it under the ETag of that moment. By default it is what any write does: other rows follow afterwards.
 
         Args:
             before: What the manifest says of it, in any form; None if nothing, or if the manifest is damaged.
@@ -156,7 +165,7 @@ class Maintainer(DerivedSchema):
         Raises:
             TableOrmError: A value does not fit.
         """
-        raise NotImplementedError
+        return self.effects(before, source)
 
     # What a deferred declaration does before the write is sent
 
@@ -251,7 +260,7 @@ class EntryRules(Generic[F]):
 
     def undo(self, name: str, entry: F, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """
-        Return the effects that take back what an entry says.
+        Return the effects that take back what an entry says; by default none, as of what is undone after the write.
 
         Args:
             name: Its name.
@@ -262,9 +271,10 @@ class EntryRules(Generic[F]):
         Raises:
             NotSupported: This program does not know how.
         """
-        raise NotImplementedError
+        del name, entry, write, checked
+        return []
 
-    def follow(self, name: str, entry: F, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def follow(self, name: str, entry: F, source: Source) -> EntryAndEffects:
         """
         Return what becomes of an entry, under a name that the model does not declare, by a write; and the effects.
 
@@ -413,7 +423,7 @@ def is_proven(entry: ManifestEntry, write: PlannedWrite) -> bool:
     try:
         values = cast("dict[str, Any]", schema.decode(row.copy()).__dict__)
         return any(
-            each.proves(entry, values, row["PartitionKey"], row["RowKey"])
+            each.proves(entry, values, *row_keys(row))
             for each in schema.derived.values()
             if isinstance(each, Maintainer) and each.entry_type is type(entry)
         )
@@ -446,7 +456,8 @@ def load_known(kinds: KindSet, row: Row, label: str) -> Entity | PropertyBag | N
     return kinds.load(row.copy())
 
 
-def touch_operation(stored: Row, token: str) -> Operation:
-    """Return a merge of nothing, which fails if the row has changed since it was read."""
+def touch_operation(stored: Row, token: str, members: Row | None = None) -> Operation:
+    """Return a merge of some members, or of nothing, which fails if the row has changed since it was read."""
+    tail = {WRITE_TOKENS: with_token(tokens_of(stored), token)}
     keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
-    return Operation(Verb.MERGE, {**keys, WRITE_TOKENS: with_token(tokens_of(stored), token)}, stored["odata.etag"])
+    return Operation(Verb.MERGE, {**keys, **(members or {}), **tail}, stored["odata.etag"])

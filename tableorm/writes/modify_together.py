@@ -46,6 +46,7 @@ from ..models.schema import DerivedSchema, FieldInfo, Schema
 from ..models.state import STATE, EntityState, PackedState, set_state, state_of
 from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
+from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from ..stores import Row, RowAddress
 from .commit import Loader, commit, read_current, write_change
 from .marker_errors import marker_error
@@ -57,7 +58,7 @@ from .rows import NOT_PROPERTIES, compare
 from .stages.change import save_change
 from .stages.compose import encode_joined
 from .stages.encode import encode
-from .stages.execute import is_light, plan_writes, remember
+from .stages.execute import is_light, most_row_bytes, plan_writes, remember
 from .stages.prepare import check_etag, validate
 from .subject import Subject, adopt, check_change, key_of_target
 
@@ -67,6 +68,8 @@ _MOST = 1000
 """How many calls are folded at most: the longer the functions take, the likelier it is that another program writes."""
 
 _SLICE = 0.002  # seconds for which functions are called before other tasks get a turn
+
+_FEW = 16  # light rows, which are never too much for a transaction: each has 200 KiB at most
 
 _OF_STORE = NOT_PROPERTIES - {"PartitionKey", "RowKey"}
 
@@ -322,8 +325,8 @@ class _ModifyLine:
             rest[0].end(self._not_found())
             rest = rest[1:]
         self.calls.extendleft(reversed(rest))
-        # The next one makes the entity, and itself.
-        self.most = 1 if fold.finds_none and rest else min(2 * self.most, _MOST)
+        # The next one makes itself: also the entity, or a write which may be too large.
+        self.most = 1 if fold.ends_early and rest else min(2 * self.most, _MOST)
         return True
 
 
@@ -343,6 +346,7 @@ class _Fold:
 
     Attributes:
         finds_none: Whether a function met no entity.
+        ends_early: Whether the call behind those that were applied is to make itself.
     """
 
     def __init__(self, db: Connection, load: Loader, key: Key[Any], row: Row | None) -> None:
@@ -358,12 +362,12 @@ class _Fold:
         self._token = new_token()
         self._made: list[_ModifyCall] = []
         self._refused: list[tuple[_ModifyCall, Exception]] = []
-        self.finds_none = False
+        self.finds_none = self.ends_early = False
 
     async def apply(self, calls: Sequence[_ModifyCall]) -> int:
         """
-        Apply the functions of calls, and return of how many: not of those that meet no entity, nor of those after one
-        of which only the write can tell whether it is refused.
+        Apply the functions of calls, and return of how many: not of those that meet no entity, nor of one whose write
+        may be too large, nor of those after one of which only the write can tell whether it is refused.
         """
         until = monotonic() + _SLICE
         for number, call in enumerate(calls):
@@ -372,7 +376,7 @@ class _Fold:
                 until = monotonic() + _SLICE
             subject = self._next()
             if subject is None:
-                self.finds_none = True
+                self.finds_none = self.ends_early = True
                 return number
             try:
                 told = call.context.run(self._apply, call, subject)
@@ -382,6 +386,8 @@ class _Fold:
                 else:  # it may be due to what is not stored yet, and perhaps never will be
                     self._refused.append((call, error))
             else:
+                if self.ends_early:
+                    return number
                 if not told:
                     return number + 1
         return len(calls)
@@ -412,21 +418,29 @@ class _Fold:
         return subject
 
     def _apply(self, call: _ModifyCall, subject: Subject) -> bool:
-        """Apply the function of a call; return whether it is told that its write would not be refused."""
-        refusing = [each for each in self._derived if each.may_refuse]
-        entries = self._entries_of(subject, refusing)
+        """
+        Apply the function of a call, unless its write may be too large; return whether it is told that the write would
+        not be refused.
+        """
+        before = self._entries_before(subject)
         result: Any = applied(call.function, subject, call.instance)
         call.result = result
         made = self._made_plainly(result)
         write = self._planned(result) if made is None else None
         changed = write is not None if made is None else bool(made[0])
-        told = not changed or self._entries_of(result, refusing) == entries
-        if changed:
-            self._entries_of(result, self._derived)  # raises what its keys cannot hold
+        after = self._entries_of(result) if changed else []  # raises what its keys cannot hold
+        told = True
         if write is not None:
-            told = told and not _sets_maintained(write.change)
+            told = not _sets_maintained(write.change)
             if not is_light(write.weight):
                 plan_writes((write,))
+        if changed and self._derived:
+            if before is None or not self._is_small(before, after, made, write):
+                self.ends_early = True
+                return False
+            told = told and not any(
+                each.may_refuse and old != new for each, old, new in zip(self._derived, before, after, strict=True)
+            )
         call.changed, call.write, call.state = changed, write, None
         self._made.append(call)
         if changed and made is not None:
@@ -476,10 +490,37 @@ class _Fold:
         check_change(self._db.boundary, change)
         return encode(change, 0, self._token)
 
-    def _entries_of(self, subject: Subject, derived: Sequence[DerivedSchema]) -> list[ManifestEntry | None]:
-        """Return what the manifest ought to say of some declarations. Raises TemplateError."""
+    def _entries_before(self, subject: Subject) -> list[ManifestEntry | None] | None:
+        """Return the entries of an entity as it is stored; None if other programs have written what fits no key."""
+        try:
+            return self._entries_of(subject)
+        except TableOrmError:
+            return None
+
+    def _entries_of(self, subject: Subject) -> list[ManifestEntry | None]:
+        """Return what the manifest ought to say, of all declarations. Raises TemplateError."""
         keys = self._key.partition_key, self._key.row_key
-        return [each.entry(subject.__dict__, *keys) for each in derived]
+        return [each.entry(subject.__dict__, *keys) for each in self._derived]
+
+    def _is_small(
+        self,
+        before: Sequence[ManifestEntry | None],
+        after: Sequence[ManifestEntry | None],
+        made: tuple[list[str], Row, Row] | None,
+        write: PlannedWrite | None,
+    ) -> bool:
+        """Return whether a write surely fits into a transaction, with the rows that are derived from the entity."""
+        entries = {key for entry in (*before, *after) if entry is not None for key in entry.entry_keys}
+        rows = len(entries) + 2 * len(self._derived)
+        row: Row | None
+        if made is not None:
+            row, light = made[1], True
+        else:
+            assert write is not None
+            row, light = write.after, is_light(write.weight)
+        if row is None or rows >= MAX_TRANSACTION_OPERATIONS:
+            return False
+        return (light and rows < _FEW) or rows * most_row_bytes(row) <= MAX_TRANSACTION_BYTES
 
     async def write(self) -> None:
         """Send one write for all of them. Raises what a single write raises."""

@@ -20,7 +20,7 @@ from ..models.reserved import MOVE
 from ..models.schema import Schema
 from ..models.state import state_of
 from ..models.write_tokens import tokens_of, with_token
-from ..outbox.move_command import MoveCommand
+from ..outbox.doorbell import MoveCommand
 from ..stores import Operation, Row, RowAddress, Verb
 from .plan import Change, Mode, PlannedWrite
 from .stages.change import delete_change, guard_change, insert_change, rewrite_change
@@ -256,11 +256,7 @@ def marking_write(entity: Entity, command: MoveCommand, token: str) -> PlannedWr
         command: The command.
         token: The write token. It is not the id of the move, which is that of the write that commits the move.
     """
-    write = encode_surely(guard_change(entity), token)
-    assert write.after is not None
-    operation, text = write.operation, leaving_mark(command).to_text()
-    operation = Operation(operation.verb, {**operation.row, MOVE: text}, operation.if_match)
-    return structs.replace(write, operation=operation, after={**write.after, MOVE: text}, weight=None)
+    return encode_surely(guard_change(entity), token).with_members({MOVE: leaving_mark(command).to_text()})
 
 
 def tentative_mark(command: MoveCommand) -> MoveMark:

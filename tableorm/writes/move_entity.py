@@ -20,7 +20,6 @@ from ..errors import (
     OutcomeUnknown,
     PreconditionFailed,
     TableOrmError,
-    shown,
 )
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
@@ -32,7 +31,7 @@ from ..models.state import state_of
 from ..models.write_tokens import new_token
 from ..outbox.bell import check_reach, ring, silence
 from ..outbox.decision import Decision, Work, insert_failure
-from ..outbox.move_command import MOVE_WORK, MoveCommand, move_of
+from ..outbox.doorbell import MOVE_WORK, MoveCommand, move_of
 from ..outbox.worker import Handler, Outcome
 from ..protocol.codes import Code
 from ..stores import Message, Row
@@ -87,9 +86,6 @@ async def move_entity(db: Connection, load: Loader, entity: Entity | PropertyBag
 
 async def archive_entity(db: Connection, load: Loader, entity: Entity, to: type[Any], fields: dict[str, Any]) -> Any:
     """Move an entity to the table of another model. Takes and raises what `Database.archive` does."""
-    if not isinstance(entity, Entity):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ModelError(f"archive({shown(entity)}) takes an entity that was read; a bag has no model")
-    db.boundary.check(entity)
     target = schema_of(to)
     if target is entity.__schema__:
         raise ModelError(f"archive(to={target.name}) is refused: that is the model of the entity; use db.move()")

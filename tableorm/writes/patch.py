@@ -10,7 +10,11 @@ from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .rows import overlaid
 
-__all__ = ["HELD", "Expects", "Extent", "Known", "Patch", "Proof", "apply", "is_removed", "then", "without"]
+__all__ = ["HELD", "Expects", "Extent", "Known", "Patch", "Proof", "Value", "apply", "is_removed", "then", "without"]
+
+
+class Value(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The base of what a write consists of: frozen, equal to nothing but itself, and never searched for cycles."""
 
 
 class Expects(Enum):
@@ -32,7 +36,7 @@ class Extent(Enum):
     """All of it: what is not set is removed."""
 
 
-class Patch(msgspec.Struct, frozen=True, eq=False, gc=False):
+class Patch(Value, frozen=True):
     """
     What a write changes, computed once, when its verb is called.
 
@@ -65,7 +69,7 @@ that must still be as they were read; None for nothing.
 """
 
 
-class Known(msgspec.Struct, frozen=True, eq=False, gc=False):
+class Known(Value, frozen=True):
     """
     A row as it is stored, as far as it is known.
 

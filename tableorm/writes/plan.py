@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum, auto
 from typing import Any, NamedTuple, NoReturn
 
-import msgspec
+from msgspec import structs
 
 from ..errors import TableOrmError, TransactionFailed
 from ..models.marker_rows import MoveMark
@@ -18,7 +18,7 @@ from ..outbox.decision import Decision, Work
 from ..outbox.shared_bell import SharedBell
 from ..protocol.codes import Fault
 from ..stores import Operation, Row, RowAddress
-from .patch import Known, Patch
+from .patch import Known, Patch, Value
 
 __all__ = [
     "PLAIN",
@@ -28,6 +28,7 @@ __all__ = [
     "Filled",
     "Mode",
     "PlannedWrite",
+    "Refusal",
     "SendOptions",
     "WritePlan",
     "check_allowed",
@@ -62,7 +63,7 @@ class Filled(NamedTuple):
         return own is self.over or (type(own) is type(self.over) and bool(own == self.over))
 
 
-class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class Change(Value, frozen=True, kw_only=True):
     """
     A verb and what it is applied to.
 
@@ -94,7 +95,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     address: RowAddress
     patch: Patch
     if_match: str | None = None
-    values: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    values: Mapping[str, Any] = {}
     made: dict[str, Filled] | None = None
     before: Known | None = None
     stored: Known | None = None
@@ -127,6 +128,11 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         return "PropertyBag" if self.schema is None else self.schema.name
 
     @property
+    def stored_row(self) -> Row | None:
+        """The stored row, as far as it is known."""
+        return None if self.stored is None else self.stored.row
+
+    @property
     def is_read(self) -> bool:
         """Whether the row was read for this write."""
         return self.stored is not self.before
@@ -145,7 +151,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         return f"{self.verb} of {self.model} ({self.partition_key!r}, {self.row_key!r})"
 
 
-class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class SendOptions(Value, frozen=True, kw_only=True):
     """
     How a plan is sent.
 
@@ -172,7 +178,7 @@ PLAIN = SendOptions()
 """A write that is no transaction, sent again where that is safe."""
 
 
-class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class PlannedWrite(Value, frozen=True, kw_only=True):
     """
     One operation on one row, and where it came from.
 
@@ -192,6 +198,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
         starts: The workflows that the transaction starts for the entity.
         sent: What a stage that makes several rows of one has made of `operation`, behind that itself.
         sealed: The row of `operation`, and what a stage that needs a key has made of it.
+        transaction: Whether it is sent as a part of a transaction, so that the user gets an error of that.
     """
 
     operation: Operation
@@ -208,11 +215,28 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
     starts: tuple[Work, ...] = ()
     sent: tuple[Operation, ...] | None = None
     sealed: tuple[Row, Row] | None = None
+    transaction: bool = False
 
     @property
     def origin(self) -> Change:
         """The change that a refusal by the store is reported as: the first, whose condition is the operation's."""
         return self.first or self.change
+
+    @property
+    def row_key(self) -> str:
+        """RowKey of the row that is written."""
+        row_key: str = self.operation.row["RowKey"]
+        return row_key
+
+    def with_members(self, members: Row) -> "PlannedWrite":
+        """Return the write with some members besides, in what is sent and in the row as it will be."""
+        asked = self.operation
+        operation = Operation(asked.verb, {**asked.row, **members}, asked.if_match)
+        return structs.replace(self, operation=operation, after={**(self.after or {}), **members}, weight=None)
+
+
+Refusal = tuple[PlannedWrite, TableOrmError]
+"""A write, and why it is not sent or not applied."""
 
 
 class Effect:
@@ -333,7 +357,7 @@ class Effect:
         """
         del row_key, stored
 
-    def refused(self, stored: Row) -> "Sequence[tuple[PlannedWrite, TableOrmError]]":
+    def refused(self, stored: Row) -> Sequence[Refusal]:
         """Return those of the writes that it comes from which the row, as it is stored, does not allow, and why."""
         del stored
         return ()
@@ -378,7 +402,7 @@ class Effect:
         return None
 
 
-class DecisionEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
+class DecisionEffect(Effect, Value, frozen=True):
     """
     The insert of the decision row of a transaction.
 
@@ -391,7 +415,7 @@ class DecisionEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     origin: PlannedWrite
 
 
-class WritePlan(msgspec.Struct, frozen=True, eq=False, gc=False):
+class WritePlan(Value, frozen=True):
     """
     What is sent: one transaction, or a single operation if there is one.
 
@@ -406,6 +430,10 @@ class WritePlan(msgspec.Struct, frozen=True, eq=False, gc=False):
     partition_key: str
     writes: tuple[PlannedWrite, ...]
     decision: Decision | None = None
+
+    def at(self, row_key: str) -> RowAddress:
+        """Return the address of a row of its partition."""
+        return RowAddress(self.table, self.partition_key, row_key)
 
 
 def in_transaction(change: Change, index: int, error: TableOrmError, after: str = "") -> TransactionFailed:
@@ -422,30 +450,28 @@ def in_transaction(change: Change, index: int, error: TableOrmError, after: str 
     return TransactionFailed(message, error.code, index=index, operation=change.verb, entity=change.subject)
 
 
-def refuse_some(
-    refused: Sequence[tuple[PlannedWrite, TableOrmError]], *, transaction: bool, after: str = "; nothing was sent"
-) -> NoReturn:
+def refuse_some(refused: Sequence[Refusal], after: str = "; nothing was sent") -> NoReturn:
     """Raise the errors of some writes: the first, and in a transaction the others beside it."""
     write, error = refused[0]
-    if not transaction:
+    if not write.transaction:
         raise error
     failed = in_transaction(write.origin, write.index, error, after)
     failed.others = {other.index: each for other, each in refused[1:] if other.index != write.index}
     raise failed from error
 
 
-def check_allowed(effect: Effect, stored: Row, *, transaction: bool) -> None:
+def check_allowed(effect: Effect, stored: Row) -> None:
     """Refuse the writes of an effect that its row, as it is stored, does not allow. Raises what they raise."""
     try:
         refused = effect.refused(stored)
     except TableOrmError as error:
-        refuse_before_sending(effect.origin, error, transaction=transaction)
+        refuse_before_sending(effect.origin, error)
     if refused:
-        refuse_some(refused, transaction=transaction)
+        refuse_some(refused)
 
 
-def refuse_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> NoReturn:
+def refuse_before_sending(write: PlannedWrite, error: TableOrmError) -> NoReturn:
     """Raise the error of a write as the user gets it: as that of the transaction that the user asked for."""
-    if not transaction:
+    if not write.transaction:
         raise error
     raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error

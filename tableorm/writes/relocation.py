@@ -40,7 +40,7 @@ from ..models.property_bag import bag_of_row
 from ..models.reserved import MANIFEST
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
-from ..outbox.move_command import MoveCommand
+from ..outbox.doorbell import MoveCommand
 from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress, Verb
 from .move import (
@@ -187,7 +187,7 @@ class Relocation:
             if stored is None:
                 effect.operation(None, token)
             else:
-                check_allowed(effect, stored, transaction=False)
+                check_allowed(effect, stored)
 
     async def finish(
         self, db: Connection, move: str, source: RowAddress, target: RowAddress, schema: Schema

@@ -29,7 +29,7 @@ from ..outbox.workflow import Workflow, start_of
 from ..protocol.codes import Code
 from ..stores import RowAddress, Verb
 from .commit import Loader, commit, load_existing, read_current
-from .existing import find_existing
+from .home import find_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import (

@@ -180,16 +180,13 @@ def _is_refusal(error: BaseException | None) -> bool:
 
 
 @asynccontextmanager
-async def uploaded(
-    db: Connection, writes: Sequence[PlannedWrite], *, transaction: bool
-) -> AsyncGenerator[list[PlannedWrite]]:
+async def uploaded(db: Connection, writes: Sequence[PlannedWrite]) -> AsyncGenerator[list[PlannedWrite]]:
     """
     Send the blobs of writes, and hand out the writes with their addresses; end the uploads as the block ends.
 
     Args:
         db: Where to.
         writes: The writes of a transaction.
-        transaction: Whether the user asked for a transaction, and gets its errors.
 
     Raises:
         EncodeError: A blob comes from a stream that was sent before, or two fields have the same one.
@@ -203,7 +200,7 @@ async def uploaded(
             if any(each.blob is blob for each in sendings):
                 problem = "is the same Blob as another field has; make one for each"
                 twice = EncodeError(problem, change.model, info.name, blob, misuse=True)
-                refuse_before_sending(write, twice, transaction=transaction)
+                refuse_before_sending(write, twice)
             address = BlobAddress(change.table, new_token(), change.partition_key)
             sendings.append(_Sending(db, write, info, blob, address))
 
@@ -219,7 +216,7 @@ async def uploaded(
         failed = await map_together(begin, sendings)
         for sending, refusal in zip(sendings, failed, strict=True):
             if refusal is not None:
-                refuse_before_sending(sending.write, refusal, transaction=transaction)
+                refuse_before_sending(sending.write, refusal)
         added = {id(write): 0 for write in writes}
         for sending in sendings:
             added[id(sending.write)] += _address_rows(sending.write, sending.info, sending.blob)

@@ -7,7 +7,7 @@ import datetime as dt
 import pickle
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
@@ -32,31 +32,12 @@ from tableorm.protocol.shared_key import decode_key
 from tableorm.stores import Clock
 from tableorm_local import Account, serve
 from tableorm_local.server import DEVELOPMENT_KEY
-from tests.access.conftest import Department, Employee, World, rows
+from tests.access.conftest import Employee, World, rows
+from tests.azure.stub import Token
 
 HOUR = dt.timedelta(hours=1)
 LONG_AGO, LATER = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2099, 1, 1, tzinfo=dt.UTC)
 KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(2)]
-
-
-async def access(db: Database, url: str) -> None:
-    """The program of the public API; only the URL differs."""
-    token = await db.grant(
-        Employee,
-        permissions="r",
-        expires_in=dt.timedelta(hours=1),
-        start={"department": "Sales", "id": 100},
-        end={"department": "Sales", "id": 199},
-    )
-    async with connect(url, sas=token) as mine:
-        await mine.get(Employee, department="Sales", id=150)
-        with pytest.raises(AccessDenied):
-            await mine.get(Employee, department="Sales", id=200)
-
-
-async def test_the_program_of_the_api(world: World) -> None:
-    """A token for a range in fields opens just that range, on the engine, on our server and on Azurite."""
-    await access(world.owner, world.url)
 
 
 async def test_refusals_come_before_the_wire(world: World) -> None:
@@ -108,11 +89,6 @@ async def test_every_verb_with_all_rights(world: World) -> None:
         await mine.save(ken)
         await mine.replace(ken)
         await mine.upsert(ken, mode="replace")
-
-        def older(employee: Employee) -> None:
-            employee.age = (employee.age or 0) + 1
-
-        assert (await mine.modify(Employee, older, department="Sales", id=10)).age == 25
         await mine.delete(ken, if_match="*")
         if world.name == "azurite":
             return  # it refuses a table's token at /$batch
@@ -332,8 +308,6 @@ IN_NOTE = {"tenant": "acme", "topic": "x"}
         (Employee, {"expires_in": 3600}, "expires_in=3600 is refused; give a timedelta of a second at least"),
         (Employee, {"expires_in": dt.timedelta.max}, "is refused"),
         (Employee, {"ip": "nowhere"}, "sip 'nowhere' is not an address"),
-        (Employee, {"protocol": "http"}, "spr 'http' is not one of"),
-        (Employee, {"policy": "x" * 65}, "has 65 characters"),
         (Employee, {"policy": ""}, "policy='' is refused; give a text, or leave it out"),
         (Employee, {"ip": ""}, "ip='' is refused"),
         ("Directory", {"start": {"PartitionKey": None}}, "PartitionKey=None is refused; give the text of a key"),
@@ -360,10 +334,7 @@ async def test_grants_that_cannot_be(model: type[Entity] | str, options: dict[st
         (Employee, None, None, ""),
         (Employee, {"department": "b"}, None, "spk=b"),
         (Employee, None, {"department": "b", "id": 7}, "epk=b&erk=empid_000007"),
-        (Department, {"name": "b"}, {"name": "b"}, "spk=b&srk=department&epk=b&erk=department"),
-        (Note, {"tenant": "b"}, {"tenant": "b"}, "spk=b_&epk=b_%EF%BF%BF"),
         (Party, {"country": "SE"}, {"country": "SE"}, "spk=SE&epk=SE"),
-        (Note, IN_NOTE, IN_NOTE, "spk=acme_x&epk=acme_x"),
         (
             Note,
             {**IN_NOTE, "at": NEW},
@@ -507,22 +478,8 @@ def test_options_that_cannot_be() -> None:
 
 async def test_who_cannot_grant() -> None:
     """Without a key of the account there is nothing to sign with; the message says which credential was given."""
-
-    class Credential:
-        async def get_token(self, *scopes: str, **options: Any) -> Any:
-            raise AssertionError("nothing is sent")
-
-        async def close(self) -> None:
-            pass
-
-        async def __aenter__(self) -> Self:
-            return self
-
-        async def __aexit__(self, *error: object) -> None:
-            pass
-
     cases: list[tuple[str, dict[str, Any], str]] = [
-        ("https://acc.table.core.windows.net", {"credential": Credential()}, "opened with a token credential"),
+        ("https://acc.table.core.windows.net", {"credential": Token()}, "opened with a token credential"),
         ("https://acc.table.core.windows.net", {"sas": "sv=2019-02-02&sig=a"}, "with a shared access signature"),
         ("https://acc.table.cosmos.azure.com", {"key": KEYS[0]}, "Cosmos DB has no shared access signatures"),
     ]

@@ -10,11 +10,10 @@ import pytest
 from azure.core.credentials import AzureSasCredential
 
 from tableorm import AccessDenied, Database, NotSupported, connect
-from tableorm.protocol.codes import Fault
 from tableorm.protocol.rights import Rights
-from tableorm.protocol.sas import AccountSas, TableSas, sign_sas
+from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import decode_key
-from tableorm.stores import Bounds, GuardedStore, Operation, RowQuery, TableStore, Tokens, Verb, rights_of
+from tableorm.stores import Bounds, GuardedStore, RowQuery, TableStore, Tokens, rights_of
 from tableorm.testing.contract.memory import MemoryStore
 from tests.access.conftest import Employee
 from tests.azure.stub import KEY, NO_CONTENT, Stub, row_answer
@@ -30,10 +29,6 @@ async def stub() -> AsyncIterator[Stub]:
 def token(**changes: Any) -> str:
     given: dict[str, Any] = {"sv": "2019-02-02", "tn": "Directory", "se": "2099-01-01", "sp": "raud"} | changes
     return sign_sas(TableSas(**given), "acc", decode_key(KEY))
-
-
-def account_token(sp: str, srt: str = "co") -> str:
-    return sign_sas(AccountSas(sv="2019-02-02", ss="t", srt=srt, sp=sp, se="2099-01-01"), "acc", decode_key(KEY))
 
 
 async def read_only(text: str) -> Rights | None:
@@ -82,28 +77,6 @@ async def test_it_goes_around_any_store() -> None:
         for call in (db.grant(Employee, "r", dt.timedelta(hours=1)), db.policies(Employee).list()):
             with pytest.raises(NotSupported, match=r"the backend Others has neither shared access signatures nor"):
                 await call
-
-
-async def test_a_token_of_the_account() -> None:
-    """It needs its types of resources and its letters, and knows no tables and ranges."""
-    store = MemoryStore()
-    opened = {
-        (sp, srt): GuardedStore(store, Tokens(account_token(sp, srt)), read_only)
-        for sp, srt in (("c", "c"), ("l", "c"), ("r", "o"), ("a", "o"), ("d", "c"), ("rwdlacu", "o"))
-    }
-    await opened["c", "c"].create_table("Tab")
-    assert await opened["l", "c"].list_tables() == ["Tab"]
-    await opened["a", "o"].write("Tab", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": "r"}))
-    assert len((await opened["r", "o"].query("Tab", RowQuery())).rows) == 1
-    await opened["l", "c"].ping()
-    for key, call, code in (
-        (("rwdlacu", "o"), "list_tables", "AuthorizationResourceTypeMismatch"),
-        (("r", "o"), "list_tables", "AuthorizationResourceTypeMismatch"),
-        (("c", "c"), "list_tables", "AuthorizationPermissionMismatch"),
-    ):
-        with pytest.raises(Fault, match=code):
-            await getattr(opened[key], call)()
-    await opened["d", "c"].delete_table("Tab")
 
 
 async def test_nothing_is_sent_that_is_refused(stub: Stub) -> None:

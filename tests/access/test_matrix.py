@@ -6,12 +6,11 @@ Source: REST, "Create a service SAS": permissions and key ranges of tables; "Set
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import attrs
 import pytest
 
@@ -23,7 +22,6 @@ from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
 from tableorm_local import serve
 from tableorm_local.engine import Engine
 from tableorm_local.server import DEVELOPMENT_KEY
-from tests.local.server.client import Api, Reply, root_of
 
 Keys = tuple[str, str]
 
@@ -95,86 +93,19 @@ class Place:
     tables: Callable[[str], Awaitable[TableStore]]
 
 
-@attrs.frozen
-class Page:
-    """What a query finds."""
-
-    rows: list[Row]
+def keep_unguarded(store: TableStore, *_: object) -> TableStore:
+    """Return the store itself, in place of its guard."""
+    return store
 
 
-class Wire:
-    """
-    The tables of a server by plain requests, without anything of ours before them.
-    """
-
-    capabilities: Any = None
-
-    def __init__(self, api: Api, token: str) -> None:
-        self._api, self._token = api, token
-
-    async def _send(
-        self, verb: str, path: str, body: object = None, query: str = "", headers: Mapping[str, str] | None = None
-    ) -> Reply:
-        query = f"{query}&{self._token}" if query else self._token
-        reply = await self._api(verb, path, body, scheme=None, query=query, headers=headers)
-        if reply.status >= 300:
-            raise Fault(reply.code, reply.message)
-        return reply
-
-    async def create_table(self, table: str) -> None:
-        await self._send("POST", "/Tables", {"TableName": table})
-
-    async def delete_table(self, table: str) -> None:
-        await self._send("DELETE", f"/Tables('{table}')")
-
-    async def list_tables(self) -> list[str]:
-        return [row["TableName"] for row in (await self._send("GET", "/Tables")).rows]
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: Any = None) -> Row:
-        row: Row = (await self._send("GET", f"/{table}(PartitionKey='{partition_key}',RowKey='{row_key}')")).json
-        return row
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: Any = None) -> Any:
-        where = "" if query.partition.lower is None else f"$filter=PartitionKey%20eq%20'{query.partition.lower}'"
-        return Page((await self._send("GET", f"/{table}()", query=where)).rows)
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        row = operation.row
-        one = f"/{table}(PartitionKey='{row['PartitionKey']}',RowKey='{row['RowKey']}')"
-        match operation.verb:
-            case Verb.INSERT:
-                return (await self._send("POST", f"/{table}", row)).etag
-            case Verb.DELETE:
-                await self._send("DELETE", one, headers={"If-Match": "*"})
-                return None
-            case _:
-                verb = "MERGE" if "merge" in operation.verb else "PUT"
-        headers = {} if operation.if_match is None else {"If-Match": operation.if_match}
-        return (await self._send(verb, one, row, headers=headers)).etag
-
-    async def transact(self, table: str, operations: Any) -> list[str | None]:
-        lines = ["--a", "Content-Type: multipart/mixed; boundary=b", ""]
-        for operation in operations:
-            row, verb = operation.row, operation.verb
-            one = f"/{table}(PartitionKey='{row['PartitionKey']}',RowKey='{row['RowKey']}')"
-            method = {"insert": "POST", "delete": "DELETE"}.get(verb, "MERGE" if "merge" in verb else "PUT")
-            lines += ["--b", "Content-Type: application/http", ""]
-            lines += [f"{method} {f'/{table}' if method == 'POST' else one} HTTP/1.1", "Content-Type: application/json"]
-            lines += [] if operation.if_match is None else [f"If-Match: {operation.if_match}"]
-            lines += ["", f'{{"PartitionKey":"{row["PartitionKey"]}","RowKey":"{row["RowKey"]}","A":1}}']
-        body = "\r\n".join([*lines, "--b--", "--a--"]).encode()
-        reply = await self._send("POST", "/$batch", body, headers={"Content-Type": "multipart/mixed; boundary=a"})
-        if b"HTTP/1.1 403" in reply.body:
-            code = reply.body.partition(b'"code":"')[2].partition(b'"')[0].decode()
-            raise Fault(code, reply.body.decode())
-        assert b"HTTP/1.1 20" in reply.body, reply.body
-        return [None] * len(operations)
-
-
-@pytest.fixture(params=["in process", "mapper over HTTP", "plain HTTP"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """The engine in process, the store of `connect(url, sas=...)` on our server, and that server without our client."""
+@pytest.fixture(params=["in process", "mapper over HTTP", "unguarded over HTTP"])
+async def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Place]:
+    """The engine in process, our server by `connect(url, sas=...)`, and by a client that refuses nothing itself."""
     path = tmp_path / "data.tables"
+    if request.param == "unguarded over HTTP":
+        monkeypatch.setattr("tableorm_azure.backend.GuardedStore", keep_unguarded)
     async with AsyncExitStack() as stack:
         owner = Engine(path)
         await owner.open()
@@ -186,19 +117,13 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         for keys in INSIDE:
             await owner.write("Tab", Operation(Verb.INSERT, row_of(keys)))
         opened: dict[str, TableStore] = {}
-        server = None if request.param == "in process" else await stack.enter_async_context(serve(path, port=0))
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+        url, key = f"local:{path}", DEVELOPMENT_KEY
+        if request.param != "in process":
+            url, key = (await stack.enter_async_context(serve(path, port=0))).url, None
 
         async def tables(sas: str) -> TableStore:
             if sas not in opened:
-                if server is None:
-                    db = connect(f"local:{path}", key=DEVELOPMENT_KEY, sas=sas)
-                elif request.param == "plain HTTP":
-                    opened[sas] = Wire(Api(session, root_of(server)), sas)
-                    return opened[sas]
-                else:
-                    db = connect(server.url, sas=sas)
-                opened[sas] = (await stack.enter_async_context(db)).store
+                opened[sas] = (await stack.enter_async_context(connect(url, key=key, sas=sas))).store
             return opened[sas]
 
         yield Place(owner, tables)

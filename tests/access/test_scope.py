@@ -3,7 +3,7 @@ Scopes: key fields that have one value, filled in everywhere, and refused with a
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -153,77 +153,12 @@ async def test_queries_are_narrowed(db: Database, mine: Scope) -> None:
     q = mine.select(Order)
     assert "$filter=PartitionKey eq 'acme' and RowKey ge 'order_'" in str(q.explain())
     assert [(each.tenant, each.number) for each in await q.all()] == [("acme", 1), ("acme", 2)]
-    assert await q.where(Order.number == 2).count() == 1
     assert [type(each) for each in await mine.select(Order, Customer).all()] == [Customer, Order, Order]
-    assert [each.n for each in await mine.select(Visit).allow_scan().all()] == [1, 2]
-    assert [each.n for each in await mine.select(Visit).where(Visit.page == "home").all()] == [1, 2]
-    page = await q.page(size=1)
-    assert [each.number for each in (await q.page(size=1, cursor=page.cursor)).items] == [2]
     assert {each.tenant for part in mine.select(Visit).allow_scan().split(3) for each in await part.all()} == {"acme"}
     people = await mine.select(Party).where(Party.country == "SE").all()
     assert [(type(each), each.tenant) for each in people] == [(Buyer, "acme"), (Seller, "acme")]
     assert (await mine.select(Order).where(Order.number > 1).delete()).written == 1
     assert await db.select(Order).allow_scan().count() == 3
-
-
-async def test_queries_of_the_database_are_narrowed_when_they_join(db: Database, mine: Scope) -> None:
-    """A union of the scope, and a query that is bound to it, show rows of the scope alone."""
-    everything = db.select(Order).allow_scan()
-
-    assert [each.tenant for each in await mine.union(everything, mine.select(Order)).all()] == ["acme"] * 4
-    assert [each.tenant for each in await everything.bind(mine).all()] == ["acme"] * 2
-    assert len(await everything.all()) == 4
-
-
-async def test_another_value_is_refused(db: Database, mine: Scope) -> None:
-    """Read or written, by fields, by key, as an entity, in a query, a transaction or a bulk: nothing is sent."""
-    theirs = await db.get(Order, tenant="other", number=1)
-    key, before = theirs.key, mine.stats.requests
-
-    def change(order: Order) -> None:
-        order.total = 9.0
-
-    calls: list[Awaitable[Any]] = [
-        mine.get(Order, tenant="other", number=1),
-        mine.get(key),
-        mine.get_or_none(key),
-        mine.get_many([key]),
-        mine.exists(key),
-        mine.refresh(theirs),
-        mine.insert(Order(tenant="other", number=5)),
-        mine.upsert(theirs),
-        mine.save(theirs),
-        mine.merge(theirs),
-        mine.replace(theirs, if_match="*"),
-        mine.modify(theirs, change),
-        mine.modify(key, change),
-        mine.modify(Order, change, tenant="other", number=1),
-        mine.delete(theirs),
-        mine.delete(key, if_match="*"),
-        mine.delete(Order, tenant="other", number=1, if_match="*"),
-        mine.select(Order).where(Order.tenant == "other").all(),
-        mine.grant(Order, "r", dt.timedelta(hours=1), start={"tenant": "other"}),
-    ]
-    for call in calls:
-        with pytest.raises(AccessDenied, match=OTHER):
-            await call
-    with pytest.raises(AccessDenied, match=OTHER):
-        mine.explain_write("save", theirs)
-    async with mine.bulk() as bulk:
-        for each in (bulk.insert, bulk.upsert, bulk.save, bulk.merge, bulk.replace, bulk.delete):
-            with pytest.raises(AccessDenied, match=OTHER):
-                await each(theirs)
-    for verb in ("insert", "upsert", "save", "merge", "replace", "delete"):
-        with pytest.raises(AccessDenied, match=OTHER):
-            async with mine.transaction() as tx:
-                getattr(tx, verb)(theirs)
-    for awaited in ("get", "modify"):
-        with pytest.raises(AccessDenied, match=OTHER):
-            async with mine.transaction() as tx:
-                await getattr(tx, awaited)(key, *([change] if awaited == "modify" else []))
-
-    assert mine.stats.requests == before
-    assert await db.get(Order, tenant="other", number=1) == theirs
 
 
 async def test_an_entity_does_not_leave_its_scope(mine: Scope) -> None:
@@ -341,11 +276,7 @@ async def test_conditions_on_keys_are_joined(mine: Scope) -> None:
 
 
 async def test_what_concerns_whole_tables(mine: Scope) -> None:
-    """Dropping a table, and its policies, are refused; so is to open or close the view."""
-    with pytest.raises(AccessDenied, match=r"drop_table\('Shop'.* concerns a whole table"):
-        await mine.drop_table("Shop")
-    with pytest.raises(AccessDenied, match=r"policies\(Order\) concerns a whole table"):
-        mine.policies(Order)
+    """A token of a whole table is refused; so is to open or close the view."""
     with pytest.raises(ModelError, match=r"grant\(Shop\) is refused in the scope of tenant='acme'"):
         await mine.grant("Shop", "r", dt.timedelta(hours=1))
     for call in (mine.open(), mine.close()):

@@ -12,7 +12,6 @@ from tableorm.advice import TableCost, measure_table
 from tableorm.protocol.limits import entity_size
 from tableorm.stores import Operation, RowQuery, Verb
 from tests.advice.key_shapes import SHAPES, make_keys
-from tests.azurite import Azurite
 
 PAGE = "tableorm.advice.statistics.MAX_PAGE"
 
@@ -178,18 +177,3 @@ async def test_what_is_refused(db: Database) -> None:
         await measure_table(db, "Rows", sample=0)
     with pytest.raises(ModelError, match=r"measure_table\('Rows', parallel='many'\) is refused: give 1 or more"):
         await measure_table(db, "Rows", parallel=wrong)
-
-
-async def test_on_azurite(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service's emulator gives the same answers, in full and by a sample."""
-    monkeypatch.setattr(PAGE, 5)
-    async with connect(azurite.connection_string) as db:
-        partitions = await fill(db, "few large partitions", 60)
-
-        full = await measure_table(db, "Rows", parallel=2)
-        sample = await measure_table(db, "Rows", sample=3)
-
-        assert (full.rows, full.partitions) == (sum(partitions.values()), len(partitions))
-        assert dict(full.largest) == partitions
-        assert not sample.exact
-        assert 5 < sample.rows <= 15

@@ -12,7 +12,7 @@ __all__ = ["TABLE", "Clerk", "Employee", "EmployeeOfOld", "everyone", "fill", "m
 TABLE = "Directory"
 
 
-class Employee(Entity, table=TABLE, partition_key="{department}", row_key="empid_{id:06d}"):
+class AnyEmployee(Entity, table=TABLE, partition_key="{department}", row_key="empid_{id:06d}", abstract=True):
     department: Mapped[str]
     id: Mapped[int]
     name: Mapped[str]
@@ -20,20 +20,15 @@ class Employee(Entity, table=TABLE, partition_key="{department}", row_key="empid
     age: Mapped[int] = field(default=30)
     active: Mapped[bool] = field(default=True)
 
+
+class Employee(AnyEmployee):
     by_email = Index(row_key="email_{email}", unique=True)
     by_name = Index(row_key="name_{name}_{id:06d}", include=["age"])
     by_age = Index(row_key="age_{age:03d}_{id:06d}", include="keys", where=lambda e: e.active)
 
 
-class EmployeeOfOld(Entity, table=TABLE, kind="Employee", partition_key="{department}", row_key="empid_{id:06d}"):
+class EmployeeOfOld(AnyEmployee, kind="Employee"):
     """As a program has it that knows another index, and none of these."""
-
-    department: Mapped[str]
-    id: Mapped[int]
-    name: Mapped[str]
-    email: Mapped[str | None] = field(default=None)
-    age: Mapped[int] = field(default=30)
-    active: Mapped[bool] = field(default=True)
 
     by_shoe = Index(row_key="shoe_{age:03d}_{id:06d}")
 

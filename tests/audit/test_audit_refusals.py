@@ -16,19 +16,17 @@ FULL = 252 - 5
 """Unknown properties of a file that leave room for its own, the kind, `_w` and `_ix`; a copy has its `id` besides."""
 
 
-class Before(Entity, table="Files", kind="File", partition_key="{shelf}", row_key="file_{id:03d}"):
+class AnyFile(Entity, table="Files", partition_key="{shelf}", row_key="file_{id:03d}", abstract=True):
     shelf: Mapped[str]
     id: Mapped[int]
     title: Mapped[str | None] = field(default=None)
     code: Mapped[str | None] = field(default=None)
 
 
-class File(Entity, table="Files", partition_key="{shelf}", row_key="file_{id:03d}"):
-    shelf: Mapped[str]
-    id: Mapped[int]
-    title: Mapped[str | None] = field(default=None)
-    code: Mapped[str | None] = field(default=None)
+class Before(AnyFile, kind="File"): ...
 
+
+class File(AnyFile):
     by_title = Index(row_key="title_{title}_{id:03d}", building=True)
     by_code = Index(row_key="code_{code}", unique=True)
 
@@ -60,12 +58,7 @@ async def test_a_copy_that_cannot_be_written_stops_no_building(db: Database) -> 
 async def test_what_can_be_repaired_of_an_entity_is(db: Database) -> None:
     """Of two copies that are missing the one is written that can be; without repair nothing is said to be refused."""
 
-    class Both(Entity, table="Files", kind="File", partition_key="{shelf}", row_key="file_{id:03d}"):
-        shelf: Mapped[str]
-        id: Mapped[int]
-        title: Mapped[str | None] = field(default=None)
-        code: Mapped[str | None] = field(default=None)
-
+    class Both(AnyFile, kind="File"):
         by_code = Index(row_key="code_{code}", unique=True)
         by_title = Index(row_key="title_{title}", unique=True, include=["code"], building=False)
 

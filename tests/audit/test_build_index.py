@@ -2,20 +2,15 @@
 `db.build_index`: entities that were there before the index get their copies, whatever happens meanwhile.
 """
 
-import asyncio
-import contextlib
 import re
 from typing import Any
 
 import pytest
 
 from tableorm import (
-    Conflict,
     Database,
     Entity,
-    EntityNotFound,
     Index,
-    IndexList,
     Mapped,
     ModelError,
     NotSupported,
@@ -28,43 +23,28 @@ from tableorm.stores import Operation, Verb
 from tableorm.writes.bulk.pacing import Pace
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
 from tests.audit.turns import MOST, count_snapshots
-from tests.database.conftest import also_in_file
 from tests.derived.patterns.firm import Department
 
 
-class Before(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}"):
+class AnyWorker(Entity, table="Workers", partition_key="{team}", row_key="w_{id:05d}", abstract=True):
     team: Mapped[str]
     id: Mapped[int]
     badge: Mapped[str | None] = field(default=None)
 
 
-class Worker(Entity, table="Workers", partition_key="{team}", row_key="w_{id:05d}"):
+class Before(AnyWorker, kind="Worker"): ...
+
+
+class Worker(AnyWorker):
     """With an index that is being built."""
 
-    team: Mapped[str]
-    id: Mapped[int]
-    badge: Mapped[str | None] = field(default=None)
     by_badge = Index(row_key="badge_{badge}", unique=True, building=True)
 
 
-class Ready(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}"):
+class Ready(AnyWorker, kind="Worker"):
     """When it is built."""
 
-    team: Mapped[str]
-    id: Mapped[int]
-    badge: Mapped[str | None] = field(default=None)
     by_badge = Index(row_key="badge_{badge}", unique=True, building=False)
-
-
-class Seaman(Entity, table="BuiltSailors", kind="Sailor", partition_key="{ship}", row_key="id_{id:03d}"):
-    ship: Mapped[str]
-    id: Mapped[int]
-
-
-class Sailor(Entity, table="BuiltSailors", partition_key="{ship}", row_key="id_{id:03d}"):
-    ship: Mapped[str]
-    id: Mapped[int]
-    all_of = IndexList(row_key="all", building=True)
 
 
 async def workers(db: Database, teams: int = 3, count: int = 130) -> None:
@@ -115,18 +95,6 @@ def _insert(row: dict[str, object]) -> Operation:
     return Operation(Verb.INSERT, dict(row))
 
 
-async def test_second_call_writes_nothing(db: Database) -> None:
-    """Entities that have their copies are not touched."""
-    await workers(db, teams=1)
-    await db.build_index(Worker.by_badge)
-    before = await db.store.get("Workers", "0T", "w_00001")
-
-    report = await db.build_index(Ready.by_badge)
-
-    assert (report.written, report.complete) == (0, True)
-    assert await db.store.get("Workers", "0T", "w_00001") == before
-
-
 async def test_row_in_the_way_is_a_finding(db: Database) -> None:
     """A row of another kind is where a copy belongs: it stays."""
     await workers(db, teams=1, count=20)
@@ -151,45 +119,6 @@ async def test_copies_that_were_left_are_taken_over(db: Database) -> None:
     assert report.complete
     found = await db.select(Ready.by_badge).where(Ready.team == "0T").all()
     assert sorted(str(worker.badge) for worker in found) == sorted(f"b{n}" for n in range(20) if n % 10)
-
-
-@pytest.mark.one_of(3)
-@also_in_file
-async def test_build_while_others_write(db: Database) -> None:
-    """Programs that have the index write all the time; afterwards each entity has its copy, and none has another."""
-    await workers(db)
-    done = asyncio.Event()
-    written = 0
-
-    async def writer(number: int) -> None:
-        nonlocal written
-        turn = 0
-        while not done.is_set():
-            turn += 1
-            worker = await db.get_or_none(Worker, team="1T", id=(number + 4 * turn) % 130)
-            if worker is None:
-                await db.insert(Worker(team="1T", id=(number + 4 * turn) % 130, badge=f"n{number}_{turn}"))
-            elif turn % 5 == 0:
-                await db.delete(worker, if_match="*")
-            else:
-                worker.badge = f"n{number}_{turn}"
-                with contextlib.suppress(Conflict, EntityNotFound):  # another look at it, and again
-                    await db.save(worker)
-            written += 1
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(4):
-            group.create_task(writer(number))
-        await asyncio.sleep(0)
-        report = await db.build_index(Worker.by_badge)
-        done.set()
-
-    assert written > 0 and report.complete
-    assert (await db.audit(Ready)).found == 0
-    entities = await db.select(Ready).where(Ready.team == "1T").all()
-    copies = await db.select(Ready.by_badge).where(Ready.team == "1T").all()
-    assert sorted(worker.id for worker in copies) == sorted(worker.id for worker in entities if worker.badge)
 
 
 async def test_other_copies_are_left_alone(db: Database) -> None:
@@ -225,46 +154,6 @@ async def test_what_is_no_index_is_refused() -> None:
             await db.build_index(Worker.by_badge, parallel=0)
         with pytest.raises(ModelError, match=r"^build_index\(no_older_writers=1\) is refused: give True or False$"):
             await db.build_index(Worker.by_badge, no_older_writers=number)
-
-
-async def test_whether_an_index_is_read_is_asked_of_the_store(db: Database) -> None:
-    """Not where the declaration says it: such an index is read from the beginning."""
-    await workers(db, teams=1, count=5)
-
-    report = await db.build_index(Ready.by_badge)
-    assert (report.complete, report.readable) == (True, True)
-
-    report = await db.build_index(Worker.by_badge)
-    assert (report.complete, report.readable) == (True, False)
-
-
-@pytest.mark.parametrize(("count", "sent"), [(98, 1), (99, 2)])
-async def test_entities_that_are_built_together(db: Database, count: int, sent: int) -> None:
-    """As many as fit into a transaction with the row that they share, and a decision row."""
-    await db.create_tables(Sailor)
-    async with db.bulk() as bulk:
-        for number in range(count):
-            await bulk.insert(Seaman(ship="s", id=number))
-
-    with db.observe() as seen:
-        report = await db.build_index(Sailor.all_of, parallel=1)
-
-    assert (report.written, report.complete) == (count, True)
-    requests = [f"{each.operation} {each.table}" for each in seen.requests]
-    assert requests.count(f"transaction {Sailor.__schema__.table}") == sent
-
-
-async def test_an_index_of_an_abstract_model_without_classes_is_refused(db: Database) -> None:
-    """There is nothing to build, which may be for want of an import."""
-
-    class Being(Entity, table="People", partition_key="{country}", abstract=True):
-        country: Mapped[str]
-        name: Mapped[str]
-
-        by_name = Index(row_key="name_{name}")
-
-    with pytest.raises(ModelError, match="Being is abstract and has no concrete classes yet; import or declare them"):
-        await db.build_index(Being.by_name)
 
 
 class Counted(Pace):

@@ -90,15 +90,14 @@ async def test_a_blocked_entry_costs_no_attempts(db: Database) -> None:
 async def test_a_damaged_manifest_of_an_older_entity(db: Database) -> None:
     """A repair would upgrade the entity, with all of its derived rows, so that it is reported and left."""
 
-    class First(Entity, table="OlderThings", kind="Thing", partition_key="p", row_key="t_{id:03d}"):
+    class Thing(Entity, table="OlderThings", partition_key="p", row_key="t_{id:03d}", abstract=True):
         id: Mapped[int]
         name: Mapped[str]
         by_name = Index(row_key="name_{name}_{id:03d}")
 
-    class Second(Entity, table="OlderThings", kind="Thing", partition_key="p", row_key="t_{id:03d}", version=2):
-        id: Mapped[int]
-        name: Mapped[str]
-        by_name = Index(row_key="name_{name}_{id:03d}")
+    class First(Thing, kind="Thing"): ...
+
+    class Second(Thing, kind="Thing", version=2): ...
 
     @upgrade(Second, from_version=1)
     def keep(bag: PropertyBag) -> PropertyBag:

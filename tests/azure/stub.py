@@ -9,10 +9,12 @@ import json
 import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Self
 
 import attrs
 from azure.core.credentials import AccessToken
+from azure.core.pipeline.transport import AioHttpTransport
 
 from tableorm.stores import RetryPolicy
 from tableorm_azure import AzureBackend
@@ -75,9 +77,11 @@ class Stub:
     Args:
         tls: To serve https.
         port: Where to listen; 0 for any free port.
+        transport: What a client needs to trust it.
     """
 
-    def __init__(self, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, port: int = 0, transport: Any = None) -> None:
+        self.transport = transport
         self._tls, self._port = tls, port
         self.requests: list[Request] = []
         self.answers: list[Answer] = [row_answer()]
@@ -145,6 +149,13 @@ class Stub:
             writer.write(answer.body)
         await writer.drain()
         return True
+
+
+def secure_stub(certificate: Path) -> Stub:
+    """A stub that is served over https, with a transport that trusts its certificate."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    return Stub(tls, transport=AioHttpTransport(connection_verify=str(certificate), use_env_settings=False))
 
 
 def batch_answer(*parts: Answer) -> Answer:

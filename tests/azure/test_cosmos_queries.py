@@ -34,21 +34,6 @@ async def cosmos() -> AsyncIterator[Database]:
             yield db
 
 
-async def test_the_newest_ten_are_the_newest_ten(cosmos: Database) -> None:
-    """Also the first one, all in order, pages and cursors, and several partitions."""
-    query = cosmos.select(Expense).where(Expense.employee == "e1")
-    newest = [START + dt.timedelta(days=149 - n) for n in range(150)]
-
-    assert [e.at for e in await query.limit(10).all()] == newest[:10]
-    first = await query.first()
-    assert first is not None and first.at == newest[0]
-    assert [e.at async for e in query] == newest
-    assert [e.at async for page in query.pages(40) for e in page.items] == newest
-    both = cosmos.select(Expense).where(Expense.employee.in_(["e1", "e2"]))
-    assert [e.at for e in await both.all()] == newest * 2
-    assert await both.count() == 300 and len([e async for e in both.unordered()]) == 300
-
-
 async def test_more_than_can_be_sorted_is_refused(cosmos: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """By name, with the way out."""
     monkeypatch.setattr("tableorm.queries.run._MOST_SORTED", 100)

@@ -47,7 +47,7 @@ def client(stub: Stub, attempts: int = 6) -> Database:
     return connect(stub.url, key=KEY, retry=RetryPolicy(attempts=attempts, base=0.0))
 
 
-@pytest.mark.parametrize("answer", [BUSY, TOO_MANY], ids=["503", "429"])
+@pytest.mark.parametrize("answer", [BUSY, TOO_MANY, Answer(429)], ids=["503", "429", "without a code"])
 @pytest.mark.parametrize("name", list(CALLS))
 async def test_what_passes_is_counted(stub: Stub, name: str, answer: Answer) -> None:
     """Two refusals, then success: the program goes on, and `db.stats` tells; a snapshot stays as it is."""

@@ -16,7 +16,6 @@ from tableorm import (
     Entity,
     EntityExists,
     EntityNotFound,
-    Index,
     Int32,
     Mapped,
     NotSupported,
@@ -29,7 +28,7 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Row, RowPage, Verb
+from tableorm.stores import Row, RowPage
 from tests.azure.stub import KEY, NO_CONTENT, Answer, Stub, error_answer, row_answer
 from tests.connection.conftest import Connect
 from tests.faults import QUICK, FaultyBackend
@@ -40,13 +39,6 @@ class Person(Entity, table="People", partition_key="{team}", row_key="person_{id
     id: Mapped[int]
     name: Mapped[str | None] = field(default=None)
     age: Mapped[Int32] = field(default=0)
-
-
-class Member(Entity, table="Members", partition_key="{team}", row_key="member_{id:04d}"):
-    team: Mapped[str]
-    id: Mapped[int]
-    email: Mapped[str]
-    by_email = Index(row_key="email_{email}", unique=True)
 
 
 JSON = {"Content-Type": "application/json"}
@@ -176,21 +168,6 @@ async def test_requests_of_blobs_are_told() -> None:
     ]
 
 
-async def test_values_are_not_shown(connecting: Connect, caplog: pytest.LogCaptureFixture) -> None:
-    """No value of a property is in what is told, printed or logged; keys and the number of rows are."""
-    caplog.set_level(logging.INFO, "tableorm")
-    seen: list[ObservedRequest] = []
-    async with connecting(on_request=seen.append, slow=1e-9) as db:
-        await work(db)
-
-    shown = f"{seen!r} {[str(each) for each in seen]} {caplog.text}"
-    assert not any(value in shown for value in PRIVATE)
-    query = next(each for each in seen if each.operation == "query")
-    assert query.filter is not None and query.filter.startswith("PartitionKey eq 'a' and ")
-    assert query.filter.endswith(" and age eq {}")
-    assert [sorted(each.row) for request in seen for each in request.operations] == [["PartitionKey", "RowKey"]] * 6
-
-
 async def test_values_are_shown_to_who_asks(connecting: Connect) -> None:
     """A hook and a block get the values when they say `show_values=True`, each for itself."""
     seen: list[ObservedRequest] = []
@@ -247,24 +224,6 @@ async def test_bytes_are_told_where_they_are_known(connecting: Connect) -> None:
     else:
         assert insert[0] is not None and insert[0] > 1000
         assert get[0] == 0 and get[1] is not None and get[1] > 1000
-
-
-async def test_derived_rows_are_seen(connecting: Connect) -> None:
-    """A write with an index shows the row that is read first, and the transaction; by an index, its name."""
-    async with connecting() as db:
-        await db.create_tables(Member)
-        ann = Member(team="a", id=1, email="ann")
-        await db.insert(ann)
-        with db.observe() as seen:
-            await db.delete(Member, team="a", id=1, if_match="*")
-            await db.get_or_none(Member.by_email, team="a", email="ann")
-
-    assert [(each.operation, each.model) for each in seen.requests] == [
-        ("get", "Member"),
-        ("transaction", "Member"),
-        ("get", "Member.by_email"),
-    ]
-    assert {each.verb for each in seen.requests[1].operations} == {Verb.DELETE}
 
 
 async def test_refusals_are_seen(connecting: Connect) -> None:

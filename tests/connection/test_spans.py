@@ -14,7 +14,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from tableorm import Entity, EntityExists, Mapped, RetryPolicy, connect, field
-from tableorm.connection.connection import connection_of
 from tests.azure.stub import KEY, Stub, error_answer, row_answer
 from tests.connection.conftest import Connect
 
@@ -131,12 +130,6 @@ async def test_a_span_that_is_not_recorded_gets_nothing() -> None:
         assert await db.get_or_none(Person, team="a", id=1) is None
 
     assert spans.ended == []
-
-
-async def test_spans_can_be_turned_off() -> None:
-    """With a provider that does nothing, requests go to the backend's store itself."""
-    async with connect("local::memory:", tracer_provider=trace.NoOpTracerProvider()) as db:
-        assert connection_of(db).sending("get", "")[0] is db.store
 
 
 PROGRAM = """

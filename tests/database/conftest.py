@@ -10,20 +10,8 @@ import pytest
 from tableorm import Database, connect
 from tests.azurite import Azurite
 
-AZURITE = {
-    "test_minus_zero_is_a_change": "capability: Azurite has no negative zero",
-}
-"""Tests that the emulator fails by a fault of its own (see docs/stores/azure.md), with the reason."""
-
 also_in_file = pytest.mark.parametrize("db", ["file", "memory", "azurite"], indirect=True)
 """Of tests in which several tasks read and write: a file is read beside its writer, which is a thread of its own."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip on Azurite what it is known to fail."""
-    for item in items:
-        if isinstance(item, pytest.Function) and "azurite" in item.name and item.originalname in AZURITE:
-            item.add_marker(pytest.mark.skip(reason=AZURITE[item.originalname]))
 
 
 @pytest.fixture(params=["memory", "azurite"])

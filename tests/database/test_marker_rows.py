@@ -108,13 +108,6 @@ async def test_a_read_by_key_finds_nothing(db: Database, number: int) -> None:
         await db.refresh(Person(team="red", id=number))
 
 
-async def test_a_tentative_index_entry_is_not_found(db: Database) -> None:
-    """An index entry of a tentative row is no entry yet, neither by its key nor in a query."""
-    assert await db.get_or_none(Person.by_email, team="red", email="bo@x") is None
-    assert not await db.exists(Person.by_email, team="red", email="bo@x")
-    assert [each.id for each in await db.select(Person.by_email).where(Person.team == "red").all()] == [1]
-
-
 async def test_queries_leave_marker_rows_out(db: Database) -> None:
     """Queries, counts and projections find the live entity alone; `select_raw` shows every row."""
     query = db.select(Person).where(Person.team == "red")
@@ -143,15 +136,6 @@ async def test_kinds_that_keys_tell(db: Database) -> None:
     assert await query.count() == 1
     assert await db.get_many([Lion.key(id=2), Lion.key(id=3)]) == [None, None]
     assert not await db.exists(Lion, id=2)
-
-
-async def test_a_model_without_a_kind(db: Database) -> None:
-    """A model that reads rows of any kind does not read a marker row as its entity."""
-    await db.insert(Note(topic="a", id=1))
-    await plant(db, "note_002", "Note#_forward", table="Notes", part="a")
-
-    assert [each.id for each in await db.select(Note).where(Note.topic == "a").all()] == [1]
-    assert await db.select(Note).where(Note.topic == "a").count() == 1
 
 
 @pytest.mark.parametrize("number", [2, 3])

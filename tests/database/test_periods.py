@@ -32,7 +32,6 @@ from tableorm.logs import LogStream
 from tableorm.stores import CLOCK
 from tableorm.testing import Faults
 from tableorm_migrations import rewrite
-from tests.azurite import Azurite
 
 UTC = dt.UTC
 DAY = dt.timedelta(days=1)
@@ -258,18 +257,6 @@ async def test_somebody_else_drops_first(db: Database) -> None:
     assert len(dropped.tables) == 2
 
 
-async def test_prefixes_keep_databases_apart(tmp_path: Path) -> None:
-    """With a prefix only the tables of that prefix are found and dropped."""
-    async with connect(f"local:{tmp_path}/a.tables", prefix="One") as one:
-        await one.insert(Login(user="a", at=NOON))
-    async with connect(f"local:{tmp_path}/a.tables", prefix="Two") as two:
-        await two.insert(Login(user="b", at=NOON))
-
-        assert (await two.drop_periods(Login, before=NOON + DAY)).tables == ("KeptLogins20240228",)
-    async with connect(f"local:{tmp_path}/a.tables") as db:
-        assert await db.tables() == ["OneKeptLogins20240228"]
-
-
 async def test_tokens_open_one_period(tmp_path: Path) -> None:
     """A token for rows of a period names its table; it makes no table, and a span is computed instead of listed."""
     url = f"local:{tmp_path}/a.tables"
@@ -291,23 +278,3 @@ async def test_tokens_open_one_period(tmp_path: Path) -> None:
                 await mine.insert(Attempt(user="a", at=NOON + DAY))
             with pytest.raises(NotSupported, match=r"bound Attempt\.at on both sides"):
                 await mine.select(Attempt).where(Attempt.user == "a", Attempt.at < NOON).all()
-
-
-async def test_the_program_of_the_guide_on_azurite(azurite: Azurite) -> None:
-    """Login attempts go into a table a day, are found over days, and go with the table."""
-    CLOCK.reset()
-    async with connect(azurite.connection_string, prefix="Periods") as db:
-        for number in range(3):
-            await db.insert(Login(user="a", at=NOON + number * DAY, ok=number == 1))
-        span = Login.user == "a", Login.at >= NOON, Login.at <= NOON + 9 * DAY
-
-        assert [login.at for login in await db.select(Login).where(*span).all()] == [
-            NOON + number * DAY for number in (2, 1, 0)
-        ]
-        assert await db.select(Login.by_outcome).where(*span, Login.ok == False).count() == 2  # noqa: E712
-        page = await db.select(Login).where(Login.user == "a", Login.at >= NOON).page(2)
-        assert len((await db.select(Login).where(Login.user == "a", Login.at >= NOON).page(2, page.cursor)).items) == 1
-        assert (await db.drop_periods(Login, before=NOON + DAY)).tables == ("KeptLogins20240228",)
-        assert await db.select(Login).where(*span).count() == 2
-        await db.drop_periods(Login, before=NOON + 9 * DAY)
-        assert await db.tables() == []

@@ -320,11 +320,3 @@ async def test_readers_beside_movers(seed: int) -> None:
         await turns.run(
             {"mover": go_forth(), "back": go_back(), "reader1": read("reader1"), "reader2": read("reader2")}
         )
-
-
-async def test_without_the_table_of_phases() -> None:
-    """A new database has no such table: entities have their older keys."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Hop, NewHop)
-        await db.insert(Hop(day="mon", id=1))
-        assert await db.exists(NewHop, day="mon", id=1)

@@ -99,17 +99,6 @@ async def test_where_requests_are_repeated_by_the_mapper(monkeypatch: pytest.Mon
     assert Hesitant.store.asked == 1
 
 
-async def test_with_the_tables(tmp_path: Path) -> None:
-    """A backend that has queues and blobs gives them, in the same file."""
-    async with connect(f"local:{tmp_path}/all") as db:
-        await db.queues.create_queue("some")
-        await db.blobs.create_container("some")
-
-    async with connect(f"local:{tmp_path}/all") as db:
-        assert await db.queues.list_queues() == ["some"]
-        assert await db.blobs.list_containers() == ["some"]
-
-
 async def test_elsewhere(tmp_path: Path) -> None:
     """Queues and blobs live where their arguments say, each in a file of its own."""
     urls = {name: f"local:{tmp_path}/{name}" for name in ("tables", "queues", "blobs")}
@@ -158,18 +147,6 @@ async def test_a_backend_without_may_be_given_them() -> None:
             _ = db.blobs
 
 
-async def test_not_open() -> None:
-    """Before it is opened and after it is closed there are neither."""
-    db = connect("local::memory:")
-    for problem in ("not open", "is closed"):
-        with pytest.raises(NotSupported, match=problem):
-            _ = db.queues
-        with pytest.raises(NotSupported, match=problem):
-            _ = db.blobs
-        await db.open()
-        await db.close()
-
-
 async def test_opened_together_or_not_at_all(tmp_path: Path) -> None:
     """If one of them cannot be opened, those opened before are closed again."""
     tables = TablesAlone()
@@ -187,12 +164,6 @@ async def test_one_backend_is_opened_once() -> None:
         pass
 
     assert tables.events == ["open", "close"]
-
-
-def test_unknown_url() -> None:
-    """A URL that no backend opens is refused at once."""
-    with pytest.raises(NotSupported, match="no installed backend opens 'nowhere:'"):
-        connect("local::memory:", blobs="nowhere:x")
 
 
 async def test_what_queues_and_blobs_refuse() -> None:

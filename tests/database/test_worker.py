@@ -10,7 +10,7 @@ import pytest
 
 from tableorm import AccessDenied, Database, Entity, Mapped, ModelError, NotSupported, Workflow, connect
 from tableorm.connection.connection import connection_of
-from tableorm.outbox.bell import outbox_queues, ring
+from tableorm.outbox.bell import ring
 from tableorm.outbox.decision import Decision, Work, read_decision
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.outbox.worker import Outcome
@@ -100,12 +100,3 @@ async def test_a_worker_with_a_token(tmp_path: Path) -> None:
     async with connect(url, sas=str(token)) as limited:
         with pytest.raises(NotSupported, match=r"shared access signature.*queues"):
             limited.worker(Employee)
-
-
-async def test_a_worker_of_a_closed_database() -> None:
-    """A worker is made of an open database."""
-    db = connect("local::memory:")
-    with pytest.raises(NotSupported, match="is not open"):
-        db.worker(Employee)
-    async with db:
-        assert outbox_queues(connection_of(db)) is outbox_queues(connection_of(db))

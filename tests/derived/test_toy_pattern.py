@@ -200,7 +200,7 @@ class LatestCheck(Check):
             self.context.counts.undecided += 1
             return
         problem = Problem(Damage.STALE, self.name, row_key, "its row is not what its members make it")
-        self.context.record(self.schema, address.beside(""), problem, repaired=self.context.repair)
+        self.context.record(self.schema, address.beside(""), problem)
 
 
 # Tests

@@ -15,15 +15,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from azure.data.tables import EdmType, EntityProperty, TableServiceClient
 
 from tableorm import Database, Entity, connect
-from tableorm.advice import inspect_table
 from tableorm.inspection import propose
 from tableorm.models.entity import schema_of
-from tableorm.protocol.edm import ANNOTATION, Edm, decode
+from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, Row, RowQuery, Verb
-from tests.azurite import Azurite
 from tests.commandline import run_command
 from tests.inspection.layouts import LAYOUTS, ROWS, Layout
 
@@ -124,45 +121,6 @@ async def test_the_command(layout: Layout, tmp_path: Path) -> None:
     module = load(done.stdout, tmp_path)
     async with connect(url) as db:
         await check_models(db, layout.table, [getattr(module, name) for name in module.__all__])
-
-
-@pytest.mark.one_of(2)
-@pytest.mark.parametrize("layout", [LAYOUTS[0], LAYOUTS[3]], ids=lambda layout: layout.table)
-async def test_on_azurite(layout: Layout, azurite: Azurite, tmp_path: Path) -> None:
-    """So it is of rows that the SDK has written, on the emulator."""
-
-    def write() -> None:
-        service: Any = TableServiceClient.from_connection_string(azurite.connection_string)
-        with service:
-            table = service.create_table(layout.table)
-            partitions: dict[str, list[Any]] = {}
-            for row in layout.rows(random.Random(1)):
-                partitions.setdefault(row["PartitionKey"], []).append(("create", to_sdk(row)))
-            for some in partitions.values():
-                for start in range(0, len(some), 100):
-                    table.submit_transaction(some[start : start + 100])
-
-    await asyncio.to_thread(write)
-    async with connect(azurite.connection_string) as db:
-        try:
-            proposal = await inspect_table(db, layout.table)
-            assert keys_of(proposal.text) == layout.keys
-            module = load(proposal.text, tmp_path)
-            await check_models(db, layout.table, [getattr(module, name) for name in module.__all__])
-        finally:
-            await db.drop_table(layout.table)
-
-
-def to_sdk(row: Row) -> dict[str, Any]:
-    """Return a row as a program of the SDK gives it."""
-    entity: dict[str, Any] = {}
-    for name, value in row.items():
-        if ANNOTATION not in name:
-            annotation = row.get(name + ANNOTATION)
-            entity[name] = decode(value, annotation)
-            if annotation == Edm.INT64:
-                entity[name] = EntityProperty(entity[name], EdmType.INT64)
-    return entity
 
 
 @pytest.mark.one_of(2)

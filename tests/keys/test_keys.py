@@ -17,11 +17,6 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
     name: Mapped[str] = field(default="")
 
 
-class Visit(Entity, table="Visits", partition_key="{user}", row_key="{at:ticks}"):
-    user: Mapped[str]
-    at: Mapped[dt.datetime]
-
-
 class Fan(Entity, table="Fans", partition_key="{name:lower}", row_key="fan"):
     name: Mapped[str]
 

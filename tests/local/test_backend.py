@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import connect
-from tableorm.errors import ModelError, NotSupported, Unavailable
+from tableorm.errors import ModelError, Unavailable
 from tableorm.stores import Backend, Capabilities, TableStore
 from tableorm_local import LocalBackend
 
@@ -104,19 +104,3 @@ def test_no_path(url: str) -> None:
     """A URL without a path is refused, showing the forms."""
     with pytest.raises(ModelError, match="give local:PATH or local::memory:"):
         LocalBackend.from_url(url, timeout=1.0, options={})
-
-
-async def test_file_of_another_program(tmp_path: Path) -> None:
-    """What is not ours is not supported, and stays as it is."""
-    path = tmp_path / "notes.txt"
-    path.write_text("hello")
-    with pytest.raises(NotSupported, match="is not a database"):
-        await LocalBackend(path).open()
-
-    assert path.read_text() == "hello"
-
-
-async def test_missing_folder(tmp_path: Path) -> None:
-    """The folder must exist."""
-    with pytest.raises(Unavailable, match="create that first"):
-        await LocalBackend(tmp_path / "no" / "data").open()

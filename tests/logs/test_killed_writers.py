@@ -2,18 +2,13 @@
 Processes that write one log and are killed: nothing is lost that was acknowledged, and nothing is there twice.
 """
 
-import asyncio
 import datetime as dt
-import random
-import sys
-from pathlib import Path
 
 import pytest
 
 from tableorm import connect
 from tableorm.logs import LogStream, read_log
 from tests.azurite import Azurite
-from tests.torture import Rounds
 
 NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
 
@@ -35,43 +30,6 @@ async def main(url, name):
 
 asyncio.run(main(*sys.argv[1:]))
 """
-
-
-@pytest.mark.one_of(6, group="killed")
-async def test_killed(tmp_path: Path, rounds: Rounds) -> None:
-    """Two processes write one durable log, and are killed again and again."""
-    chance = random.Random(7)
-    url = f"local:{tmp_path / 'log.tables'}"
-    async with connect(url) as db:
-        await db.blobs.create_container("logs")
-        told: dict[tuple[str, int], int] = {}
-        for run in range(rounds(1, 60)):
-            names = [f"{run}-{number}" for number in range(2)]
-            writers = [
-                await asyncio.create_subprocess_exec(
-                    sys.executable, "-c", WRITER, url, name, stdout=asyncio.subprocess.PIPE
-                )
-                for name in names
-            ]
-            for writer in writers:
-                assert writer.stdout is not None
-                await writer.stdout.readline()  # it has begun
-            await asyncio.sleep(chance.random() / 2)
-            for writer, name in zip(writers, names, strict=True):
-                writer.kill()
-                said, _ = await writer.communicate()
-                for line in said.rpartition(b"\n")[0].splitlines():
-                    task, number = map(int, line.split())
-                    told[name, task] = number
-
-        stored: dict[tuple[str, int], list[int]] = {}
-        async for record in read_log(db, "shared", NOON, NOON + dt.timedelta(hours=1)):
-            stored.setdefault((record.data["by"], record.data["task"]), []).append(record.data["n"])
-        assert told
-        for writer_task, last in told.items():
-            numbers = stored[writer_task]
-            assert numbers == [*range(len(numbers))]  # each once, in order
-            assert numbers[-1] >= last
 
 
 @pytest.mark.parametrize("durable", [False, True])

@@ -190,20 +190,6 @@ def test_a_process_that_is_killed(project: Project) -> None:
     assert len(rows) == 120
 
 
-@pytest.mark.one_of(2, group="processes")
-def test_two_processes_at_once(project: Project) -> None:
-    """Both end well, and each row was written once."""
-    run(project.fill(120))
-    project.declare(SECOND)
-    project.run("revision", "items", "--message", "titles")
-    both = [project.start("upgrade", URL, "items", "--no-older-writers", "--lease", "5") for _ in range(2)]
-    said = [process.communicate() for process in both]
-
-    assert [process.returncode for process in both] == [0, 0], said
-    runs = json.loads(project.run("status", URL, "--json")[1])["runs"]
-    assert {each["name"]: each["written"] for each in runs}["0002_titles rewrite Item"] == 120
-
-
 def test_a_row_that_cannot_be_upgraded(project: Project) -> None:
     """It is named, and the exit status is 1."""
     run(project.fill(3, note1="bad"))

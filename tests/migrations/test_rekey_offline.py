@@ -199,20 +199,13 @@ async def test_what_a_merge_returns_is_stored(db: Database) -> None:
     assert (await verify_rekey(db, Guest, Person, merge=last_hotel)).complete
 
 
-async def test_entities_go_to_another_database(db: Database, tmp_path: Path) -> None:
-    """The newer entities can be in another database, on another store, and the same model can be copied there."""
-    given = trips(120)
-    await fill(db, given)
+async def test_a_model_is_copied_to_another_database(db: Database, tmp_path: Path) -> None:
+    """There, on another store, the entities of the same model can have the same keys."""
+    await fill(db, trips(120))
     async with connect(f"local:{tmp_path}/other.tables") as other:
-        copied = await run_rekey(db, Trip, TailTrip, to_new=to_tail, target=other, writers_stopped=True)
-        verified = await verify_rekey(db, Trip, TailTrip, to_new=to_tail, target=other)
-        deleted = await finalize_rekey(db, Trip, TailTrip, to_new=to_tail, target=other)
-        back = await run_rekey(other, TailTrip, TailTrip, target=db, writers_stopped=True)
+        assert (await run_rekey(db, Trip, Trip, target=other, writers_stopped=True)).complete
 
-        assert [each.complete for each in (copied, verified, deleted, back)] == [True] * 4
-        assert await rows_of(other, "RekeyTails", "TailTrip") == expected_rows(given)
-    assert await rows_of(db, "RekeyTails", "TailTrip") == expected_rows(given)
-    assert await rows_of(db, "RekeyTrips", "Trip") == {}
+        assert await rows_of(other, "RekeyTrips", "Trip") == await rows_of(db, "RekeyTrips", "Trip") != {}
 
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)

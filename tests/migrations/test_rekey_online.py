@@ -22,8 +22,8 @@ from tableorm import (
     NotSupported,
     field,
 )
+from tableorm.rekey.chunks import RowFailure, WindowReport
 from tableorm.rekey.phases import RekeyPhase, StoredPhase
-from tableorm.rekey.report import RowFailure, WindowReport
 from tableorm.stores import Operation, RowAddress, Verb
 from tableorm_migrations import (
     finalize_move,
@@ -228,20 +228,6 @@ async def test_each_difference_is_found(db: Database, damage: str) -> None:
     assert words[damage] in report.failures[0]
     with pytest.raises(NotSupported, match=r"the last verify_move\(\) has failed"):
         await seal_move(db, TailLeg, no_old_programs=True)
-
-
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
-async def test_a_newer_key_that_is_taken(db: Database) -> None:
-    """A collision stops the move, or is reported and passed over: both entities stay as they are."""
-    await fill(db, [*legs(10), Leg(origin="LGA", day=DAY, number=1, tail="N1", seats=3)])
-
-    with pytest.raises(EntityExists, match="has stopped"):
-        await run_move(db, TailLeg, no_blind_writers=True)
-    report = await run_move(db, TailLeg, on_collision="skip")
-
-    assert (report.state, report.failed) == ("failed", 1)
-    assert len(await rows_of(db, "OnlineLegs", "Leg")) == 1
-    assert not (await verify_move(db, TailLeg)).complete
 
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)

@@ -3,6 +3,7 @@
 """
 
 import asyncio
+import datetime as dt
 
 import pytest
 
@@ -16,9 +17,14 @@ from tableorm import (
     PropertyBag,
     RunReport,
     TableNotFound,
+    field,
     upgrade,
+    utc_now,
 )
+from tableorm.protocol.edm import text_from_datetime
+from tableorm.stores import Operation, RowPage, RowQuery, Verb
 from tableorm_migrations import rewrite
+from tests.database.between import Between
 from tests.database.conftest import also_in_file
 
 pytestmark = pytest.mark.usefixtures("many_ranges")
@@ -71,14 +77,21 @@ async def versions(db: Database) -> set[str]:
 
 
 async def test_every_old_row_gets_the_current_version(db: Database) -> None:
-    """With all that is derived from it; afterwards one row tells of the run, and none of its ranges."""
+    """With all that is derived from it; afterwards one row tells of the run, and none of its ranges. Others stay."""
     await fill(db)
+    await db.insert(Player(team="team-000", id=900, nick="New"))
+    await db.insert(PropertyBag("RunPlayers", "team-000", "other", {"EntityType": "Other"}))
+    before = [await db.get(PropertyBag.key("RunPlayers", "team-000", key)) for key in ("player_0900", "other")]
 
     report = await rewrite(db, Player)
 
-    assert (report.complete, report.state, report.entities, report.written, report.failed) == (True, "done", 30, 30, 0)
+    assert (report.complete, report.state, report.entities, report.written, report.failed) == (True, "done", 31, 30, 0)
+    assert [(await db.get(PropertyBag.key(each.table, each.partition_key, each.row_key))).etag for each in before] == [
+        each.etag for each in before
+    ]
+    assert (await db.get(Player.by_nick, team="team-001", nick="Ann3", id=3)).id == 3
     assert (report.ranges, report.ranges_done, report.owners) == (6, 6, ())
-    assert str(report).startswith(f"{report.name}: 30 entities read, 30 written; done in ")
+    assert str(report).startswith(f"{report.name}: 31 entities read, 30 written; done in ")
     assert await versions(db) == {"Player:2"}
     assert (await db.audit(Player)).clean
     rows = await db.select_raw(UPKEEP).allow_scan().all()
@@ -220,3 +233,70 @@ async def test_what_cannot_be_asked(db: Database) -> None:
     await db.create_tables(Referee)
     with pytest.raises(ModelError, match=r"'rewrite Player'.*'rewrite Referee'"):
         await rewrite(db, Referee, name="first")
+
+
+class Racing(Between):
+    """A store in which an old program writes to a row right after a page with rows was read."""
+
+    raced = False
+
+    def __init__(self, table: str, changes: dict[str, object]) -> None:
+        super().__init__()
+        self.table, self.changes = table, changes
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        page = await super().query(table, query, limit, continuation)
+        if page.rows and table == self.table and not self.raced:
+            self.raced = True
+            await self.inner.tables.write(table, Operation(Verb.MERGE, self.changes, "*"))
+        return page
+
+
+async def test_a_row_that_changes_meanwhile_is_read_again() -> None:
+    """What an old program has written since the page was read is kept, and upgraded."""
+    racing = Racing("RunPlayers", {"PartitionKey": "team-000", "RowKey": "player_0001", "name": "Bob"})
+    async with Database(racing) as db:
+        await fill(db, 1, 3)
+
+        report = await rewrite(db, Player)
+
+        assert (report.written, report.complete) == (3, True)
+        assert (await db.get(Player, team="team-000", id=1)).nick == "Bob"
+
+
+class OfferV1(Entity, table="Offers", kind="Offer", partition_key="{shop}", row_key="offer_{id:04d}"):
+    shop: Mapped[str]
+    id: Mapped[int]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class Offer(Entity, table="Offers", version=2, partition_key="{shop}", row_key="offer_{id:04d}"):
+    shop: Mapped[str]
+    id: Mapped[int]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+@upgrade(Offer, from_version=1)
+def keep(bag: PropertyBag) -> PropertyBag:
+    return bag
+
+
+async def test_what_has_expired_is_rewritten(stopped_clock: None) -> None:
+    """
+    A row that has expired is read until it is swept, so it has to be of the current version too: also if its time was
+    shortened since the page was read.
+    """
+    now = utc_now()
+    ended: dict[str, object] = {"PartitionKey": "pens", "RowKey": "offer_0001", "expires": text_from_datetime(now)}
+    ended["expires@odata.type"] = "Edm.DateTime"
+    async with Database(Racing("Offers", ended)) as db:
+        await db.create_tables(Offer)
+        for number, expires in enumerate([now, now + dt.timedelta(hours=1), None]):
+            await db.insert(OfferV1(shop="pens", id=number, expires=expires))
+
+        report = await rewrite(db, Offer)
+
+        rows = (await db.store.query("Offers", RowQuery(), 1000, None)).rows
+        assert [row["EntityType"] for row in rows] == ["Offer:2"] * 3
+        assert (report.written, report.complete) == (3, True)
+        assert (await db.sweep(Offer)).deleted == 2

@@ -139,8 +139,8 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda db: db.upsert(order(), "overwrite"), r"upsert\(mode='overwrite'\) is unknown; use 'merge' or 'replace'"),
     (lambda db: db.delete(Order, shop="a"), r"Order.key needs 'number'; give number=\.\.\."),
     (
-        lambda db: db.get(Order, shop="a", nr=1),
-        "does not take 'nr', which is not a field of the model; .* shop, number",
+        lambda db: db.get(Order, shop="a", numbr=1),
+        "does not take 'numbr', which is not a field of the model; did you mean 'number'.* shop, number",
     ),
     (lambda db: db.get(Order, shop="a", number=9), r"there is no Order \('a', 'order_000009'\) in table Orders"),
     (

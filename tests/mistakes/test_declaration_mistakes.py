@@ -1,12 +1,10 @@
 """What is wrong with a class is said when it is made: the model, the field or keyword, its value, and what to write."""
 
-import datetime as dt
 import inspect
 import pydoc
 import re
 import types
 from collections.abc import Awaitable, Callable
-from decimal import Decimal
 from typing import Any, cast
 
 import pytest
@@ -25,6 +23,7 @@ from tableorm import (
     connect,
     field,
 )
+from tests.writes.verbs import write
 
 KEYS: dict[str, Any] = {"table": "Shops", "partition_key": "{shop}", "row_key": "order_{number:06d}"}
 
@@ -218,20 +217,10 @@ USES: list[Callable[[Any, type[Entity]], Awaitable[object]]] = [
     lambda db, model: db.get(model, shop="a", number=1),
     lambda db, model: db.select(model).where(cast("Any", model).shop == "a").first(),
     lambda db, model: db.upsert(cast("Any", model)(shop="a", number=1)),
-    lambda db, model: in_transaction(db, cast("Any", model)(shop="b", number=1)),
-    lambda db, model: in_bulk(db, cast("Any", model)(shop="c", number=1)),
+    lambda db, model: write(db, "upsert in a transaction", cast("Any", model)(shop="b", number=1)),
+    lambda db, model: write(db, "upsert in a bulk", cast("Any", model)(shop="c", number=1)),
     lambda db, model: db.scope(shop="a").get(model, number=1),
 ]
-
-
-async def in_transaction(db: Database, entity: Entity) -> None:
-    async with db.transaction() as tx:
-        tx.upsert(entity)
-
-
-async def in_bulk(db: Database, entity: Entity) -> None:
-    async with db.bulk() as bulk:
-        await bulk.upsert(entity)
 
 
 @pytest.mark.parametrize("second", USES)
@@ -329,40 +318,6 @@ def test_help_of_a_database_names_no_inner_class() -> None:
     assert "inherited from" not in text
     assert "Method resolution order" not in text
     assert not re.search(r" from tableorm\.", text)
-
-
-VALUES: list[tuple[str, Any, str]] = [
-    ("total", "1", r"Things.total: '1' is a str, not an int; the field is int"),
-    ("note", None, r"Things.note: None is missing: the field is str; give it a value, or declare it `str \| None`"),
-    ("note", "\ud800", r"Things.note: .* has a lone surrogate U\+D800 at position 0, which cannot be stored"),
-    ("at", dt.datetime(2024, 1, 1), r"Things.at: .* is naive; give it a time zone, for example datetime.now\(UTC\)"),  # noqa: DTZ001
-    ("data", b"x" * 70_000, r"field Things.data: The property 'data' has 70000 bytes, 65536 are allowed"),
-    ("lines", None, r"Things.lines: None is missing"),
-    ("lines", ["x"], r"Things.lines: \['x'\] has no exact JSON form: Expected `int`, got `str`"),
-]
-
-
-class Things(Entity, table="Things", partition_key="{shop}", row_key="{number:06d}"):
-    shop: Mapped[str]
-    number: Mapped[int]
-    total: Mapped[int | None] = field(default=None)
-    note: Mapped[str] = field(default="")
-    paid: Mapped[bool] = field(default=False)
-    at: Mapped[dt.datetime | None] = field(default=None)
-    price: Mapped[Decimal | None] = field(default=None)
-    size: Mapped[float | None] = field(default=None)
-    data: Mapped[bytes | None] = field(default=None)
-    lines: Mapped[list[int]] = field(factory=list)
-
-
-@pytest.mark.parametrize(("name", "value", "message"), VALUES)
-async def test_a_value_that_does_not_fit(name: str, value: Any, message: str) -> None:
-    """It is refused when the entity is made or written, before anything is sent."""
-    async with connect("local::memory:") as db:
-        with pytest.raises(ValueError, match=message):
-            given: dict[str, Any] = {"shop": "a", "number": 1, name: value}
-            await db.insert(Things(**given))
-        assert db.stats.requests == 0
 
 
 ELSEWHERE: list[tuple[dict[str, Any], str]] = [

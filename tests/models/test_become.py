@@ -153,6 +153,57 @@ async def test_what_cannot_become_another_is_refused(db: Database) -> None:
         part.become(Boss, level=1)
 
 
+class Desk(Entity, table="Desks", partition_key="{name}", row_key="desk"):
+    name: Mapped[str]
+    users: Mapped[int] = field(default=0, maintained=True)
+
+
+class Van(Entity, table="Vans", partition_key="{name}", row_key="van"):
+    name: Mapped[str]
+    users: Mapped[int] = field(default=0, maintained=True)
+
+
+class User(Entity, table="Users", partition_key="{team}", row_key="user_{id}", abstract=True):
+    team: Mapped[str]
+    id: Mapped[str]
+    place: Mapped[str]
+
+    by_place = Index(partition_key="{place}", row_key="user_{team}_{id}", table="Places", consistency="eventual")
+
+
+class Sitting(User):
+    counted = Count(lambda: Desk.users, name="{place}", consistency="eventual")
+
+
+class Typing(User):
+    counted = Count(lambda: Desk.users, name="{place}", consistency="eventual")
+
+
+class Driving(User):
+    counted = Count(lambda: Van.users, name="{place}", consistency="eventual")
+
+
+async def test_rows_in_other_partitions_follow(db: Database) -> None:
+    """The entry that it had as another class goes, and counts in one model agree; in two, it is refused."""
+    await db.create_tables(Desk, Van, Sitting, Typing, Driving)
+    for name in "ab":
+        await db.insert(Desk(name=name))
+    await db.insert(Sitting(team="t", id="1", place="a"))
+    async with db.worker(Sitting, Typing) as worker:
+        await worker.drain()
+        sitting = await db.get(Sitting, team="t", id="1")
+        with pytest.raises(ModelError, match=r"Sitting\.counted and Driving\.counted count in different models"):
+            sitting.become(Driving)
+
+        await db.save(sitting.become(Typing, place="b"))
+        await worker.drain()
+
+    rows = [(bag.partition_key, bag["EntityType"]) for bag in await db.select_raw("Places").allow_scan().all()]
+    assert rows == [("b", "Typing#by_place")]
+    assert [(await db.get(Desk, name=name)).users for name in "ab"] == [0, 1]
+    assert (await db.audit(Desk, Sitting, Typing)).clean
+
+
 class Invoice(Entity, table="Invoices", partition_key="{team}", row_key="{id}"):
     team: Mapped[str]
     id: Mapped[str]

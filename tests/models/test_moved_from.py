@@ -10,8 +10,7 @@ import pytest
 
 from tableorm import Count, Entity, Index, Mapped, ModelError, MovedFrom, field
 from tableorm.models.state import state_of
-from tableorm.rekey.rekeying import old_place_of
-from tableorm.rekey.rows import entity_of_old
+from tableorm.rekey.rekeying import entity_of_old, old_place_of
 from tests.rekeys import rekeying_of
 
 

@@ -6,26 +6,25 @@ import asyncio
 import datetime as dt
 import itertools
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from base64 import b64decode
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Self
-
-import attrs
+from typing import Self, cast
 
 from tableorm import BlobArchive, Count, Database, DatabaseArchive, Entity, Index, Int32, Mapped, TableOrmError, field
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision
 from tableorm.outbox.overview import find_pending
-from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Capabilities, Operation, Row, TableStore, Verb
+from tableorm.protocol.codes import Fault
+from tableorm.stores import CLOCK, BlobStore, Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
 from tableorm.writes.archive import carry_out_archives
 from tableorm.writes.archive_copy import kind_of
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.faults import QUICK, FaultyBackend, FaultyStore, RowBlobs
 
-__all__ = ["HOUR", "Customer", "FaultyBlobs", "Order", "World"]
+__all__ = ["HOUR", "Customer", "Order", "World"]
 
 HOUR = dt.timedelta(hours=1)
 
@@ -54,132 +53,21 @@ EXTRA: Row = {"Old": "9007199254740993", "Old@odata.type": "Edm.Int64", "Small":
 """Properties that the model does not know."""
 
 
-@attrs.frozen
-class Gate:
+class ArchiveStore(FaultyStore):
     """
-    A point at which a task waits until a test lets it go on.
-
-    Args:
-        reached: Set when the task waits.
-        opened: Set by the test.
-    """
-
-    reached: asyncio.Event = attrs.Factory(asyncio.Event)
-    opened: asyncio.Event = attrs.Factory(asyncio.Event)
-
-
-class Gates:
-    """The gates of a world: by the name of a task, and the request before which it waits once."""
-
-    def __init__(self) -> None:
-        self._closed: dict[tuple[str, str], Gate] = {}
-
-    def close(self, task: str, request: str) -> Gate:
-        """Let a task wait before its next request of this sort: "find", "copy" or "delete"."""
-        gate = self._closed[task, request] = Gate()
-        return gate
-
-    async def pass_through(self, request: str) -> None:
-        """Wait if the gate is closed for the task that is running."""
-        current = asyncio.current_task()
-        gate = self._closed.pop(("" if current is None else current.get_name(), request), None)
-        if gate is not None:
-            gate.reached.set()
-            await gate.opened.wait()
-
-
-@attrs.frozen
-class _Blob:
-    etag: str
-    content: bytes
-
-
-class FaultyBlobs:
-    """
-    Blobs in memory, as far as archives use them, behind a network that fails.
-
-    Args:
-        fates: Of the writes in order; after the last one all is fine.
+    What an archive has, behind a network that fails: the tables of another database, and blobs, which are rows there.
 
     Attributes:
-        late: What will arrive later.
-        meanwhile: What others do, once, after the next write has met its fate, and before its sender knows.
-        gates: Where tasks wait.
+        before: What others do, once, before the next write is sent.
     """
 
-    def __init__(self, fates: Iterable[Fate] = ()) -> None:
-        self.meanwhile: Callable[[], Awaitable[object]] | None = None
-        self.gates = Gates()
-        self.containers: dict[str, dict[str, _Blob]] = {}
-        self.fates: Iterator[Fate] = iter(fates)
-        self.late: list[tuple[str, str, bytes | None, str | None]] = []
-        self.capabilities = Capabilities(durable=False)
-        self._numbers = itertools.count(1)
+    before: Callable[[], Awaitable[object]] | None = None
 
-    async def create_container(self, container: str) -> None:
-        if container in self.containers:
-            raise Fault(Code.CONTAINER_EXISTS, "It exists.")
-        self.containers[container] = {}
-
-    async def info(self, container: str, name: str) -> _Blob:
-        await self.gates.pass_through("find")
-        found = self._container(container).get(name)
-        if found is None:
-            raise Fault(Code.BLOB_NOT_FOUND, "There is none.")
-        return found
-
-    async def put(
-        self, container: str, name: str, data: bytes, *, if_none_match: bool = False, if_match: str | None = None
-    ) -> None:
-        assert if_none_match != (if_match is not None)
-        await self.gates.pass_through("copy")
-        await self._send(container, name, data, if_match)
-
-    async def delete(self, container: str, name: str, *, if_match: str | None = None) -> None:
-        await self._send(container, name, None, if_match)
-
-    def deliver(self) -> None:
-        """Let everything arrive that is under way."""
-        late, self.late = self.late, []
-        for each in late:
-            with suppress(Fault):
-                self._arrive(*each)
-
-    def _container(self, container: str) -> dict[str, _Blob]:
-        if container not in self.containers:
-            raise Fault(Code.CONTAINER_NOT_FOUND, "There is no such container.")
-        return self.containers[container]
-
-    async def _send(self, container: str, name: str, data: bytes | None, if_match: str | None) -> None:
-        fate = next(self.fates, Fate.FINE)
-        try:
-            self._meet(fate, container, name, data, if_match)
-        finally:
-            meanwhile, self.meanwhile = self.meanwhile, None
-            if meanwhile is not None:
-                await meanwhile()
-
-    def _meet(self, fate: Fate, container: str, name: str, data: bytes | None, if_match: str | None) -> None:
-        if fate is Fate.BUSY:
-            raise Fault(Code.SERVER_BUSY, "Asked for too much.", retry_after=0.0)
-        if fate in (Fate.LATE, Fate.TWICE):
-            self.late.append((container, name, data, if_match))
-        if fate not in (Fate.LATE, Fate.LOST_REQUEST):
-            self._arrive(container, name, data, if_match)
-        if fate in (Fate.LOST_REQUEST, Fate.LOST_REPLY, Fate.LATE):
-            raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
-
-    def _arrive(self, container: str, name: str, data: bytes | None, if_match: str | None) -> None:
-        blobs = self._container(container)
-        found = blobs.get(name)
-        if if_match is None and found is not None:
-            raise Fault(Code.BLOB_EXISTS, "It exists.")
-        if if_match is not None and (found is None or found.etag != if_match):
-            raise Fault(Code.CONDITION_NOT_MET, "It has changed.")
-        if data is None:
-            del blobs[name]
-        else:
-            blobs[name] = _Blob(f"b{next(self._numbers)}", data)
+    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        before, self.before = self.before, None
+        if before is not None:
+            await before()
+        return await super()._send(table, operations, transaction=transaction)
 
 
 class WatchedStore(FaultyStore):
@@ -190,7 +78,6 @@ class WatchedStore(FaultyStore):
         archived: The properties of each order that was deleted, in a transaction that notes that it is archived.
         missing: Those of them that the archive did not have at that moment.
         copies: Returns what the archive has.
-        gates: Where tasks wait.
     """
 
     def __init__(self) -> None:
@@ -198,13 +85,10 @@ class WatchedStore(FaultyStore):
         self.archived = list[Row]()
         self.missing = list[Row]()
         self.copies: Callable[[], Awaitable[list[Row]]] | None = None
-        self.gates = Gates()
 
     async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
         deleted = [each.row for each in operations if each.verb is Verb.DELETE and each.row["RowKey"] == "order_001"]
         noted = any("Progress" in each.row for each in operations)
-        if deleted and noted:
-            await self.gates.pass_through("delete")
         before = await self.store.get(table, "ann", "order_001") if deleted and noted else None
         etags = await super()._arrive(table, operations, transaction=transaction)
         if before is not None and self.copies is not None:
@@ -215,35 +99,30 @@ class WatchedStore(FaultyStore):
 
 
 class _Backend(FaultyBackend):
-    def __init__(self, blobs: FaultyBlobs | None) -> None:
+    def __init__(self, tables: FaultyStore, archive: ArchiveStore) -> None:
         super().__init__()
-        self.tables = self.watched = WatchedStore()
-        self._blobs: Any = blobs
+        self.tables, self._blobs = tables, RowBlobs(archive)
 
     @property
-    def blobs(self) -> Any:
-        return self._blobs
+    def blobs(self) -> BlobStore:
+        return cast("BlobStore", self._blobs)
 
 
 class World:
     """
-    A database whose tables and blobs, and another database, are behind a network that fails.
+    A database and its archive, each behind a network that fails.
 
     Attributes:
         tables: The tables.
-        blobs: The blobs.
-        there: The tables of the other database.
+        there: The tables of the other database, and the blobs.
         to: The archive that orders go to.
-        gates: Where workers of blobs wait.
     """
 
     def __init__(self, to: str) -> None:
-        self.blobs = FaultyBlobs()
-        backend, other = _Backend(self.blobs), _Backend(None)
-        self.tables, self.there = backend.watched, other.watched
+        self.tables, self.there = WatchedStore(), ArchiveStore(MemoryStore())
         self.tables.copies = self.copies
-        self.gates = self.blobs.gates = self.tables.gates = Gates()
-        self.db, self.other = Database(backend, retry=QUICK), Database(other, retry=QUICK)
+        self.db = Database(_Backend(self.tables, self.there), retry=QUICK)
+        self.other = Database(_Backend(self.there, self.there), retry=QUICK)
         cold = DatabaseArchive("cold", Order, self._open_other)
         self.to: BlobArchive[Order] | DatabaseArchive[Order] = (
             BlobArchive("old-orders", Order) if to == "blob" else cold
@@ -272,15 +151,6 @@ class World:
     async def _open_other(self) -> AsyncGenerator[Database]:
         yield self.other
 
-    def plan(self, *fates: Fate, at: str = "tables") -> None:
-        """Decide over the next writes to the tables, or to the archive."""
-        if at == "tables":
-            self.tables.plan(*fates)
-        elif isinstance(self.to, BlobArchive):
-            self.blobs.fates = iter(fates)
-        else:
-            self.there.plan(*fates)
-
     async def work(self, turns: int, requests: int = 1_000_000) -> None:
         """Let two workers work for some turns of the event loop, or until so many requests were sent, and crash."""
         with suppress(InterruptedError):
@@ -296,8 +166,6 @@ class World:
         for store in (self.tables, self.there):
             store.plan()
             await store.deliver()
-        self.blobs.fates = iter(())
-        self.blobs.deliver()
         for _ in range(40):
             CLOCK.advance(HOUR)
             await self.work(400)
@@ -322,8 +190,10 @@ class World:
     async def copies(self) -> list[Row]:
         """Return the properties of the orders that the archive has, without those that tell of writes."""
         if isinstance(self.to, BlobArchive):
-            blobs = self.blobs.containers.get("old-orders", {}).values()
-            rows: list[Row] = [json.loads(blob.content)["row"] for blob in blobs]
+            rows = list[Row]()
+            with suppress(Fault):  # there is no container
+                blobs = await everything(self.there.store, "oldorders")
+                rows = [json.loads(b64decode(blob["Data"]))["row"] for blob in blobs]
         else:
             rows = [row for key, row in (await self.rows(self.there.store)).items() if key.startswith("order_")]
         return [content_of(row) for row in rows]

@@ -7,13 +7,15 @@ import datetime as dt
 import enum
 import random
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tableorm import Database
+from tableorm.outbox.worker import Worker
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
-__all__ = ["FATES", "HOUR", "Death", "Jittery", "Mortal", "Unsteady", "connected", "failing_at"]
+__all__ = ["FATES", "HOUR", "Death", "Jittery", "Mortal", "Unsteady", "connected", "drain", "failing_at"]
 
 HOUR = dt.timedelta(hours=1)
 FATES = tuple(fate for fate in Fate if fate is not Fate.FINE)
@@ -24,6 +26,13 @@ def connected(store: TableStore, retry: RetryPolicy = QUICK) -> Database:
     backend = FaultyBackend()
     backend.tables = store if isinstance(store, FaultyStore) else FaultyStore(store)
     return Database(backend, retry=retry)
+
+
+async def drain(db: Database, *targets: Any, **options: Any) -> Worker:
+    """Let a worker that knows these models, workflows or archives do all that is left, and return it."""
+    async with db.worker(*targets, **options) as worker:
+        await worker.drain()
+    return worker
 
 
 class Death(enum.Enum):

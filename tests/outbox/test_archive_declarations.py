@@ -45,6 +45,7 @@ from tests.azurite import Azurite
 from tests.commandline import run_command
 from tests.faults import no_pause
 from tests.outbox.archives import HOUR
+from tests.outbox.network import drain
 
 
 class Shop(Entity, table="ArchiveUses", partition_key="{shop}", row_key="shop"):
@@ -179,8 +180,7 @@ async def test_a_blob_and_back(db: Database) -> None:
     await db.store.write("ArchiveUses", Operation(Verb.MERGE, row, "*"))
     bill = await db.get(Bill, shop="a", id="7")
     await db.archive(bill, to=BILLS)
-    async with db.worker(Bill, BILLS) as worker:
-        await worker.drain()
+    await drain(db, Bill, BILLS)
     (name,) = await names_of(db, "old-bills", BILLS.prefix(Bill.key(shop="a", id="7")))
     content = await db.blobs.read("old-bills", name)
     stored = json.loads(content)
@@ -222,8 +222,7 @@ async def test_names_of_blobs(db: Database, shop: str, id: str) -> None:  # noqa
     plain = Plain(shop=shop, id=id)
     await db.insert(plain)
     await db.archive(plain, to=PLAIN)
-    async with db.worker(PLAIN) as worker:
-        await worker.drain()
+    await drain(db, PLAIN)
 
     (name,) = await names_of(db, "old-plain", PLAIN.prefix(plain.key))
     assert PLAIN.load(await db.blobs.read("old-plain", name)) == plain
@@ -236,8 +235,7 @@ async def test_an_entity_that_others_need(db: Database) -> None:
     await db.insert(Shop(shop="a"))
     await db.insert(Bill(shop="a", id="7"))
     await db.archive(await db.get(Shop, shop="a"), to=shops)
-    async with db.worker(shops, tries=1) as worker:
-        await worker.drain()
+    worker = await drain(db, shops, tries=1)
     (left,) = [each async for each in find_pending(connection_of(db), "ArchiveUses")]
 
     assert worker.counts == Counter({Outcome.DROPPED: 1})
@@ -257,8 +255,7 @@ async def test_an_archive_out_of_reach(db: Database, error: type[TableOrmError])
     await db.insert(bill)
     cold = DatabaseArchive("cold", Bill, open_nothing)
     await db.archive(bill, to=cold)
-    async with db.worker(cold, Bill, tries=1) as worker:
-        await worker.drain()
+    worker = await drain(db, cold, Bill, tries=1)
     (left,) = [each async for each in find_pending(connection_of(db), "ArchiveUses")]
 
     assert left.decision.error == (
@@ -279,8 +276,7 @@ async def test_unknown_archives_are_left_to_others(db: Database, target: Any) ->
     plain = Plain(shop="a", id="p")
     await db.insert(plain)
     await db.archive(plain, to=PLAIN)
-    async with db.worker(target) as worker:
-        await worker.drain()
+    worker = await drain(db, target)
 
     assert worker.counts == Counter({Outcome.LEFT: 1})
     (left,) = [each async for each in find_pending(connection_of(db), "ArchiveUses")]
@@ -304,8 +300,7 @@ async def test_a_scope_archives_its_own(db: Database) -> None:
     await mine.archive(own, to=PLAIN)
     with pytest.raises(AccessDenied):
         await mine.archive(other, to=PLAIN)
-    async with db.worker(PLAIN) as worker:
-        await worker.drain()
+    await drain(db, PLAIN)
 
     assert [each.shop for each in await db.select(Plain).allow_scan().all()] == ["b"]
 
@@ -334,39 +329,16 @@ async def test_what_an_archive_costs(db: Database) -> None:
     await db.insert(first)
     await db.insert(plain)
     await db.archive(first, to=PLAIN)  # makes the queue and the container
-    async with db.worker(PLAIN) as worker:
-        await worker.drain()
+    await drain(db, PLAIN)
     with db.observe() as seen:
         await db.archive(plain, to=PLAIN)
-        async with db.worker(PLAIN) as worker:
-            await worker.drain()
+        await drain(db, PLAIN)
 
     looks = {"take-messages", "peek-messages", "queue-length"}
     sent = Counter(each.operation for each in seen.requests if each.operation not in looks)
     assert (sent.pop("transaction"), sent.pop("get"), sent.total()) == (2, 2, 5)
     assert sent.keys() == {"put-message", "renew-message", "put-blob", "delete", "delete-message"}
     assert [each.table for each in seen.requests if each.operation == "put-message"] == [OUTBOX]
-
-
-async def test_to_another_file(tmp_path: Path) -> None:
-    """The other database is opened for each entity, where it is a file."""
-    cold = DatabaseArchive("cold", Bill, lambda: connect(f"local:{tmp_path}/cold.tables"))
-    for name in ("hot", "cold"):
-        async with connect(f"local:{tmp_path}/{name}.tables") as db:
-            await db.create_tables(Bill)
-            await db.insert(Shop(shop="a"))
-    async with connect(f"local:{tmp_path}/hot.tables") as db:
-        for number in range(3):
-            bill = Bill(shop="a", id=str(number), sum=float(number))
-            await db.insert(bill)
-            await db.archive(bill, to=cold)
-        async with db.worker(Bill, cold) as worker:
-            await worker.drain()
-        assert worker.counts == Counter({Outcome.DONE: 3})
-        assert (await db.get(Shop, shop="a")).bills == 0
-    async with connect(f"local:{tmp_path}/cold.tables") as db:
-        assert [bill.sum for bill in await db.select(Bill).where(Bill.shop == "a").all()] == [0.0, 1.0, 2.0]
-        assert (await db.get(Shop, shop="a")).bills == 3
 
 
 async def test_archives_on_azurite(azurite: Azurite) -> None:
@@ -389,8 +361,7 @@ async def test_archives_on_azurite(azurite: Azurite) -> None:
             await db.insert(bill)
         await db.archive(bills[0], to=blobs)
         await db.archive(bills[1], to=cold)
-        async with db.worker(Bill, blobs, cold) as worker:
-            await worker.drain()
+        worker = await drain(db, Bill, blobs, cold)
         (name,) = await names_of(db, container)
 
         assert worker.counts == Counter({Outcome.DONE: 2})

@@ -41,7 +41,7 @@ from tableorm.writes.maintainer import deferred_rules
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite
 from tests.faults import Fate, FaultyBackend, FaultyStore
-from tests.outbox.network import connected
+from tests.outbox.network import connected, drain
 
 
 class Book(Entity, table="BlobBooks", partition_key="{shelf}", row_key="book_{id:03d}"):
@@ -513,8 +513,7 @@ async def test_a_blob_that_comes_too_late() -> None:
     async with connected(store) as db:
         await db.delete(await db.get(Book, shelf="a", id=1))
         CLOCK.advance(dt.timedelta(hours=1))
-        async with db.worker(Book) as worker:
-            await worker.drain()
+        await drain(db, Book)
         await network.deliver()
 
         assert (await contents(db)).count("\n") == 2
@@ -544,8 +543,7 @@ async def test_lists_on_azurite(azurite: Azurite, monkeypatch: pytest.MonkeyPatc
         await db.delete(Book.key(shelf="a", id=2), if_match="*")
         monkeypatch.undo()
         assert await ids(db) == [1]
-        async with db.worker(Book) as worker:
-            await worker.drain()
+        await drain(db, Book)
         assert await ids(db) == [1, 3]
         assert len((await contents(db)).split("\n")) == 4
         report = await db.audit(Book)

@@ -3,7 +3,6 @@ Index lists in other partitions: what writes send, and what lookups return.
 """
 
 import asyncio
-import datetime as dt
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -27,7 +26,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.eventual import EventualListMaintainer
 from tableorm.derived.index_list.rows import keys_of, list_row
 from tableorm.models.manifest import PlacedListEntry, manifest_text
-from tableorm.models.reserved import BLOB_LISTS, UPKEEP_TABLE
+from tableorm.models.reserved import BLOB_LISTS
 from tableorm.outbox import shared_bell
 from tableorm.outbox.decision import Decision, Work
 from tableorm.stores import Operation, Row, RowAddress, TableStore, Verb
@@ -37,7 +36,6 @@ from tableorm.writes import deferred
 from tableorm.writes.deferred import carry_out
 from tests.outbox.staff import members_of, names_in_blobs
 
-HOUR = dt.timedelta(hours=1)
 HEAD = "player_" + "of_a_long_key_" * 28
 """So long that six of them divide a row of a list."""
 
@@ -96,29 +94,6 @@ async def living(store: TableStore, model: Model) -> set[tuple[str, str, str]]:
     return {(row["city"], row["PartitionKey"], row["RowKey"]) for row in rows if row.get("city") is not None}
 
 
-@both_forms
-async def test_entities_of_all_partitions_are_listed(db: Database, model: Model) -> None:
-    """A list names entities of any partition, in the order of their keys, and follows every verb."""
-    ann = model(team="red", id=1, city="Oslo")
-    await db.insert(ann)
-    async with db.transaction() as tx:
-        tx.insert(model(team="blue", id=1, city="Oslo"))
-        tx.insert(model(team="blue", id=2, city="Rome"))
-    await db.insert(model(team="blue", id=3))
-    assert [each.team for each in await in_city(db, model, "Oslo")] == ["blue", "red"]
-    ann.city = "Rome"
-    await db.save(ann)
-    assert [each.id for each in await in_city(db, model, "Oslo")] == [1]
-    assert await in_city(db, model, "Rome") == [model(team="blue", id=2, city="Rome"), ann]
-    await db.upsert(model(team="red", id=1, city="Bonn"))
-    assert [each.city for each in await in_city(db, model, "Bonn")] == ["Bonn"]
-    await db.delete(model.key(team="red", id=1), if_match="*")
-    assert [each.team for each in await in_city(db, model, "Rome")] == ["blue"]
-    assert await in_city(db, model, "Bonn") == []
-    assert await in_city(db, model, "Paris") == []
-    assert await db.tables() == ["ListedCities", "ListedFans", "ListedPlayers", UPKEEP_TABLE]
-
-
 async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:
     """The list is read and written once for each write that concerns it; a lookup reads it, and each entity."""
     await db.insert(Player(team="red", id=1, city="Oslo"))
@@ -161,16 +136,6 @@ async def test_a_list_is_divided(db: Database) -> None:
     assert [each.id for each in await db.lookup(Player.in_city, city="Oslo")] == [found[39].id]
     assert set((await listed(db, Player)).values()) == {1}
     assert len(await listed(db, Player)) == 1
-
-
-@both_forms
-async def test_bulk_writes_are_listed(db: Database, model: Model) -> None:
-    """Many entities come into a few lists at the same time."""
-    async with db.bulk() as bulk:
-        for number in range(60):
-            await bulk.insert(model(team=f"team{number % 3}", id=number, city="Oslo" if number % 2 else "Rome"))
-    assert len(await in_city(db, model, "Oslo")) == 30
-    assert set(await listed(db, model)) == await living(db.store, model)
 
 
 async def name_in_list(db: Database, model: Model, *numbers: int) -> None:

@@ -4,10 +4,8 @@ Workflows: when they run, what their steps are given, and what faults leave of t
 
 import asyncio
 import datetime as dt
-import random
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +21,6 @@ from tableorm import (
     Mapped,
     ModelError,
     NotSupported,
-    TableOrmError,
     TransactionFailed,
     Workflow,
     connect,
@@ -34,12 +31,8 @@ from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.overview import Pending, find_pending, ring_again
 from tableorm.outbox.worker import Outcome, Patience
-from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK, Operation, Verb
-from tableorm.testing import MemoryStore
-from tableorm.testing.contract.base import everything
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
-from tests.torture import seeds
+from tests.outbox.network import drain
 
 HOUR = dt.timedelta(hours=1)
 
@@ -105,6 +98,14 @@ async def db() -> AsyncIterator[Database]:
         yield db
 
 
+async def begin(db: Database, flow: type[Workflow[Order]], arguments: Any = None) -> None:
+    """Insert an order, and start a workflow about it."""
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(flow, order, arguments)
+
+
 async def pending(db: Database, table: str = "FlowShop") -> list[Pending]:
     return [each async for each in find_pending(connection_of(db), table)]
 
@@ -112,10 +113,7 @@ async def pending(db: Database, table: str = "FlowShop") -> list[Pending]:
 @pytest.mark.usefixtures("stopped_clock")
 async def test_an_audit_finds_a_workflow_that_nobody_has_run(db: Database) -> None:
     """Also where nothing that is declared leaves decision rows. It cannot run it, and says so."""
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Ship, order, {})
+    await begin(db, Ship, {})
     await outbox_queues(connection_of(db)).delete_queue(OUTBOX)
     assert (await db.audit(Order, repair=True)).clean
     CLOCK.advance(2 * HOUR)
@@ -127,20 +125,15 @@ async def test_an_audit_finds_a_workflow_that_nobody_has_run(db: Database) -> No
 
     for each in await pending(db):
         await ring_again(connection_of(db), each)
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    await drain(db, Ship)
     assert [name for name, _ in RUNS] == ["pack", "send"]
     assert (await db.audit(Order, repair=True)).clean
 
 
 async def test_a_workflow_runs_after_the_commit(db: Database) -> None:
     """Its steps run in order, with the arguments and what earlier steps returned; then nothing is left."""
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Ship, order, {"express": True})
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    await begin(db, Ship, {"express": True})
+    worker = await drain(db, Ship)
 
     (parcel,) = await db.select(Parcel).where(Parcel.customer == "ann").all()
     assert [("pack", {"express": True}), ("send", {"express": True, "parcel": parcel.token})] == RUNS
@@ -162,8 +155,7 @@ async def test_a_workflow_without_a_commit(db: Database) -> None:
             tx.insert(other)
             tx.start(Ship, other)
             raise RuntimeError
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    worker = await drain(db, Ship)
 
     assert RUNS == [] and worker.counts == Counter()
 
@@ -179,8 +171,7 @@ async def test_several_workflows_and_an_index(db: Database) -> None:
         tx.save(gifts[0])
         tx.start(Wrap, gifts[0], "again")
     (left,) = await pending(db, "Gifts")
-    async with db.worker(Wrap, Gift) as worker:
-        await worker.drain()
+    await drain(db, Wrap, Gift)
 
     assert [work.kind for work in left.decision.works].count("workflow wrap:1") == 3
     assert sorted(RUNS, key=str) == [
@@ -198,12 +189,8 @@ async def test_unknown_workflows_are_left_to_others(db: Database) -> None:
     class Newer(Workflow[Order]):
         async def pack(self, db: Database) -> None: ...
 
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Ship, order, {})
-    async with db.worker(Newer, Order) as worker:
-        await worker.drain()
+    await begin(db, Ship, {})
+    worker = await drain(db, Newer, Order)
 
     assert worker.counts == Counter({Outcome.LEFT: 1})
     assert len(await pending(db)) == 1
@@ -211,27 +198,19 @@ async def test_unknown_workflows_are_left_to_others(db: Database) -> None:
 
 async def test_a_step_that_is_unknown(db: Database) -> None:
     """A workflow that has reached a step which the class does not have is left to others."""
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Ship, order, {})
+    await begin(db, Ship, {})
     (left,) = await pending(db)
     row = {**left.decision.progress_row(), "Progress": '[{"work":0,"step":"weigh","arguments":1}]'}
     await db.store.write("FlowShop", Operation(Verb.MERGE, row, "*"))
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    worker = await drain(db, Ship)
 
     assert worker.counts == Counter({Outcome.LEFT: 1}) and RUNS == []
 
 
 async def test_a_step_that_fails(db: Database) -> None:
     """After the last try the decision row says which step of which workflow failed; also if it raises NotSupported."""
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Fail, order)
-    async with db.worker(Fail, tries=2) as worker:
-        await worker.drain()
+    await begin(db, Fail)
+    worker = await drain(db, Fail, tries=2)
 
     (left,) = await pending(db)
     assert left.decision.error == (
@@ -280,13 +259,9 @@ async def test_tries_and_pauses_of_a_workflow(db: Database, monkeypatch: pytest.
 
 async def test_a_try_that_fails_is_a_line_of_the_log(db: Database, caplog: pytest.LogCaptureFixture) -> None:
     """The line says which try of how many it was, and what went wrong; its traceback is for those who look closely."""
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Fail, order)
+    await begin(db, Fail)
     with caplog.at_level("DEBUG", "tableorm.worker"):
-        async with db.worker(Fail, tries=2) as worker:
-            await worker.drain()
+        await drain(db, Fail, tries=2)
 
     lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert [line.partition(", ")[2].partition(": ")[0] for line in lines] == ["try 1 of 2", "try 2 of 2"]
@@ -363,69 +338,6 @@ def test_classes_that_are_no_workflows() -> None:
             async def work(self, db: Database, more: int) -> None: ...
 
 
-class Network:
-    """A database on a network that fails, where orders are shipped by workers that crash."""
-
-    def __init__(self) -> None:
-        self.tables = FaultyStore(MemoryStore())
-        backend = FaultyBackend()
-        backend.tables = self.tables
-        self.db = Database(backend, retry=QUICK)
-
-    async def insert(self, number: int) -> None:
-        """Insert an order and start to ship it; who asks for that gives up after an error."""
-        order = Order(customer="ann", id=number)
-        with suppress(TableOrmError, Fault):
-            async with self.db.transaction() as tx:
-                tx.insert(order)
-                tx.start(Ship, order, {})
-
-    async def work(self, turns: int) -> None:
-        """Let two workers work for some turns of the event loop, and crash."""
-        with suppress(InterruptedError):
-            async with self.db.worker(Ship, tries=99), self.db.worker(Ship, tries=99):
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                raise InterruptedError
-
-    async def recover(self) -> None:
-        """Let everything arrive that is under way, and work until nothing is left to do."""
-        self.tables.plan()
-        await self.tables.deliver()
-        for _ in range(50):
-            CLOCK.advance(HOUR)
-            await self.work(300)
-            if not await pending(self.db):
-                break
-
-    async def check(self) -> None:
-        """Every order that is there was sent, and has one parcel, no other has one, and nothing is left to do."""
-        rows = await everything(self.tables, "FlowShop")
-        orders = [row for row in rows if row["RowKey"].startswith("order_")]
-        assert {row["state"] for row in orders} <= {"sent"}
-        assert len([row for row in rows if row["RowKey"].startswith("parcel_")]) == len(orders)
-        assert {row["State"] for row in rows if "State" in row} <= {"void"}
-
-
-@seeds(2, 500)
-async def test_a_network_that_fails(seed: int, stopped_clock: None) -> None:
-    """Requests are lost, late or doubled, and workers crash: what has committed is shipped once, and nothing else."""
-    chance, network = random.Random(seed), Network()
-    async with network.db as db:
-        await db.create_tables(Order)
-        network.tables.fates = iter(lambda: chance.choice([*[Fate.FINE] * 6, *Fate]), None)
-        for number in range(4):
-            await network.insert(number)
-            with suppress(TableOrmError):
-                await network.work(chance.randint(0, 150))
-            if chance.random() < 0.5:
-                await network.tables.deliver()
-            CLOCK.advance(HOUR)
-        await network.recover()
-
-    await network.check()
-
-
 async def test_a_worker_that_may_not_run_a_step(db: Database) -> None:
     """AccessDenied of a step is its failure, and does not leave the message to others."""
 
@@ -434,12 +346,8 @@ async def test_a_worker_that_may_not_run_a_step(db: Database) -> None:
         async def work(self, db: Database) -> None:
             raise AccessDenied("no", None)
 
-    order = Order(customer="ann", id=7)
-    async with db.transaction() as tx:
-        tx.insert(order)
-        tx.start(Denied, order)
-    async with db.worker(Denied, tries=1) as worker:
-        await worker.drain()
+    await begin(db, Denied)
+    worker = await drain(db, Denied, tries=1)
 
     assert worker.counts == Counter({Outcome.DROPPED: 1})
 
@@ -450,14 +358,12 @@ async def test_what_a_workflow_costs(db: Database) -> None:
     async with db.transaction() as tx:  # makes the queue
         tx.insert(first)
         tx.start(Ship, first, {})
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    await drain(db, Ship)
     with db.observe() as seen:
         async with db.transaction() as tx:
             tx.insert(order)
             tx.start(Ship, order, {})
-        async with db.worker(Ship) as worker:
-            await worker.drain()
+        await drain(db, Ship)
 
     sent = [each.operation for each in seen.requests if each.table in ("FlowShop", OUTBOX)]
     decisions = [each for each in seen.requests if (each.row_key or "").startswith("~o_")]
@@ -487,7 +393,6 @@ async def test_a_workflow_of_a_scope(db: Database) -> None:
     async with ann.transaction() as tx:
         tx.insert(order)
         tx.start(Ship, order, {})
-    async with db.worker(Ship) as worker:
-        await worker.drain()
+    worker = await drain(db, Ship)
 
     assert worker.counts == {Outcome.DONE: 1}

@@ -29,7 +29,6 @@ from tableorm.protocol.filters import (
     matcher,
     to_odata,
 )
-from tableorm.stores import Bounds, RowQuery
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 RANKS = {Edm.BOOLEAN: 0, Edm.DATETIME: 2, Edm.GUID: 3, Edm.BINARY: 4, Edm.STRING: 5}  # numbers: 1
@@ -160,16 +159,6 @@ def test_odata_text(node: Filter, text: str) -> None:
     assert to_odata(node) == text
 
 
-def test_an_int_constant_reaches_every_width() -> None:
-    """A small int is written as Int32, which the service compares with Int32, Int64 and Double alike."""
-    match = compile_filter(compare("a", Op.EQ, 1))
-
-    assert match(row_of({"a": (1, Edm.INT32)}))
-    assert match(row_of({"a": (1, Edm.INT64)}))
-    assert match(row_of({"a": (1.0, Edm.DOUBLE)}))
-    assert compile_filter(Compare("a", Op.EQ, Constant(Edm.INT64, 1)))(row_of({"a": (1, Edm.INT32)})) is False
-
-
 def test_timestamp_compares_by_ticks() -> None:
     """Timestamp is a DateTime without an annotation, compared to its last digit; text is never equal to it."""
     row = row_of({}) | {"Timestamp": "2024-02-29T12:00:00.0000007Z"}
@@ -215,21 +204,6 @@ def test_a_tree_that_is_too_deep(levels: int, use: Callable[[Filter], object]) -
     """One level more is refused with the limit, and so is any number of them."""
     with pytest.raises(ValueError, match=f"more than {MAX_DEPTH} levels"):
         use(And((A, nested(levels - 1))))
-
-
-def test_a_query_as_one_filter() -> None:
-    """Bounds of the keys come first, each as the service spells it; a query of everything has none."""
-    where = Compare("age", Op.GT, constant(30))
-    narrow = RowQuery(Bounds.only("O'Neil"), Bounds("a", "b", lower_open=True), And((where, where)))
-
-    assert RowQuery().filter is None
-    assert RowQuery(where=where).filter == where
-    assert narrow.filter is not None
-    assert to_odata(narrow.filter) == (
-        "PartitionKey eq 'O''Neil' and RowKey gt 'a' and RowKey le 'b' and age gt 30 and age gt 30"
-    )
-    open_end = RowQuery(partition=Bounds(None, "b", upper_open=True)).filter
-    assert open_end is not None and to_odata(open_end) == "PartitionKey lt 'b'"
 
 
 def test_long_text_is_compared_in_few_calls() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm.protocol.filters import matcher, to_odata
+from tableorm.protocol.filters import matcher
 from tableorm.protocol.key_range import KeyRange
 
 # Few keys, so that bounds are met; U+E000 sorts after the surrogates of the other one.
@@ -46,18 +46,6 @@ def test_all_forms_say_the_same(keys_of: KeyRange, partition: str, row: str) -> 
     assert keys_of.contains(partition, row) is expected
     assert (condition is None or matcher(condition)(stored)) is expected
     assert not (keys_of.empty and expected)
-
-
-def test_conditions() -> None:
-    """A range without a bound has no condition; the others are written as the service reads them."""
-    across = KeyRange(start_partition="a", start_row="1", end_partition="c")
-    condition = across.condition()
-
-    assert KeyRange().condition() is None
-    assert condition is not None
-    assert to_odata(condition) == (
-        "(PartitionKey gt 'a' or PartitionKey eq 'a' and RowKey ge '1') and PartitionKey le 'c'"
-    )
 
 
 @pytest.mark.parametrize("bounds", [{"start_row": "1"}, {"end_row": "1"}, {"start_partition": "a", "end_row": ""}])

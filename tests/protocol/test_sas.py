@@ -205,17 +205,11 @@ FOR_ACCOUNT = "sv=2019-02-02&ss=t&srt=o&sp=r&se=2030-01-01&sig=c2VjcmV0"
     ("query", "problem"),
     [
         ("", "sig, the signature, is missing"),
-        ("sv=2019-02-02&tn=People&sp=r&se=2030-01-01", "sig, the signature, is missing"),
         (SIGNED.replace("c2VjcmV0", ""), "sig, the signature, is missing"),
         (SIGNED.replace("sv=2019-02-02", ""), "sv is missing in a table's token"),
         (SIGNED.replace("sp=r", ""), "sp is missing"),
-        (SIGNED.replace("sp=r", "sp="), "sp is missing"),
-        (SIGNED.replace("se=2030-01-01", ""), "se is missing"),
         (SIGNED.replace("tn=People", ""), "ss is missing in an account's token; one for a table has tn"),
-        (FOR_ACCOUNT.replace("ss=t", ""), "ss is missing"),
         (FOR_ACCOUNT.replace("srt=o", ""), "srt is missing"),
-        (FOR_ACCOUNT.replace("sp=r", ""), "sp is missing"),
-        (FOR_ACCOUNT.replace("se=2030-01-01", ""), "se is missing"),
         (SIGNED + "&srt=o", "srt is not a parameter of a table's token"),
         (SIGNED + "&ses=scope", "ses is not a parameter of a table's token"),
         (FOR_ACCOUNT + "&spk=a", "spk is not a parameter of an account's token"),
@@ -311,15 +305,6 @@ NEEDS = {
 ON_ENTITIES = {access for access, (kind, _) in NEEDS.items() if kind == "o"}
 
 
-@given(st.sampled_from(list(Action)), st.sets(st.sampled_from("raud"), min_size=1))
-def test_permissions_of_a_table_token(access: Action, letters: set[str]) -> None:
-    """It allows what its letters say on entities, an upsert with both of its letters, and never anything else."""
-    token = attrs.evolve(TABLE, sp="".join(letters))
-
-    wanted = access in ON_ENTITIES and any(set(needed) <= letters for needed in NEEDS[access][1])
-    assert token.allows(access) is wanted
-
-
 @given(
     st.sampled_from(list(Action)),
     st.sets(st.sampled_from("rwdlacu"), min_size=1),
@@ -408,19 +393,6 @@ def test_protocols() -> None:
 def test_addresses(sip: str | None, address: str, allowed: bool) -> None:
     """A range goes by number, not by text; what is no address is outside of every range."""
     assert allows_address(attrs.evolve(TABLE, sip=sip), address) is allowed
-
-
-def test_keys() -> None:
-    """The token's keys are a range: of rows in a partition, or of all partitions up to one."""
-    rows = attrs.evolve(TABLE, spk="Sales", srk="100", epk="Sales", erk="199").keys
-    upto = attrs.evolve(TABLE, epk="b").keys
-
-    assert rows.contains("Sales", "100") and rows.contains("Sales", "199")
-    assert not rows.contains("Sales", "0999") and not rows.contains("Sales", "1990")
-    assert not rows.contains("HR", "150") and not rows.contains("Sales2", "150")
-    assert upto.contains("", "") and upto.contains("a", "z") and upto.contains("b", "\U0001f600")
-    assert not upto.contains("b2", "")
-    assert TABLE.keys.contains("", "") and TABLE.keys.contains("\ue000", "\ue000")
 
 
 # Stored access policies.

@@ -50,6 +50,7 @@ __all__ = [
     "find_violation",
     "insert",
     "replace",
+    "run_with",
     "runs",
     "together",
     "upsert",
@@ -262,6 +263,15 @@ class Run:
     at_end: Judge = _accept
     watch: Callable[[World], Any] | None = None
     large: bool = False
+
+
+def run_with(**common: Any) -> Callable[..., Run]:
+    """Return a function that returns the run of a title and clients, with arguments that all runs of a module have."""
+
+    def run_of(title: str, *clients: Client, **given: Any) -> Run:
+        return Run(title=title, clients=clients, **{**common, **given})
+
+    return run_of
 
 
 def runs(*given: Run) -> pytest.MarkDecorator:

@@ -27,6 +27,7 @@ from tests.protocols.explorer import (
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     together,
     upsert,
@@ -228,6 +229,7 @@ NEW, MOVED = changes("N", "2", "insert"), Client("M", move, ("1", "2"))
 AGAIN = Client("L", settle_upload, ("old", False, ""), fails=False)
 """A worker that gets the message of the stored blob once more."""
 WORKER = Client("W", work, ("",), fails=False)
+run = run_with(rows=STORED, always=none_dangles)
 
 GROUPS: dict[str, tuple[Client, ...]] = {
     "a replace": (ONE,),
@@ -243,31 +245,20 @@ GROUPS: dict[str, tuple[Client, ...]] = {
 
 @pytest.mark.one_of(3)
 @runs(
+    *(run(title, *some, at_end=none_is_left) for title, some in GROUPS.items()),
     *(
-        Run(title=title, rows=STORED, clients=some, always=none_dangles, at_end=none_is_left)
-        for title, some in GROUPS.items()
-    ),
-    *(
-        Run(
-            title=f"{title}, one crashes",
-            rows=STORED,
-            clients=(*some, WORKER),
-            crash=1,
-            always=none_dangles,
-            at_end=late_ones_are_void,
-        )
+        run(f"{title}, one crashes", *some, WORKER, crash=1, at_end=late_ones_are_void)
         for title, some in GROUPS.items()
         if len(some) < 3
     ),
     *(
-        Run(
-            title=f"{title}, with any fault",
-            rows=STORED,
-            clients=(*some, WORKER),
+        run(
+            f"{title}, with any fault",
+            *some,
+            WORKER,
             lost=1,
             late=1,
             crash=1,
-            always=none_dangles,
             at_end=late_ones_are_void,
             large=len(some) > 1,
         )
@@ -281,45 +272,22 @@ def test_no_address_dangles(run: Run) -> None:
 
 
 @runs(
-    Run(
-        title="a worker deletes an upload before it is void",
-        rows=STORED,
-        clients=(ONE, Client("W", work, ("not void",), fails=False)),
+    run(
+        "a worker deletes an upload before it is void",
+        ONE,
+        Client("W", work, ("not void",), fails=False),
         crash=1,
         late=1,
-        always=none_dangles,
     ),
-    Run(
-        title="a name is written twice",
-        rows=STORED,
-        clients=(changes("A", "1", "replace", "in place"),),
-        always=none_dangles,
+    run("a name is written twice", changes("A", "1", "replace", "in place")),
+    run(
+        "the row of a blob goes with its message",
+        changes("A", "1", "replace", "row goes"),
+        Client("L", settle_upload, ("a", False, ""), fails=False),
     ),
-    Run(
-        title="the row of a blob goes with its message",
-        rows=STORED,
-        clients=(changes("A", "1", "replace", "row goes"), Client("L", settle_upload, ("a", False, ""), fails=False)),
-        always=none_dangles,
-    ),
-    Run(
-        title="a blob is committed without its row",
-        rows=STORED,
-        clients=(changes("A", "1", "replace", "no row"), WORKER),
-        crash=1,
-        always=none_dangles,
-    ),
-    Run(
-        title="the old blob goes before the commit",
-        rows=STORED,
-        clients=(changes("A", "1", "replace", "delete first"),),
-        always=none_dangles,
-    ),
-    Run(
-        title="what is deleted is judged by the entity as it is later",
-        rows=STORED,
-        clients=(changes("A", "1", "replace", "by state"), MOVED),
-        always=none_dangles,
-    ),
+    run("a blob is committed without its row", changes("A", "1", "replace", "no row"), WORKER, crash=1),
+    run("the old blob goes before the commit", changes("A", "1", "replace", "delete first")),
+    run("what is deleted is judged by the entity as it is later", changes("A", "1", "replace", "by state"), MOVED),
 )
 def test_each_rule_is_needed(run: Run) -> None:
     """Without one of the rules an entity names a blob that is not there, or has other bytes."""

@@ -25,6 +25,7 @@ from tests.protocols.explorer import (
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     together,
     upsert,
@@ -145,18 +146,7 @@ READER = Client("R", read, ((), 0, 2), fails=False)
 TRIMMER = Client("T", trim, (1,))
 
 
-def run(title: str, *clients: Client, lost: int = 0, late: int = 0, crash: int = 0, large: bool = False) -> Run:
-    return Run(
-        title=title,
-        clients=clients,
-        lost=lost,
-        late=late,
-        crash=crash,
-        large=large,
-        watch=watch,
-        always=in_order,
-        at_end=none_is_left_out,
-    )
+run = run_with(watch=watch, always=in_order, at_end=none_is_left_out)
 
 
 @runs(

@@ -27,6 +27,7 @@ from tests.protocols.explorer import (
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     together,
     values,
@@ -243,56 +244,26 @@ def moves(client: str, of: str, at: int, broken: str = "") -> Client:
 
 
 WORKER = Client("W", work, fails=False)
+run = run_with(rows=STORED, at_end=copies_are_right)
 
 
 @runs(
-    Run(
-        title="a holder comes while its source is renamed",
-        rows=STORED,
-        clients=(renames("A", "e", "z"), moves("B", "e", 1)),
-        at_end=copies_are_right,
+    run("a holder comes while its source is renamed", renames("A", "e", "z"), moves("B", "e", 1)),
+    run("a holder goes while its source is renamed", renames("A", "d", "z"), moves("B", "e", 1)),
+    run(
+        "a holder changes its place in the index while its source is renamed",
+        renames("A", "d", "z"),
+        moves("B", "d", 1),
     ),
-    Run(
-        title="a holder goes while its source is renamed",
-        rows=STORED,
-        clients=(renames("A", "d", "z"), moves("B", "e", 1)),
-        at_end=copies_are_right,
-    ),
-    Run(
-        title="a holder changes its place in the index while its source is renamed",
-        rows=STORED,
-        clients=(renames("A", "d", "z"), moves("B", "d", 1)),
-        at_end=copies_are_right,
-    ),
-    Run(
-        title="a source is renamed and gets its old name back",
-        rows=STORED,
-        clients=(renames("A", "d", "z"), renames("B", "d", "x")),
-        at_end=copies_are_right,
-    ),
-    Run(
-        title="a crash",
-        rows=STORED,
-        clients=(renames("A", "d", "z"), WORKER),
+    run("a source is renamed and gets its old name back", renames("A", "d", "z"), renames("B", "d", "x")),
+    run("a crash", renames("A", "d", "z"), WORKER, crash=1),
+    run("any fault", renames("A", "d", "z"), WORKER, lost=1, late=1, crash=1, large=True),
+    run(
+        "a holder comes while its source is renamed, one crashes",
+        renames("A", "e", "z"),
+        moves("B", "e", 1),
+        WORKER,
         crash=1,
-        at_end=copies_are_right,
-    ),
-    Run(
-        title="any fault",
-        rows=STORED,
-        clients=(renames("A", "d", "z"), WORKER),
-        lost=1,
-        late=1,
-        crash=1,
-        at_end=copies_are_right,
-        large=True,
-    ),
-    Run(
-        title="a holder comes while its source is renamed, one crashes",
-        rows=STORED,
-        clients=(renames("A", "e", "z"), moves("B", "e", 1), WORKER),
-        crash=1,
-        at_end=copies_are_right,
         large=True,
     ),
 )
@@ -302,37 +273,17 @@ def test_copies_are_right_at_rest(run: Run) -> None:
 
 
 @runs(
-    Run(
-        title="a holder is looked at before its entry is there",
-        rows=STORED,
-        clients=(renames("A", "e", "z", "index"), moves("B", "e", 1, "index")),
-        at_end=copies_are_right,
+    run(
+        "a holder is looked at before its entry is there", renames("A", "e", "z", "index"), moves("B", "e", 1, "index")
     ),
-    Run(
-        title="a holder is not looked at whose place in the index changes",
-        rows=STORED,
-        clients=(renames("A", "d", "z", "position"), moves("B", "d", 1, "position")),
-        at_end=copies_are_right,
+    run(
+        "a holder is not looked at whose place in the index changes",
+        renames("A", "d", "z", "position"),
+        moves("B", "d", 1, "position"),
     ),
-    Run(
-        title="the source is read before the holder",
-        rows=STORED,
-        clients=(renames("A", "d", "z", "order"), renames("B", "d", "w", "order")),
-        at_end=copies_are_right,
-    ),
-    Run(
-        title="a copy that is equal is left alone",
-        rows=STORED,
-        clients=(renames("A", "d", "z", "version"), renames("B", "d", "x", "version")),
-        at_end=copies_are_right,
-    ),
-    Run(
-        title="a page is noted before it is done",
-        rows=STORED,
-        clients=(renames("A", "d", "z", "page"), WORKER),
-        crash=1,
-        at_end=copies_are_right,
-    ),
+    run("the source is read before the holder", renames("A", "d", "z", "order"), renames("B", "d", "w", "order")),
+    run("a copy that is equal is left alone", renames("A", "d", "z", "version"), renames("B", "d", "x", "version")),
+    run("a page is noted before it is done", renames("A", "d", "z", "page"), WORKER, crash=1),
 )
 def test_each_rule_is_needed(run: Run) -> None:
     """A protocol without one of the rules ends with an old copy."""

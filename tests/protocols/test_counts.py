@@ -25,6 +25,7 @@ from tests.protocols.explorer import (
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     together,
     values,
@@ -197,6 +198,7 @@ def goes(client: str, partition: str, broken: str = "") -> Client:
 
 
 WORKER = Client("W", work, fails=False)
+run = run_with(rows=EMPTY, always=never_too_many, at_end=total_is_right)
 
 
 def worker(broken: str) -> Client:
@@ -204,71 +206,28 @@ def worker(broken: str) -> Client:
 
 
 @runs(
-    Run(
-        title="children of two partitions come",
-        rows=EMPTY,
-        clients=(comes("A", "p"), comes("B", "q")),
-        always=never_too_many,
-        at_end=total_is_right,
-    ),
-    Run(
-        title="a child goes and comes back",
+    run("children of two partitions come", comes("A", "p"), comes("B", "q")),
+    run("a child goes and comes back", goes("A", "p"), comes("B", "p"), rows=STORED),
+    run(
+        "a child goes, comes back, and the worker copies",
+        goes("A", "p"),
+        comes("B", "p", WORKER_COPIES),
+        WORKER,
         rows=STORED,
-        clients=(goes("A", "p"), comes("B", "p")),
-        always=never_too_many,
-        at_end=total_is_right,
-    ),
-    Run(
-        title="a child goes, comes back, and the worker copies",
-        rows=STORED,
-        clients=(goes("A", "p"), comes("B", "p", WORKER_COPIES), WORKER),
-        always=never_too_many,
-        at_end=total_is_right,
         large=True,
     ),
-    Run(
-        title="a crash",
-        rows=EMPTY,
-        clients=(comes("A", "p"), WORKER),
+    run("a crash", comes("A", "p"), WORKER, crash=1),
+    run("any fault", goes("A", "p"), WORKER, rows=STORED, lost=1, late=1, crash=1, large=True),
+    run("the entity with the total is deleted and inserted again", comes("A", "p"), Client("B", renew)),
+    run(
+        "children of two partitions come, one writer crashes",
+        comes("A", "p"),
+        comes("B", "q", WORKER_COPIES),
+        WORKER,
         crash=1,
-        always=never_too_many,
-        at_end=total_is_right,
-    ),
-    Run(
-        title="any fault",
-        rows=STORED,
-        clients=(goes("A", "p"), WORKER),
-        lost=1,
-        late=1,
-        crash=1,
-        always=never_too_many,
-        at_end=total_is_right,
         large=True,
     ),
-    Run(
-        title="the entity with the total is deleted and inserted again",
-        rows=EMPTY,
-        clients=(comes("A", "p"), Client("B", renew)),
-        always=never_too_many,
-        at_end=total_is_right,
-    ),
-    Run(
-        title="children of two partitions come, one writer crashes",
-        rows=EMPTY,
-        clients=(comes("A", "p"), comes("B", "q", WORKER_COPIES), WORKER),
-        crash=1,
-        always=never_too_many,
-        at_end=total_is_right,
-        large=True,
-    ),
-    Run(
-        title="two workers",
-        rows=EMPTY,
-        clients=(comes("A", "p", WORKER_COPIES), WORKER, Client("V", work)),
-        crash=1,
-        always=never_too_many,
-        at_end=total_is_right,
-    ),
+    run("two workers", comes("A", "p", WORKER_COPIES), WORKER, Client("V", work), crash=1),
 )
 def test_totals_are_exact_at_rest(run: Run) -> None:
     """When nothing is left to do, the total is the number of children; at every moment it is what it was told."""
@@ -276,36 +235,26 @@ def test_totals_are_exact_at_rest(run: Run) -> None:
 
 
 @runs(
-    Run(
-        title="the message says how much to add",
-        rows=EMPTY,
-        clients=(comes("A", "p", "the message says how much to add"), worker("the message says how much to add")),
-        at_end=total_is_right,
+    run(
+        "the message says how much to add",
+        comes("A", "p", "the message says how much to add"),
+        worker("the message says how much to add"),
     ),
-    Run(
-        title="a subtotal that is equal is not copied",
-        rows=EMPTY,
-        clients=(
-            comes("A", "p", "a subtotal that is equal is not copied"),
-            goes("B", "p", "a subtotal that is equal is not copied"),
-        ),
-        at_end=total_is_right,
+    run(
+        "a subtotal that is equal is not copied",
+        comes("A", "p", "a subtotal that is equal is not copied"),
+        goes("B", "p", "a subtotal that is equal is not copied"),
     ),
-    Run(
-        title="the total is written without a condition",
-        rows=EMPTY,
-        clients=(
-            comes("A", "p", "the total is written without a condition"),
-            comes("B", "q", "the total is written without a condition"),
-        ),
-        at_end=total_is_right,
+    run(
+        "the total is written without a condition",
+        comes("A", "p", "the total is written without a condition"),
+        comes("B", "q", "the total is written without a condition"),
     ),
-    Run(
-        title="the total is written by itself",
-        rows=EMPTY,
-        clients=(comes("A", "p", "the total is written by itself"), worker("the total is written by itself")),
+    run(
+        "the total is written by itself",
+        comes("A", "p", "the total is written by itself"),
+        worker("the total is written by itself"),
         crash=1,
-        at_end=total_is_right,
     ),
 )
 def test_each_rule_is_needed(run: Run) -> None:

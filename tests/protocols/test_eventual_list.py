@@ -26,6 +26,7 @@ from tests.protocols.explorer import (
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     together,
     values,
@@ -170,50 +171,29 @@ def changes(client: str, name: str, value: str | None, broken: str = "") -> Clie
 
 
 WORKER = Client("W", work, fails=False)
+run = run_with(rows=STORED, at_end=STRICT)
 
 
 @runs(
-    Run(
-        title="two entities come into one list",
-        rows=STORED,
-        clients=(changes("A", "k1", "T"), changes("B", "k2", "T")),
-        at_end=STRICT,
-    ),
-    Run(
-        title="one entity goes and comes back",
-        rows=STORED,
-        clients=(changes("A", "k1", "T"), changes("B", "k1", "S")),
-        at_end=STRICT,
-    ),
-    Run(
-        title="one comes and one is deleted",
-        rows=STORED,
-        clients=(changes("A", "k1", "T"), changes("B", "k2", None)),
-        at_end=STRICT,
-    ),
-    Run(title="a crash", rows=STORED, clients=(changes("A", "k1", "T"), WORKER), crash=1, at_end=LOOSE),
-    Run(
-        title="any fault",
-        rows=STORED,
-        clients=(changes("A", "k1", "T"), WORKER),
-        lost=1,
-        late=1,
+    run("two entities come into one list", changes("A", "k1", "T"), changes("B", "k2", "T")),
+    run("one entity goes and comes back", changes("A", "k1", "T"), changes("B", "k1", "S")),
+    run("one comes and one is deleted", changes("A", "k1", "T"), changes("B", "k2", None)),
+    run("a crash", changes("A", "k1", "T"), WORKER, crash=1, at_end=LOOSE),
+    run("any fault", changes("A", "k1", "T"), WORKER, lost=1, late=1, crash=1, at_end=LOOSE, large=True),
+    run(
+        "two entities come into one list, one crashes",
+        changes("A", "k1", "T"),
+        changes("B", "k2", "T", WORKER_APPLIES),
+        WORKER,
         crash=1,
         at_end=LOOSE,
         large=True,
     ),
-    Run(
-        title="two entities come into one list, one crashes",
-        rows=STORED,
-        clients=(changes("A", "k1", "T"), changes("B", "k2", "T", WORKER_APPLIES), WORKER),
-        crash=1,
-        at_end=LOOSE,
-        large=True,
-    ),
-    Run(
-        title="one entity goes and comes back, one crashes",
-        rows=STORED,
-        clients=(changes("A", "k1", "T"), changes("B", "k1", "S", WORKER_APPLIES), WORKER),
+    run(
+        "one entity goes and comes back, one crashes",
+        changes("A", "k1", "T"),
+        changes("B", "k1", "S", WORKER_APPLIES),
+        WORKER,
         crash=1,
         at_end=LOOSE,
         large=True,
@@ -232,22 +212,20 @@ PROBLEMS = {
 
 
 @runs(
-    Run(
-        title="a list is written without a condition",
-        rows=STORED,
-        clients=(changes("A", "k1", "T", "condition"), changes("B", "k2", "T", "condition")),
-        at_end=STRICT,
+    run(
+        "a list is written without a condition",
+        changes("A", "k1", "T", "condition"),
+        changes("B", "k2", "T", "condition"),
     ),
-    Run(
-        title="nobody looks at the entity again",
-        rows=STORED,
-        clients=(changes("A", "k1", "T", "second look"), changes("B", "k1", "S", "second look")),
-        at_end=STRICT,
+    run(
+        "nobody looks at the entity again",
+        changes("A", "k1", "T", "second look"),
+        changes("B", "k1", "S", "second look"),
     ),
-    Run(
-        title="an older version is left alone",
-        rows=STORED,
-        clients=(changes("A", "k1", "T", "version"), changes("B", "k1", "S", "version")),
+    run(
+        "an older version is left alone",
+        changes("A", "k1", "T", "version"),
+        changes("B", "k1", "S", "version"),
         at_end=LOOSE,
     ),
 )

@@ -36,6 +36,7 @@ from tests.protocols.explorer import (
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     values,
     verify,
@@ -381,30 +382,7 @@ USERS = {
 }
 
 
-def run_of(
-    title: str,
-    *clients: Client,
-    lost: int = 0,
-    late: int = 0,
-    crash: int = 0,
-    unread: int = 0,
-    recovers: bool = False,
-    large: bool = False,
-) -> Run:
-    return Run(
-        title=title,
-        rows=STORED,
-        clients=clients,
-        lost=lost,
-        late=late,
-        crash=crash,
-        unread=unread,
-        always=always,
-        at_end=at_end if recovers else lambda world: None,
-        watch=watch,
-        large=large,
-    )
-
+run_of = run_with(rows=STORED, always=always, watch=watch)
 
 STEADY = {title: user._replace(fails=False) for title, user in USERS.items()}
 """The same users, whose requests meet no fault."""
@@ -427,23 +405,23 @@ STEADY = {title: user._replace(fails=False) for title, user in USERS.items()}
         run_of(f"{title}, moved by two, a lost request", MOVE, SAME, user, lost=1, large=True)
         for title, user in [*STEADY.items()][:2]
     ),
-    run_of("recovery after a crash", WITH_MESSAGE, WORKER, crash=1, recovers=True),
-    run_of("a read that is refused", WITH_MESSAGE, WORKER, unread=1, recovers=True),
-    run_of("reads and writes that fail", WITH_MESSAGE, WORKER, lost=1, unread=1, recovers=True, large=True),
+    run_of("recovery after a crash", WITH_MESSAGE, WORKER, crash=1, at_end=at_end),
+    run_of("a read that is refused", WITH_MESSAGE, WORKER, unread=1, at_end=at_end),
+    run_of("reads and writes that fail", WITH_MESSAGE, WORKER, lost=1, unread=1, at_end=at_end, large=True),
     *(
-        run_of(f"{title}, and reads that fail", WITH_MESSAGE, user, WORKER, unread=1, recovers=True, large=True)
+        run_of(f"{title}, and reads that fail", WITH_MESSAGE, user, WORKER, unread=1, at_end=at_end, large=True)
         for title, user in [*STEADY.items()][:2]
     ),
-    run_of("a visitor, and recovery", WITH_MESSAGE, VISITOR, WORKER, crash=1, recovers=True),
-    run_of("a forged command", FORGER, WORKER, recovers=True),
-    run_of("recovery after any fault", WITH_MESSAGE, WORKER, lost=1, late=1, crash=1, recovers=True, large=True),
+    run_of("a visitor, and recovery", WITH_MESSAGE, VISITOR, WORKER, crash=1, at_end=at_end),
+    run_of("a forged command", FORGER, WORKER, at_end=at_end),
+    run_of("recovery after any fault", WITH_MESSAGE, WORKER, lost=1, late=1, crash=1, at_end=at_end, large=True),
     *(
-        run_of(f"{title}, and recovery", WITH_MESSAGE, user, WORKER, crash=1, recovers=True, large=True)
+        run_of(f"{title}, and recovery", WITH_MESSAGE, user, WORKER, crash=1, at_end=at_end, large=True)
         for title, user in STEADY.items()
     ),
     *(
         run_of(
-            f"{title}, and recovery after a lost request", WITH_MESSAGE, user, WORKER, lost=1, recovers=True, large=True
+            f"{title}, and recovery after a lost request", WITH_MESSAGE, user, WORKER, lost=1, at_end=at_end, large=True
         )
         for title, user in [*STEADY.items()][:4]
     ),
@@ -490,23 +468,23 @@ PROBLEMS = {
         VISITOR,
         Client("W", work, ("taken",), fails=False),
         crash=1,
-        recovers=True,
+        at_end=at_end,
     ),
     run_of(
         "a message in doubt counts as none",
         Client("A", start, ("m1", SOURCE, TARGET, True, "message")),
         WORKER,
         lost=1,
-        recovers=True,
+        at_end=at_end,
     ),
     run_of(
         "a mark that is gone counts as removed",
         Client("A", start, ("m1", SOURCE, TARGET, True, "gone"), refused=in_trouble),
         WORKER,
         unread=1,
-        recovers=True,
+        at_end=at_end,
     ),
-    run_of("the mark is not looked at", FORGER, Client("W", work, ("mark",), fails=False), recovers=True),
+    run_of("the mark is not looked at", FORGER, Client("W", work, ("mark",), fails=False), at_end=at_end),
 )
 def test_each_rule_is_needed(run: Run) -> None:
     """

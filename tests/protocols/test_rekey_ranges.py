@@ -20,6 +20,7 @@ from tests.protocols.explorer import (
     World,
     find_violation,
     replace,
+    run_with,
     runs,
     values,
     verify,
@@ -159,9 +160,9 @@ WORKER, WORKER_2 = Client("M", work, ("m", 2)), Client("N", work, ("n", 2))
 INSERTER = Client("E", insert_early, (SOURCES[0], "a"), fails=False)
 
 
-def range_run(title: str, *clients: Client, lost: int = 0, crash: int = 0, large: bool = False) -> Run:
-    rows = stored(b="b") | {RANGE: Row("r0", values(cursor=0, found=False, last=False))}
-    return Run(title=title, rows=rows, clients=clients, lost=lost, crash=crash, always=judge_range, large=large)
+range_run = run_with(
+    rows=stored(b="b") | {RANGE: Row("r0", values(cursor=0, found=False, last=False))}, always=judge_range
+)
 
 
 @runs(

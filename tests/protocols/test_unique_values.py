@@ -10,7 +10,7 @@ A transaction can hand a value over from one entity to another one of its partit
 and token after the commit; until then the decision row tells of the new owner, so that whoever takes over reads it too.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -35,6 +35,7 @@ from tests.protocols.explorer import (
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     together,
     values,
@@ -318,6 +319,7 @@ LATE_MESSAGE = Client("L", decide, ("k1", "t0", "u", False, ""))
 """A worker that finds a message of the claim by which k1 has got its value long ago."""
 K1_GONE, K1_BACK_TO_U = claims("D", "k1", None), claims("E", "k1", "u")
 WORKER = Client("W", work, fails=False)
+run = run_with(rows=STORED, always=held_once)
 
 PAIRS: dict[str, tuple[Client, Client]] = {
     "two claims of one value": (K1_TO_V, K2_TO_V),
@@ -328,131 +330,40 @@ PAIRS: dict[str, tuple[Client, Client]] = {
 }
 
 
-def each_pair(make: Callable[[str, tuple[Client, Client]], Run]) -> list[Run]:
-    return [make(title, pair) for title, pair in PAIRS.items()]
-
-
 @pytest.mark.one_of(3)
 @runs(
-    *each_pair(lambda title, pair: Run(title=title, rows=STORED, clients=pair, always=held_once, at_end=STRICT)),
-    *each_pair(
-        lambda title, pair: Run(
-            title=f"{title}, with any fault",
-            rows=STORED,
-            clients=pair,
-            lost=1,
-            late=1,
-            crash=1,
-            always=held_once,
-            large=True,
-        )
-    ),
-    *each_pair(
-        lambda title, pair: Run(
-            title=f"{title}, one crashes",
-            rows=STORED,
-            clients=(*pair, WORKER),
-            crash=1,
-            always=held_once,
-            at_end=LOOSE,
-            large=True,
-        )
-    ),
-    Run(
-        title="a claim that crashes",
-        rows=STORED,
-        clients=(K1_TO_V, WORKER),
-        crash=1,
-        always=held_once,
-        at_end=LOOSE,
-    ),
-    Run(
-        title="a claim with any fault",
-        rows=STORED,
-        clients=(K1_TO_V, WORKER),
-        lost=1,
-        late=1,
-        crash=1,
-        always=held_once,
-        at_end=LOOSE,
-        large=True,
-    ),
-    Run(
-        title="a reservation that was abandoned",
+    *(run(title, *pair, at_end=STRICT) for title, pair in PAIRS.items()),
+    *(run(f"{title}, with any fault", *pair, lost=1, late=1, crash=1, large=True) for title, pair in PAIRS.items()),
+    *(run(f"{title}, one crashes", *pair, WORKER, crash=1, at_end=LOOSE, large=True) for title, pair in PAIRS.items()),
+    run("a claim that crashes", K1_TO_V, WORKER, crash=1, at_end=LOOSE),
+    run("a claim with any fault", K1_TO_V, WORKER, lost=1, late=1, crash=1, at_end=LOOSE, large=True),
+    run("a reservation that was abandoned", K2_TO_V, claims("F", "k3", "v"), rows=ABANDONED),
+    run(
+        "a reservation that was abandoned, with any fault",
+        K2_TO_V,
+        claims("F", "k3", "v"),
         rows=ABANDONED,
-        clients=(K2_TO_V, claims("F", "k3", "v")),
-        always=held_once,
-    ),
-    Run(
-        title="a reservation that was abandoned, with any fault",
-        rows=ABANDONED,
-        clients=(K2_TO_V, claims("F", "k3", "v")),
         lost=1,
         late=1,
         crash=1,
-        always=held_once,
         large=True,
     ),
-    Run(title="handed over against a claim", rows=STORED, clients=(K1_TO_K1B, TAKER), always=held_once, at_end=STRICT),
-    Run(
-        title="handed over against a claim, with any fault",
-        rows=STORED,
-        clients=(K1_TO_K1B, TAKER),
-        lost=1,
-        late=1,
+    run("handed over against a claim", K1_TO_K1B, TAKER, at_end=STRICT),
+    run("handed over against a claim, with any fault", K1_TO_K1B, TAKER, lost=1, late=1, crash=1, large=True),
+    run("handed over against a claim, one crashes", K1_TO_K1B, TAKER, WORKER, crash=1, at_end=LOOSE, large=True),
+    run("handed over and given up against a claim", K1_TO_K1B, K1B_GONE, TAKER, at_end=LOOSE, large=True),
+    run("handed over twice against a claim", K1_TO_K1B, K1B_TO_K1C, TAKER, at_end=LOOSE),
+    run("handed over against a claim, and a late message", K1_TO_K1B, LATE_MESSAGE, TAKER, at_end=LOOSE, large=True),
+    run(
+        "handed over by one who crashes, and once more",
+        K1_TO_K1B,
+        K1B_TO_K1C,
+        WORKER,
         crash=1,
-        always=held_once,
-        large=True,
-    ),
-    Run(
-        title="handed over against a claim, one crashes",
-        rows=STORED,
-        clients=(K1_TO_K1B, TAKER, WORKER),
-        crash=1,
-        always=held_once,
         at_end=LOOSE,
         large=True,
     ),
-    Run(
-        title="handed over and given up against a claim",
-        rows=STORED,
-        clients=(K1_TO_K1B, K1B_GONE, TAKER),
-        always=held_once,
-        at_end=LOOSE,
-        large=True,
-    ),
-    Run(
-        title="handed over twice against a claim",
-        rows=STORED,
-        clients=(K1_TO_K1B, K1B_TO_K1C, TAKER),
-        always=held_once,
-        at_end=LOOSE,
-    ),
-    Run(
-        title="handed over against a claim, and a late message",
-        rows=STORED,
-        clients=(K1_TO_K1B, LATE_MESSAGE, TAKER),
-        always=held_once,
-        at_end=LOOSE,
-        large=True,
-    ),
-    Run(
-        title="handed over by one who crashes, and once more",
-        rows=STORED,
-        clients=(K1_TO_K1B, K1B_TO_K1C, WORKER),
-        crash=1,
-        always=held_once,
-        at_end=LOOSE,
-        large=True,
-    ),
-    Run(
-        title="there and back against a claim",
-        rows=STORED,
-        clients=(K1_TO_V, K1_BACK_TO_U, K2_TO_U),
-        always=held_once,
-        at_end=STRICT,
-        large=True,
-    ),
+    run("there and back against a claim", K1_TO_V, K1_BACK_TO_U, K2_TO_U, at_end=STRICT, large=True),
 )
 def test_a_value_is_held_once(run: Run) -> None:
     """At no time two entities have one value, and whoever has one has its reservation in the end."""
@@ -460,35 +371,25 @@ def test_a_value_is_held_once(run: Run) -> None:
 
 
 @runs(
-    Run(
-        title="a claim is taken over that can still commit",
-        rows=STORED,
-        clients=(K1_TO_V, claims("B", "k2", "v", "fence")),
-        always=held_once,
+    run("a claim is taken over that can still commit", K1_TO_V, claims("B", "k2", "v", "fence")),
+    run(
+        "a reservation is released by its owner instead of its token",
+        claims("A", "k1", "v", "token"),
+        K1_BACK_TO_U,
+        K2_TO_U,
     ),
-    Run(
-        title="a reservation is released by its owner instead of its token",
-        rows=STORED,
-        clients=(claims("A", "k1", "v", "token"), K1_BACK_TO_U, K2_TO_U),
-        always=held_once,
+    run("a value is taken over without a look at the heirs of its owner", K1_TO_K1B, claims("F", "k3", "u", "heirs")),
+    run(
+        "a value is handed on before the reservation was",
+        K1_TO_K1B,
+        Client("N", hand_over, ("k1b", "k1c", "n", "chain")),
+        TAKER,
     ),
-    Run(
-        title="a value is taken over without a look at the heirs of its owner",
-        rows=STORED,
-        clients=(K1_TO_K1B, claims("F", "k3", "u", "heirs")),
-        always=held_once,
-    ),
-    Run(
-        title="a value is handed on before the reservation was",
-        rows=STORED,
-        clients=(K1_TO_K1B, Client("N", hand_over, ("k1b", "k1c", "n", "chain")), TAKER),
-        always=held_once,
-    ),
-    Run(
-        title="a worker gives back without a look at heirs",
-        rows=STORED,
-        clients=(K1_TO_K1B, Client("L", decide, ("k1", "t0", "u", False, "heirs")), TAKER),
-        always=held_once,
+    run(
+        "a worker gives back without a look at heirs",
+        K1_TO_K1B,
+        Client("L", decide, ("k1", "t0", "u", False, "heirs")),
+        TAKER,
     ),
 )
 def test_each_rule_is_needed(run: Run) -> None:

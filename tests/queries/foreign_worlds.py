@@ -16,9 +16,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from tableorm import Entity, Index, Int32, Mapped, PropertyBag, RowKey, field
-from tableorm.expressions import AnyOf, PropertyComparison
 from tableorm.protocol.edm import Edm, text_from_ticks, ticks_from_datetime, utf16_key
-from tableorm.protocol.filters import Constant, Op
 from tableorm.stores import Row
 from tests.queries.worlds import (
     Color,
@@ -139,15 +137,6 @@ class Number(Side):
 
     def above(self, other: Any) -> bool | None:
         return None if self.value.is_nan() else self.value > other
-
-
-class Never(Side):
-    """It is unequal to everything, and has no order with anything."""
-
-    def equal(self, other: Any) -> bool:
-        return False
-
-    below = above = equal
 
 
 class KeyText(Side):
@@ -281,75 +270,6 @@ def mixed(name: str, values: st.SearchStrategy[Any], model: Any = Sample) -> Col
         return (Number(own), value) if name == "price" else (own, constant_of(name, value))
 
     return Column(getattr(model, name), values, pair)
-
-
-class RawField:
-    """A property of stored rows, which is compared with constants of any type."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def _compare(self, op: Op, value: Any) -> PropertyComparison:
-        return PropertyComparison(self.name, op, Constant(value.kind, value.value))
-
-    def __eq__(self, other: object) -> Any:
-        return self._compare(Op.EQ, other)
-
-    def __ne__(self, other: object) -> Any:
-        return self._compare(Op.NE, other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __lt__(self, other: Any) -> PropertyComparison:
-        return self._compare(Op.LT, other)
-
-    def __le__(self, other: Any) -> PropertyComparison:
-        return self._compare(Op.LE, other)
-
-    def __gt__(self, other: Any) -> PropertyComparison:
-        return self._compare(Op.GT, other)
-
-    def __ge__(self, other: Any) -> PropertyComparison:
-        return self._compare(Op.GE, other)
-
-    def between(self, low: Any, high: Any) -> Any:
-        return (self >= low) & (self <= high)
-
-    def in_(self, values: list[Any]) -> Any:
-        return AnyOf(tuple([self == value for value in values]))
-
-
-def raw(name: str) -> Column:
-    """A property, as raw queries compare it."""
-
-    def pair(bag: Any, value: Any) -> Pair:
-        own = bag.typed.get(name)
-        return None if own is None else (own, value)
-
-    return Column(RawField(name), TYPED, pair, optional=False)
-
-
-def raw_key(name: str, values: st.SearchStrategy[str]) -> Column:
-    """A key, as raw queries compare it."""
-
-    def pair(bag: Any, value: Any) -> Pair:
-        return Typed(Edm.STRING, bag.partition_key if name == "PartitionKey" else bag.row_key), value
-
-    return Column(RawField(name), st.builds(Typed, st.just(Edm.STRING), values), pair, optional=False)
-
-
-def when() -> Column:
-    """Every row of a test is written between 2020 and 2200; what is no moment is only unequal to it."""
-    moments = [ticks_from_datetime(dt.datetime(year, 1, 1, tzinfo=UTC)) for year in (2020, 2200)]
-    values = st.builds(Typed, st.just(Edm.DATETIME), st.sampled_from(moments)) | TYPED.filter(
-        lambda value: value.kind is not Edm.DATETIME
-    )
-    written = ticks_from_datetime(dt.datetime(2100, 1, 1, tzinfo=UTC))
-
-    def pair(_: Any, value: Any) -> Pair:
-        return (Typed(Edm.DATETIME, written), value) if value.kind is Edm.DATETIME else (Never(), value)
-
-    return Column(RawField("Timestamp"), values, pair, optional=False)
 
 
 INTS = st.sampled_from([-5, 0, 1, 5, 20])
@@ -493,11 +413,6 @@ FOREIGN_WORLDS = [
             held(Sample, "group", PARTITIONS, lambda bag: bag.partition_key),
             held(Sample, "name", STRINGS, lambda bag: bag.row_key),
         ),
-    ),
-    World(
-        (Sample, PropertyBag),
-        bags("Samples", PARTITIONS, STRINGS),
-        (*[raw(name) for name in NAMES[:5]], raw_key("PartitionKey", PARTITIONS), raw_key("RowKey", STRINGS), when()),
     ),
     World(
         (Odd, PropertyBag),

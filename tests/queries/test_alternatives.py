@@ -2,7 +2,6 @@
 Planning several requests: `|` and `in_` over key fields as points and ranges, each key in one of them.
 """
 
-import itertools
 import tracemalloc
 
 import pytest
@@ -116,22 +115,3 @@ def test_alternatives_beyond_the_limit_are_not_made() -> None:
         tracemalloc.stop()
 
     assert peak < 500_000
-
-
-def test_a_key_is_in_one_request_alone() -> None:
-    """Every key of one request is before every key of the next."""
-    terms = [Employee.id.between(n, n + n % 7) for n in range(0, 300, 5)]
-    either: Expression = terms[0]
-    for term in terms[1:]:
-        either |= term
-    found = plan(Employee.department.in_(["b", "a"]), either)
-    edges = [
-        (r.partition_key, r.row_key, r.row_key)
-        if isinstance(r, Point)
-        else (r.query.partition.lower, r.query.row.lower, r.query.row.upper)
-        for r in found.requests
-    ]
-
-    for (partition, _, end), (after, start, _) in itertools.pairwise(edges):
-        assert partition is not None and after is not None and end is not None and start is not None
-        assert partition < after or (partition == after and end < start)

@@ -57,16 +57,6 @@ async def test_what_is_found_is_deleted_in_transactions(items: Database) -> None
     assert await left(items) == 500 and await items.select(Note).allow_scan().count() == 3
 
 
-async def test_conditions_that_are_evaluated_here_hold(items: Database) -> None:
-    """As does a limit: the first ones in key order are deleted."""
-    query = items.select(Item).where(Item.group == "a", Item.old.is_none() | (Item.number >= 10))
-    report = await query.limit(5).delete()
-
-    assert report.written == 5
-    numbers = [item.number for item in await items.select(Item).where(Item.group == "a").limit(12).all()]
-    assert numbers == [*range(10), 15, 16]
-
-
 async def test_a_row_that_changed_stays(items: Database) -> None:
     """It may satisfy the conditions no more: it is reported, and all others are deleted. With "*" it goes too."""
     query = items.select(Item).where(Item.group == "a", Item.number < 150)
@@ -130,25 +120,6 @@ async def test_deletion_can_be_cancelled(items: Database) -> None:
 
     assert 0 < await left(items) < 750
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-class Reading(Entity, table="Readings", partition_key="{sensor}", row_key="{n:04d}", kind=None):
-    sensor: Mapped[str]
-    n: Mapped[int]
-
-
-async def test_rows_without_a_kind_stay_if_their_keys_are_not_those_of_the_model(db: Database) -> None:
-    """A query that loads them raises an error, so a query that deletes reports them, and deletes all others."""
-    await db.create_tables(Reading)
-    await db.insert(Reading(sensor="s", n=1))
-    await db.insert(PropertyBag("Readings", "s", "0001b", {"note": "of another program"}))
-    query = db.select(Reading).where(Reading.sensor == "s")
-
-    report = await query.delete()
-
-    assert (report.written, report.failures) == (1, 1)
-    assert "row_key '0001b' does not match the template '{n:04d}'" in str(report.failed[0].error)
-    assert (await db.get(PropertyBag.key("Readings", "s", "0001b")))["note"] == "of another program"
 
 
 class Parcel(Entity, table="ContradictingParcels", partition_key="{country}_{tenant}", row_key="{tenant}_{id:03d}"):

@@ -3,7 +3,6 @@ Plans in parts: ranges divided for parallel requests, and plans limited to an in
 """
 
 import datetime as dt
-from itertools import pairwise
 
 import pytest
 
@@ -26,7 +25,6 @@ class Visit(Entity, table="Visits", partition_key="{at:%Y%m%d}", row_key="{at:ti
 
 
 SALES = Employee.department == "Sales"
-MIDDLE = ("Sales", "empid_000500")
 KEYS = [
     (name, f"empid_{number:06d}") for name in ("A", "Sales", "a", "zz") for number in (0, 1, 499, 500, 501, 999_999)
 ]
@@ -65,31 +63,6 @@ def test_keys_are_divided_as_they_can_be() -> None:
     bags = planner_of(KindSet.of([PropertyBag], "Directory"))
     assert len(bags.plan([], allow_scan=True, parallel=3).requests) == 3
     assert len(bags.plan([PartitionKey == "a"], parallel=3).requests) == 3
-
-
-@pytest.mark.one_of(5)
-@pytest.mark.parametrize("parts", [1, 2, 3, 4, 10])
-@pytest.mark.parametrize(
-    "where",
-    [(), (SALES,), (Employee.department.in_(["A", "Sales", "a"]),), (SALES, Employee.id.in_([0, 1, 500]))],
-    ids=str,
-)
-@pytest.mark.parametrize("within", [None, KeyInterval(MIDDLE, low_open=True), KeyInterval(None, MIDDLE)], ids=str)
-def test_the_intervals_of_a_plan_hold_each_key_once(
-    where: tuple[Expression, ...], parts: int, within: KeyInterval | None
-) -> None:
-    """There are at most as many as asked for, one after the other, and they begin and end where the plan does."""
-    whole = plan(*where, interval=within)
-    found = divide_plan(whole, parts, within)
-
-    assert 1 <= len(found) <= parts
-    assert (found[0].low, found[-1].high) == ((None, None) if within is None else (within.low, within.high))
-    assert found[0].low_open is (within is not None and within.low_open)
-    assert not any(each.low_open for each in found[1:])
-    assert all(one.high == two.low for one, two in pairwise(found))
-    cut = [plan(*where, interval=each) for each in found]
-    for key in KEYS:
-        assert sum(held(each, key) for each in cut) == held(whole, key)
 
 
 @pytest.mark.parametrize("parts", [2, 3, 4])

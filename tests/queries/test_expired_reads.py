@@ -72,10 +72,6 @@ def ids(found: Iterable[Session | None]) -> list[int]:
     return [each.id for each in found if each is not None]
 
 
-async def one_by_one(db: Database) -> list[int]:
-    return ids([await db.get_or_none(Session, user="ann", id=number) for number in range(6)])
-
-
 async def many(db: Database) -> list[int]:
     return ids(await db.get_many([Session.key(user="ann", id=number) for number in range(6)]))
 
@@ -111,50 +107,9 @@ def selected_by(name: str) -> Callable[[Database], Awaitable[list[int]]]:
     return read
 
 
-async def selected(db: Database) -> list[int]:
-    return ids(await db.select(Session).where(Session.user == "ann").all())
-
-
 async def projected(db: Database) -> list[int]:
     query = db.select(Session).where(Session.user == "ann").only(Session.note)
     return ids(await query.all())
-
-
-async def unordered(db: Database) -> list[int]:
-    return sorted(ids(await db.select(Session).where(Session.user == "ann").unordered().all()))
-
-
-async def points(db: Database) -> list[int]:
-    return ids(await db.select(Session).where(Session.user == "ann", Session.id.in_(range(6))).all())
-
-
-async def scanned(db: Database) -> list[int]:
-    return ids(await db.select(Session).allow_scan(parallel=4).all())
-
-
-async def joined(db: Database) -> list[int]:
-    query = db.select(Session).where(Session.user == "ann")
-    return ids(await db.union(query.where(Session.id < 3), query.where(Session.id >= 3)).all())
-
-
-async def by_pages(db: Database) -> list[int]:
-    query = db.select(Session).where(Session.user == "ann")
-    return ids([each async for page in query.pages(2) for each in page.items])
-
-
-async def limited(db: Database) -> list[int]:
-    query = db.select(Session).where(Session.user == "ann")
-    assert ids(await query.limit(2).all()) == LIVE[:2]
-    assert ids([await query.first()]) == LIVE[:1]
-    return ids(await query.limit(3).all())
-
-
-async def streamed(db: Database) -> list[int]:
-    async with db.select(Session).where(Session.user == "ann").stream() as stream:
-        found = [await anext(aiter(stream))]
-        cursor = stream.cursor
-    async with db.select(Session).where(Session.user == "ann").stream(cursor) as stream:
-        return ids([*found, *[each async for each in stream]])
 
 
 async def among_others(db: Database) -> list[int]:
@@ -162,10 +117,6 @@ async def among_others(db: Database) -> list[int]:
     found = await db.select(Session, Other).where(Session.user == "ann").all()
     assert isinstance(found[0], Other)
     return ids(each for each in found if isinstance(each, Session))
-
-
-async def looked_up(db: Database) -> list[int]:
-    return ids(await db.lookup(Session.listed, user="ann", place="x"))
 
 
 async def in_a_transaction(db: Database) -> list[int]:
@@ -178,23 +129,13 @@ async def in_a_transaction(db: Database) -> list[int]:
 
 
 READS: dict[str, Callable[[Database], Awaitable[list[int]]]] = {
-    "get": one_by_one,
     "get_many": many,
     "exists": those_that_exist,
     **{f"get by {name}": by_index(name) for name in ("whole", "some", "keys", "eventual")},
     **{f"exists by {name}": existing_by_index(name) for name in ("whole", "some", "keys", "eventual")},
     **{f"select {name}": selected_by(name) for name in ("whole", "some", "keys", "eventual")},
-    "select": selected,
     "only": projected,
-    "unordered": unordered,
-    "points": points,
-    "scan": scanned,
-    "union": joined,
-    "pages": by_pages,
-    "limit": limited,
-    "stream": streamed,
     "among others": among_others,
-    "lookup": looked_up,
     "transaction": in_a_transaction,
 }
 

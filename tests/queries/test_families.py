@@ -4,16 +4,13 @@ Queries and writes where the classes of one base, or of one table, differ in wha
 
 import asyncio
 import dataclasses
-import random
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from tableorm import Database, EncodeError, Entity, Expression, Mapped, ModelError, PropertyBag, connect, field
-from tableorm.protocol.edm import utf16_key
+from tableorm import Database, EncodeError, Entity, Mapped, ModelError, PropertyBag, connect, field
 from tableorm.stores import Operation, Verb
-from tests.torture import seeds
 
 
 class Document(Entity, table="Docs", partition_key="{project}", abstract=True):
@@ -23,10 +20,6 @@ class Document(Entity, table="Docs", partition_key="{project}", abstract=True):
 
 
 class Invoice(Document, row_key="invoice_{id}"): ...
-
-
-class Line(Document, row_key="line_{number:03d}"):
-    number: Mapped[int]
 
 
 class Draft(Document, partition_key="draft-{project}", row_key="{id}"):
@@ -46,56 +39,6 @@ class ByHead(Entity, table="Docs", partition_key="{project}", row_key="a_{id}", 
 class ByLongerHead(Entity, table="Docs", partition_key="{project}", row_key="a_b_{id}", discriminator="row_key"):
     project: Mapped[str]
     id: Mapped[str]
-
-
-def matches(entity: Document, name: str, sign: str, value: Any) -> bool:
-    own = getattr(entity, name)
-    a, b = (utf16_key(own), utf16_key(value)) if isinstance(own, str) else (own, value)
-    return {"==": a == b, "!=": a != b, ">": a > b, "<=": a <= b}[sign]
-
-
-def condition(name: str, sign: str, value: Any) -> Expression:
-    column: Any = getattr(Document, name)
-    found: Expression = {"==": column == value, "!=": column != value, ">": column > value, "<=": column <= value}[sign]
-    return found
-
-
-@pytest.mark.one_of(3)
-@seeds(12, 1000)
-def test_a_base_is_queried_as_if_every_class_said_it_the_same_way(seed: int) -> None:
-    """A field may be in a key of one class and a property of another, under another name, in other partitions."""
-    rng = random.Random(seed)
-    texts = ["", "1", "7", "a", "draft-p", "p", "x-y"]
-    entities: dict[Any, Document] = {}
-    for number in range(25):
-        kind = rng.choice([Invoice, Line, Draft])
-        values: dict[str, Any] = {
-            "project": rng.choice(["p", "q", "draft-p"]),
-            "id": rng.choice(texts),
-            "note": number % 4,
-        }
-        entity = kind(**values, number=number) if kind is Line else kind(**values)
-        entities[entity.key.partition_key, entity.key.row_key] = entity
-    ordered = [entities[key] for key in sorted(entities, key=lambda key: (utf16_key(key[0]), utf16_key(key[1])))]
-
-    async def run() -> None:
-        async with connect("local::memory:") as db:
-            await db.create_tables(Document)
-            for entity in ordered:
-                await db.insert(entity)
-            for _ in range(15):
-                terms = [
-                    (
-                        name,
-                        rng.choice(["==", "!=", ">", "<="]),
-                        rng.choice(texts) if name != "note" else rng.randrange(4),
-                    )
-                    for name in rng.choices(["project", "id", "note"], k=rng.choice([1, 2, 3]))
-                ]
-                found = await db.select(Document).where(*(condition(*term) for term in terms)).allow_scan().all()
-                assert found == [e for e in ordered if all(matches(e, *term) for term in terms)], terms
-
-    asyncio.run(run())
 
 
 async def test_a_condition_on_a_model_of_another_table_is_refused(db: Database) -> None:

@@ -3,7 +3,6 @@ Many at once: queries divided among tasks or machines, several queries, several 
 """
 
 import asyncio
-import datetime as dt
 import json
 import pickle
 from decimal import Decimal
@@ -40,11 +39,6 @@ class Offer(Entity, table="Items", partition_key="{group}", row_key="{number:05d
     number: Mapped[int]
 
 
-class Event(Entity, table="Events", partition_key="{user}", row_key="{at:ticks_desc}"):
-    user: Mapped[str]
-    at: Mapped[dt.datetime]
-
-
 class Note(Entity, table="Notes", partition_key="{id:spread(8)}", row_key="{id}"):
     id: Mapped[str]
 
@@ -53,21 +47,17 @@ class Other(Entity, table="Others", partition_key="{name}", row_key="other"):
     name: Mapped[str]
 
 
-DAY = dt.datetime(2024, 2, 29, tzinfo=dt.UTC)
 GROUPS = ["a", "k", "t", "é"]
 
 
 async def fill(db: Database, count: int = 40) -> None:
-    await db.create_tables(Item, Event, Note, Other)
+    await db.create_tables(Item, Note, Other)
     for group in GROUPS:
         async with db.transaction() as tx:
             for number in range(count):
                 tx.insert(Item(group=group, number=number * 2000))
     for number in range(count):
         await db.insert(Note(id=f"n{number}"))
-    async with db.transaction() as tx:
-        for number in range(count):
-            tx.insert(Event(user="u", at=DAY + dt.timedelta(hours=number)))
 
 
 def queries(db: Database) -> dict[str, Select[Any]]:
@@ -77,10 +67,7 @@ def queries(db: Database) -> dict[str, Select[Any]]:
         "partition": db.select(Item).where(Item.group == "k"),
         "partitions": db.select(Item).where(Item.group.in_(GROUPS), Item.number > 30_000),
         "points": db.select(Item).where(Item.group == "a", Item.number.in_(range(0, 40_000, 2000))),
-        "point": db.select(Item).where(Item.group == "a", Item.number == 2000),
-        "nothing": db.select(Item).where(Item.group == "a", Item.number > 10**6),
         "buckets": db.select(Note).allow_scan(),
-        "moments": db.select(Event).where(Event.user == "u", Event.at.between(DAY, DAY + dt.timedelta(days=1))),
     }
 
 
@@ -145,22 +132,6 @@ async def test_a_union_gives_query_after_query(db: Database) -> None:
     assert repr(db.union(a).unordered()) == "<union(<select(Item).where(Item.group == 'a').limit(2)>).unordered()>"
 
 
-async def test_a_union_runs_at_once_and_within_bounds() -> None:
-    """As many requests as are allowed, over all of its queries."""
-    async with Database(gated := Gated()) as db:
-        await fill(db, 2)
-        gated.shut = True
-        union = db.union(*(db.select(Item).where(Item.group == group) for group in GROUPS))
-        task = asyncio.create_task(union.concurrency(3).all())
-        await gated.until_waiting(3)
-        gated.permit(100)
-
-        assert [item.group for item in await task] == [group for group in GROUPS for _ in range(2)]
-        assert gated.most == 3
-        with pytest.raises(ModelError, match="number from 1"):
-            union.concurrency(0)
-
-
 async def test_a_union_refuses_a_scan_before_it_sends_anything() -> None:
     """Whichever of its queries it is."""
     async with Database(backend := Recorded()) as db:
@@ -206,11 +177,8 @@ async def test_get_many_runs_at_once() -> None:
 
 
 async def test_get_many_says_what_is_wrong(db: Database) -> None:
-    """A row of another kind, something that is no key."""
-    await fill(db, 1)
+    """Something that is no key."""
     wrong: Any = "a"
-    with pytest.raises(WrongKind, match="not of the model Offer"):
-        await db.get_many([Item.key(group="a", number=0), Offer.key(group="a", number=0)])
     with pytest.raises(ModelError, match="needs keys, got 'a'"):
         await db.get_many([wrong])
 

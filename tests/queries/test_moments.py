@@ -1,18 +1,16 @@
 """
 Conditions on moments: the store has ticks of 100 ns, Python has microseconds, and what is read can be asked for.
 
-A datetime in a condition stands for the ten ticks of its microsecond. What is found is compared with brute force over
-the ticks that are stored.
+A datetime in a condition stands for the ten ticks of its microsecond.
 """
 
 import datetime as dt
 import operator
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from tableorm import Database, DecodeError, Entity, Index, Mapped, RowKey, Timestamp, connect, field
 from tableorm.models.property_bag import bag_of_row
@@ -42,12 +40,6 @@ class Down(Entity, table="MomentsDown", partition_key="p", row_key="{at:ticks_de
     weight: Mapped[Decimal] = field(default=Decimal(0))
 
 
-class Followed(Entity, table="MomentsFollowed", partition_key="p", row_key="{at:ticks_desc}_{name}", kind=None):
-    at: Mapped[dt.datetime]
-    name: Mapped[str]
-    weight: Mapped[Decimal] = field(default=Decimal(0))
-
-
 class Noted(Entity, table="MomentsNoted", partition_key="p", row_key="n_{n:03d}"):
     n: Mapped[int]
     at: Mapped[dt.datetime]
@@ -55,10 +47,6 @@ class Noted(Entity, table="MomentsNoted", partition_key="p", row_key="n_{n:03d}"
     by_at = Index(row_key="at_{at:ticks}_{n:03d}", building=False)
 
 
-Judge = Callable[[int], bool]
-"""Whether a condition holds for stored ticks."""
-
-moments = st.integers(-3, 3).map(lambda number: NOON + number * MICROSECOND)
 TICKS = [T + number for number in (-20, -13, -10, -1, 0, 1, 4, 9, 10, 11, 20)]
 
 
@@ -66,14 +54,13 @@ TICKS = [T + number for number in (-20, -13, -10, -1, 0, 1, 4, 9, 10, 11, 20)]
 async def db() -> AsyncIterator[Database]:
     """A database with a row for each of `TICKS`, as a property and as a key."""
     async with connect("local::memory:") as db:
-        await db.create_tables(Measured, Up, Down, Followed, Noted)
+        await db.create_tables(Measured, Up, Down, Noted)
         for n, ticks in enumerate(TICKS):
             await store(
                 db, "Moments", RowKey=f"{n:03d}", at=text_from_ticks(ticks), **{"at@odata.type": "Edm.DateTime"}
             )
             await store(db, "MomentsUp", RowKey=f"{ticks:019d}")
             await store(db, "MomentsDown", RowKey=f"{MAX_TICKS - ticks:019d}")
-            await store(db, "MomentsFollowed", RowKey=f"{MAX_TICKS - ticks:019d}_x")
         await store(db, "Moments", RowKey="999")
         yield db
 
@@ -81,19 +68,6 @@ async def db() -> AsyncIterator[Database]:
 async def store(db: Database, table: str, **members: str) -> None:
     """Insert a row as another program would."""
     await db.insert(bag_of_row(table, {"PartitionKey": "p", "weight": "0", **members}))
-
-
-def within(name: str, value: dt.datetime) -> Judge:
-    """Compare stored ticks with a moment: as the microsecond that they are in."""
-    first = ticks_from_datetime(value)
-    return lambda ticks: bool(getattr(operator, name)(ticks // 10 * 10, first))
-
-
-def exactly(name: str, value: dt.datetime) -> Judge:
-    """Compare a key with a moment: equal if it is the very key that the moment makes, in order as its microsecond."""
-    if name in ("eq", "ne"):
-        return lambda ticks: bool(getattr(operator, name)(ticks, ticks_from_datetime(value)))
-    return within(name, value)
 
 
 @pytest.mark.parametrize("model", [Up, Down])

@@ -25,6 +25,7 @@ from tableorm.queries.planning.parameters import bind, parameterise, shape_of
 from tableorm.queries.planning.plan import Point, QueryPlan
 from tableorm.queries.planning.planner import planner_of
 from tableorm.queries.query import start_query
+from tests.queries.spread_worlds import SPREAD_WORLDS
 from tests.queries.worlds import WORLDS, Column, World, conditions
 
 
@@ -67,7 +68,8 @@ def fresh(*models: Any) -> KindSet:
     return KindSet.of(models)
 
 
-KNOWN = [KindSet.of(world.models) for world in WORLDS]
+MANY = WORLDS + SPREAD_WORLDS
+KNOWN = [KindSet.of(world.models) for world in MANY]
 """KindSet of each world, that remember what was planned for all examples before."""
 
 
@@ -110,8 +112,8 @@ def other_values(draw: st.DrawFn, world: World, where: list[Expression]) -> list
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[int, list[Expression], list[Expression]]:
     """A world, conditions on it, and conditions of the same shape with other values."""
-    number = draw(st.integers(0, len(WORLDS) - 1))
-    world = WORLDS[number]
+    number = draw(st.integers(0, len(MANY) - 1))
+    world = MANY[number]
     where = [expression for expression, _ in draw(conditions(world))]
     return number, where, other_values(draw, world, where)
 
@@ -125,7 +127,7 @@ def test_a_known_shape_gives_the_plan_that_an_unknown_one_gives(
     event("same shape" if shape_of(first)[0] == shape_of(second)[0] else "other shape")
     for where in (first, second):
         known = outcome(KNOWN[number], where, select=select, parallel=parallel)
-        assert known == outcome(fresh(*WORLDS[number].models), where, select=select, parallel=parallel)
+        assert known == outcome(fresh(*MANY[number].models), where, select=select, parallel=parallel)
 
 
 SHOP = Order.shop == "a"

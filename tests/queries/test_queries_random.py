@@ -140,6 +140,9 @@ def test_every_way_to_run_a_query_agrees(case: Case, parts: int, concurrency: in
         shares: list[Select[Any]] = pickle.loads(pickle.dumps(query.split(parts)))
         assert 1 <= len(shares) <= parts
         found = [entity for share in shares for entity in await share.bind(db).all()]
+        last = shares[-1].bind(db)
+        again = [entity for part in last.split(parts) for entity in await part.all()]
+        assert sorted(keys(again)) == sorted(keys(await last.all()))
         in_parts = merged(found) if query.explain().merged_partitions else found
         assert keys(in_parts) == keys(wanted)
         assert keys(await query.allow_scan(parallel=parts).all()) == keys(wanted)

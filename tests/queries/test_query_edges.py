@@ -114,20 +114,6 @@ async def test_a_key_that_no_row_can_have_finds_nothing(edges: Database) -> None
         assert one.explain().max_transactions == 1
 
 
-@pytest.mark.parametrize("char", [" ", "%", "'", "日", "\U0001f600"])
-async def test_a_long_text_is_no_url_that_is_too_long(edges: Database, char: str) -> None:
-    """What has to be encoded counts as long as it is then: the condition is evaluated here instead."""
-    text = char * (5_900 if char.isascii() else 600)
-    await edges.insert(Old(group="g", number=1, text=text))
-    await edges.insert(Old(group="g", number=2, text="else"))
-    old = edges.select(Old).where(Old.group == "g")
-    tails = [text[:100] + str(number) for number in range(40)]
-
-    assert [each.number for each in await old.where(Old.text == text).all()] == [1]
-    assert [each.number for each in await old.where(Old.text.in_([*tails, text])).all()] == [1]
-    assert [each.number for each in await old.where(Old.text != text).all()] == [2]
-
-
 async def test_rows_that_only_reading_tells_are_not_read_one_by_one(edges: Database) -> None:
     """The first request of a limit is small; if it brings none of the kind, the next one is a whole page."""
     async with edges.bulk() as bulk:
@@ -194,6 +180,7 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda db: db.select(Employee, int), "'int'> is not a model"),
     (lambda db: db.select(Entity), "Entity'> is not a model"),
     (lambda db: db.union(1), r"union\(1\)"),
+    (lambda db: db.union().concurrency(0), "number from 1"),
 ]
 
 
@@ -212,18 +199,6 @@ async def test_more_partitions_than_requests_is_said(edges: Database) -> None:
     with pytest.raises(ModelError, match=r"concurrency=-5"):
         await edges.get_many([], concurrency=-5)
     assert await edges.select(Employee).where(RowKey.is_none()).allow_scan().all() == []
-
-
-async def test_a_stream_is_used_once(edges: Database) -> None:
-    """After its block it is closed, and says so."""
-    stream = edges.select(Employee).where(Employee.department == "x").stream()
-    async with stream:
-        assert [each async for each in stream] == []
-
-    with pytest.raises(ModelError, match="not open"):
-        stream.__aiter__()
-    with pytest.raises(ModelError, match="used already"):
-        await stream.__aenter__()
 
 
 async def test_a_query_is_planned_once(edges: Database) -> None:

@@ -84,20 +84,6 @@ async def test_true_and_false_as_conditions(people: Database) -> None:
         await query.where("true").all()
 
 
-async def test_raw_queries_run_as_others_do(people: Database) -> None:
-    """Pages, cursors, limits, first, parts and deletion."""
-    raw = people.select_raw("People").where("PartitionKey eq 'a' or PartitionKey eq 'b'")
-    page = await raw.page(4)
-
-    assert keys(page.items) == [("a", f"n{number}") for number in range(4)] and page.cursor
-    assert len((await raw.page(100, page.cursor)).items) == 7
-    first = await raw.first()
-    assert first is not None and first.row_key == "n0"
-    assert sum([await part.count() for part in raw.split(3)]) == 11
-    report = await raw.where("age gt {}", 22).delete()
-    assert (report.written, report.failures) == (4, 0) and await raw.count() == 7
-
-
 KEY: Any = RowKey  # without its type, so that what the checkers refuse can be written
 WRONG: list[tuple[Callable[[Database], object], str]] = [
     (lambda db: db.select_raw("x y"), r"select_raw\('x y'\)"),

@@ -5,7 +5,6 @@ Queries of spread partitions: every hash bucket is read at once, and the rows co
 import asyncio
 import contextlib
 import datetime as dt
-import pickle
 from typing import Any
 
 import pytest
@@ -70,53 +69,26 @@ def north(db: Database) -> Select[Sample]:
 
 
 @given(st.data())
-def test_a_spread_query_gives_what_a_scan_and_python_give(data: st.DataObject) -> None:
-    """Without `allow_scan`: every way to run it, on stores that give short and empty pages, or rows in no order."""
+def test_a_spread_query_gives_and_deletes_what_filtering_in_python_gives(data: st.DataObject) -> None:
+    """Without `allow_scan`, on stores that give short and empty pages, or rows in no order."""
     world = data.draw(st.sampled_from(SPREAD_WORLDS))
-    entities = data.draw(st.lists(world.entities, max_size=20, unique_by=key_of))
-    terms = data.draw(conditions(world))
+    entities = data.draw(st.lists(world.entities, min_size=1, max_size=20, unique_by=key_of))
+    terms, limit = data.draw(conditions(world)), data.draw(st.integers(0, 9))
     store = data.draw(st.sampled_from([Awkward(data.draw(st.integers(0, 2**32))), Shuffled(), Recorded(2)]))
-    size, limit = data.draw(st.integers(1, 7)), data.draw(st.integers(0, 9))
 
     async def body() -> None:
         async with asyncio.timeout(30), Database(store) as db:
-            await fill(db, entities or [data.draw(world.entities)])
-            stored = [e for model in world.models for e in await db.select(model).allow_scan().all()]
+            await fill(db, entities)
             query: Select[Any] = db.select(*world.models).where(*(expression for expression, _ in terms))
-            wanted = results(stored, terms)
+            wanted = results(entities, terms)
             if query.explain().merged_partitions:
                 wanted = merged(wanted)
             assert ids(await query.all()) == ids(wanted)
-            assert ids(await query.allow_scan().concurrency(2).all()) == ids(wanted)
-            assert sorted(ids(await query.unordered().all())) == sorted(ids(wanted))
-            assert ids(await query.limit(limit).all()) == ids(wanted[:limit])
-            assert ids(await paged(db, query, size)) == ids(wanted)
-            assert ids(await paged(db, query.limit(limit), size)) == ids(wanted[:limit])
-            assert await query.count() == len(wanted)
-            assert await query.limit(limit).count() == min(limit, len(wanted))
-            shares = [share for part in query.split(size) for share in await part.all()]
-            assert sorted(ids(shares)) == sorted(ids(wanted))
-            assert ids(await query.only().all()) == ids(wanted)
             report = await query.limit(limit).delete()
-            left = await query.all()
-            assert report.written == min(limit, len(wanted)) and ids(left) == ids(wanted[limit:])
+            assert report.written == min(limit, len(wanted))
+            assert ids(await query.all()) == ids(wanted[limit:])
 
     asyncio.run(body())
-
-
-async def paged(db: Database, query: Select[Any], size: int) -> list[Any]:
-    """All results, page by page, each by a query that comes from another process."""
-    found: list[Any] = []
-    cursor: str | None = None
-    again = pickle.dumps(query)
-    for _ in range(1000):
-        page = await pickle.loads(again).bind(db).page(size, cursor)
-        assert len(page.items) <= size
-        found += page.items
-        cursor = page.cursor
-        if cursor is None:
-            return found
-    raise AssertionError(f"{query} has no last page")
 
 
 def test_an_explanation_names_every_bucket() -> None:
@@ -202,7 +174,7 @@ async def test_a_cursor_is_as_small_as_that_of_one_partition() -> None:
         assert page.cursor is not None and len(page.cursor) < 100
         await db.delete(page.items[-1])
         await db.insert(Sample(site="north", id="late", at=NOON - dt.timedelta(days=1)))
-        rest = await paged(db, north(db).where(), 40)
+        rest = await north(db).all()
         found = [entity async for part in north(db).pages(40, page.cursor) for entity in part.items]
 
         assert len(found) == 71 and found[-1].id == "late"

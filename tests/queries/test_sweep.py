@@ -29,7 +29,6 @@ from tableorm import (
     utc_now,
 )
 from tableorm.stores import CLOCK, Operation, QueueStore, Row, RowPage, RowQuery, Verb
-from tests.azurite import Azurite
 from tests.database.between import Between
 from tests.torture import seeds
 
@@ -92,22 +91,6 @@ async def insert_plain(db: Database, parts: str, count: int) -> None:
 
 async def rows(db: Database, table: str) -> int:
     return await db.select_raw(table).allow_scan().count()
-
-
-async def test_what_has_expired_goes(db: Database) -> None:
-    """With it go its index entries, unique values, and what it adds to counts; others stay."""
-    for number, ends in enumerate([None, utc_now() - HOUR, utc_now(), utc_now() + HOUR]):
-        await db.insert(Ticket(show="A", id=number, holder=f"h{number}", expires=ends))
-
-    report = await db.sweep(Ticket)
-
-    assert (report.deleted, report.kept, report.failed, report.cursor) == (2, 0, 0, None)
-    assert str(report).startswith("2 expired entities deleted, in 0.")
-    assert await rows(db, "SweptTickets") == 5
-    assert (await db.get(Show, show="A")).tickets == 2
-    await db.insert(Ticket(show="A", id=9, holder="h1"))
-    assert (await db.audit(Ticket, Show)).clean
-    assert (await db.sweep(Ticket)).deleted == 0
 
 
 async def test_only_expired_rows_are_sent(db: Database) -> None:
@@ -385,21 +368,3 @@ async def test_sweepers_beside_writers(stopped_clock: None, seed: int) -> None:
         show = await db.get_or_none(Show, show="A")
         assert (0 if show is None else show.tickets) == len(live)
         assert (await db.audit(Ticket, Show)).clean
-
-
-async def test_on_azurite(azurite: Azurite, stopped_clock: None) -> None:
-    """The service evaluates the filter, and deletes under ETags, with index entries and counts."""
-    async with connect(azurite.connection_string) as db:
-        await db.create_tables(Ticket, Show, Timed)
-        try:
-            for number, ends in enumerate([None, utc_now(), utc_now() + HOUR]):
-                await db.insert(Ticket(show="A", id=number, holder=f"h{number}", expires=ends))
-                await db.insert(Timed(part="a", id=number, expires=ends))
-
-            assert [(await db.sweep(model)).deleted for model in (Ticket, Timed)] == [1, 1]
-            assert [each.id for each in await db.select(Ticket).where(Ticket.show == "A").all()] == [0, 2]
-            assert (await db.get(Show, show="A")).tickets == 2
-            assert (await db.audit(Ticket, Show)).clean
-        finally:
-            for name in await db.tables():
-                await db.drop_table(name)

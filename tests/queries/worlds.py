@@ -80,23 +80,6 @@ class Log(Entity, table="Logs", partition_key="{user}", row_key="{at:ticks_desc}
     done: Mapped[dt.datetime | None] = field(default=None)
 
 
-class Visit(Entity, table="Visits", partition_key="{at:%Y%m%d}", row_key="{user}_{at:ticks}"):
-    user: Mapped[str]
-    at: Mapped[dt.datetime]
-
-
-class Spread(Entity, table="Spreads", partition_key="{id:spread(3)}", row_key="{id}"):
-    id: Mapped[str]
-    count: Mapped[int | None] = field(default=None)
-
-
-class Loose(Entity, table="Loose", partition_key="{group:lower}", row_key="{number}~{text}"):
-    group: Mapped[str]
-    number: Mapped[int] = field(stored=True)
-    text: Mapped[str]
-    tall: Mapped[bool | None] = field(default=None)
-
-
 class Paper(Entity, table="Papers", partition_key="{project}", abstract=True):
     project: Mapped[str]
     id: Mapped[str]
@@ -363,28 +346,6 @@ WORLDS = [
             in_key(Log, "n", BEYOND),
             stored(Log, "done", MOMENTS),
             when(),
-        ),
-    ),
-    World(
-        (Visit,),
-        st.builds(Visit, user=TEXTS, at=MOMENTS),
-        (in_key(Visit, "user", TEXTS, "_"), in_key(Visit, "at", MOMENTS), system(PartitionKey, keys("20240229"))),
-    ),
-    World(
-        (Spread,),
-        st.builds(Spread, id=TEXTS, count=maybe(COUNTS)),
-        (in_key(Spread, "id", TEXTS), stored(Spread, "count", COUNTS), system(PartitionKey, keys("0", "1"))),
-    ),
-    World(
-        (Loose,),
-        st.builds(
-            Loose, group=GROUPS, number=st.sampled_from([-5, 0, 5, 10, 100]), text=TEXTS, tall=maybe(st.booleans())
-        ),
-        (
-            stored(Loose, "group", GROUPS),
-            in_key(Loose, "number", st.sampled_from([-5, 5, 7, 100, 2**62])),
-            in_key(Loose, "text", TEXTS),
-            stored(Loose, "tall", st.booleans()),
         ),
     ),
     World(

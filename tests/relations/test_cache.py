@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, Entity, EntityNotFound, Key, Mapped, ModelError, TableNotFound, connect, field, one
+from tableorm import (
+    Database,
+    Entity,
+    EntityNotFound,
+    Key,
+    Mapped,
+    ModelError,
+    TableNotFound,
+    WrongKind,
+    connect,
+    field,
+    one,
+)
 from tableorm.connection.connection import connection_of
 from tableorm.stores import CLOCK, Operation, Row, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
@@ -164,6 +176,80 @@ async def test_a_read_that_began_before_a_write_is_not_kept(db: Database) -> Non
     assert (await late).value == (await rates.get(tenant="t", code="a")).value == 2
     await whole
     assert [each.value for each in await rates.all()] == [2]
+
+
+async def test_a_write_that_began_before_the_first_read_is_heard(db: Database) -> None:
+    """The cache of a database that is open hears of each write that ends, also if nothing was read yet."""
+    await db.insert(Rate(tenant="t", code="a", value=1))
+    rates, let = db.cached(Rate, ttl=60), asyncio.Event()
+
+    class Held(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            if request.operations:
+                await let.wait()
+            return await super().send(request)
+
+    connection_of(db).wrap_store(Held)
+    writing = asyncio.create_task(db.upsert(Rate(tenant="t", code="a", value=2)))
+    await asyncio.sleep(0)
+    before = await rates.get(tenant="t", code="a")
+    let.set()
+    await writing
+
+    assert (before.value, (await rates.get(tenant="t", code="a")).value) == (1, 2)
+
+
+async def test_a_database_that_is_opened_later_or_again_is_heard() -> None:
+    """A cache may be made before; when it is opened again, the cache begins with nothing."""
+    database = connect("local::memory:")
+    rates = database.cached(Rate, ttl=60)
+    for value in (1, 2):
+        async with database as db:
+            await db.create_tables(Rate)
+            key = Rate.key(tenant="t", code="a")
+            assert await rates.get_many([key]) == [None]
+            await db.insert(Rate(tenant="t", code="a", value=value))
+            assert (await rates.get(key)).value == value
+
+
+async def test_a_slow_read_replaces_no_newer_one(db: Database) -> None:
+    """What was read later stays, so that nothing that `all` gives is older than its time."""
+    await db.insert(Rate(tenant="t", code="a", value=1))
+    rates, slow = db.cached(Rate, ttl=60), Slow(db.store)
+    connection_of(db).wrap_store(lambda _: slow)
+    early = asyncio.create_task(rates.get(tenant="t", code="a"))
+    await slow.until(1)
+    connection_of(db).wrap_store(lambda _: slow.below)
+    later(30)
+    await write_elsewhere(db, 2)
+    assert [each.value for each in await rates.all()] == [2]
+    slow.let.set()
+    await early
+    later(59)
+
+    assert [each.value for each in await rates.all()] == [2]
+
+
+class Tax(Entity, table="Rates", partition_key="{tenant}", row_key="tax_{code}", abstract=True):
+    tenant: Mapped[str]
+    code: Mapped[str]
+
+
+class Toll(Tax): ...
+
+
+class Levy(Tax): ...
+
+
+async def test_a_key_is_of_its_class(db: Database) -> None:
+    """Of a base, a row of another class than the key says is of the wrong kind, as without a cache."""
+    await db.insert(Toll(tenant="t", code="a"))
+    taxes = db.cached(Tax, ttl=60)
+
+    assert await taxes.get_many([Toll.key(tenant="t", code="a")]) == [Toll(tenant="t", code="a")]
+    for read in (db.get, taxes.get):
+        with pytest.raises(WrongKind):
+            await read(Levy.key(tenant="t", code="a"))
 
 
 async def test_it_is_bounded_and_checked(db: Database) -> None:

@@ -15,9 +15,11 @@ from tableorm import (
     Conflict,
     Count,
     Database,
+    DecodeError,
     Entity,
     EntityNotFound,
     Index,
+    Key,
     Mapped,
     ModelError,
     NotRead,
@@ -25,12 +27,13 @@ from tableorm import (
     PropertyBag,
     ReferenceNotFound,
     TransactionFailed,
+    WrongKind,
     connect,
     field,
     many,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import Bounds, RowQuery
+from tableorm.stores import Bounds, Operation, RowQuery, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.torture import seeds
 
@@ -135,12 +138,68 @@ async def test_grandchildren_are_deleted_before_children(db: Database) -> None:
     assert await keys(db) == ["share_a_x", "share_b_x"]
 
 
+@pytest.mark.parametrize("counted", [False, True])
+async def test_a_child_that_others_change_meanwhile_is_deleted_all_the_same(db: Database, *, counted: bool) -> None:
+    """A child with children of its own, whose row others write between two looks at it, ends no delete."""
+    await db.insert(Disk(disk="d"))
+    await fill(db)
+    changes = iter([1])
+
+    class Busy(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            if request.keys == ("d", "folder_a"):
+                for number in changes:
+                    if counted:
+                        await db.insert(File(disk="d", folder="a", id=100 + number))
+                    else:
+                        await db.modify(Folder, lambda each: each.evolve(note="new"), disk="d", name="a")
+            return await super().send(request)
+
+    connection_of(db).wrap_store(Busy)
+    await db.delete(Disk, disk="d", if_match="*")
+
+    assert await keys(db) == ["share_a_x"]
+    assert next(changes, None) is None
+
+
 async def test_children_that_have_expired_are_deleted_too(db: Database) -> None:
     """As they are counted."""
     folder = await fill(db, count=1)
     await db.insert(File(disk="d", folder="a", id=7, until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
     await db.delete(folder, if_match="*")
     assert await keys(db) == ["share_a_x"]
+
+
+async def test_nothing_else_finds_what_has_expired_meanwhile(db: Database) -> None:
+    """Only the search for children does: what runs within a write of the delete finds none of them."""
+    found = list[File]()
+
+    class Asking(StoreLayer):
+        """Looks for files before each request that writes."""
+
+        async def send(self, request: StoreRequest) -> Any:
+            if request.operations:
+                found.extend(await db.select(File).where(File.disk == "d", File.folder == "a").all())
+            return await super().send(request)
+
+    folder = await fill(db, count=0)
+    await db.insert(File(disk="d", folder="a", id=7, until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
+    connection_of(db).wrap_store(Asking)
+    await db.delete(folder, if_match="*")
+    assert await keys(db) == ["share_a_x"]
+    assert not found
+
+
+async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> None:
+    """The other children are deleted, then the error names it."""
+    folder = await fill(db)
+    await connection_of(db).store.write(
+        "Files", Operation(Verb.MERGE, {"PartitionKey": "d", "RowKey": "file_a_0001", "size": "many"}, "*")
+    )
+
+    with pytest.raises(DecodeError, match="size"):
+        await db.delete(folder, if_match="*")
+    assert await keys(db) == ["file_a_0001", "folder_a", "share_a_x", "size_000001_a_0001"]
 
 
 async def test_a_parent_that_has_changed_stays(db: Database) -> None:
@@ -186,6 +245,70 @@ async def test_a_parent_with_children_is_refused(db: Database) -> None:
     for use in (db.insert(Uncounted(name="a")), db.delete(Uncounted, name="a", if_match="*")):
         with pytest.raises(ModelError, match=r"Uncounted\.items: on_delete='refuse' needs a count of all Item"):
             await use
+
+
+class Place(Entity, table="Places", partition_key="{town}", row_key="place_{id}", abstract=True):
+    town: Mapped[str]
+    id: Mapped[str]
+
+
+class Inn(Place):
+    rooms = many(lambda: Room, town="{town}", inn="{id}", on_delete="cascade")
+
+
+class Stall(Place):
+    ware: Mapped[str] = field(default="tea")
+    debts: Mapped[int] = field(default=0, maintained=True)
+
+    by_ware = Index(row_key="ware_{ware}_{id}")
+
+
+class Ruin(Place): ...
+
+
+class Room(Entity, table="Places", partition_key="{town}", row_key="room_{inn}_{number}"):
+    town: Mapped[str]
+    inn: Mapped[str]
+    number: Mapped[int]
+
+
+class Debt(Entity, table="Places", partition_key="{town}", row_key="debt_{stall}_{number}"):
+    town: Mapped[str]
+    stall: Mapped[str]
+    number: Mapped[int]
+
+    counted = Count(lambda: Stall.debts, town="{town}", id="{stall}")
+
+
+async def test_the_key_of_a_base_deletes_as_the_class_of_its_row_does() -> None:
+    """With children and index entries, unless others are counted in it; transactions and bulks ask for the class."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Inn, Stall, Ruin, Room, Debt)
+        for place in (Inn(town="a", id="1"), Stall(town="a", id="2"), Stall(town="a", id="3"), Ruin(town="a", id="4")):
+            await db.insert(place)
+        await db.insert(Room(town="a", inn="1", number=1))
+        await db.insert(Debt(town="a", stall="3", number=1))
+        inn, stall, owing, ruin, none = (Key(Place, "Places", "a", f"place_{number}") for number in range(1, 6))
+
+        with pytest.raises(ModelError, match="Place is abstract"):
+            async with db.transaction() as tx:
+                tx.delete(inn, if_match="*")
+        with pytest.raises(ModelError, match="Place is abstract"):
+            async with db.bulk() as bulk:
+                await bulk.delete(stall, if_match="*")
+        with pytest.raises(Conflict, match="its debts is 1"):
+            await db.delete(owing, if_match="*")
+        for key in (inn, stall, ruin):
+            await db.delete(key, if_match="*")
+        with pytest.raises(EntityNotFound):
+            await db.delete(none, if_match="*")
+        await db.insert(PropertyBag("Places", "a", "place_6", {"EntityType": "Other"}))
+        with pytest.raises(WrongKind):
+            await db.delete(Key(Place, "Places", "a", "place_6"), if_match="*")
+        left = [bag.row["RowKey"] async for bag in db.select_raw("Places").allow_scan()]
+
+        assert not await db.delete(none, if_match="*", missing_ok=True)
+    assert left == ["debt_3_1", "place_3", "place_6", "ware_tea_3"]
 
 
 EVERYTHING = RowQuery(Bounds(), Bounds())

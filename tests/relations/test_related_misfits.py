@@ -167,6 +167,20 @@ async def test_a_link_out_of_the_scope(db: Database) -> None:
     assert isinstance(errors[0].__cause__, AccessDenied)
     with pytest.raises(DecodeError, match=r"buyer_000.*scope is of tenant='t'"):
         await mine.load(found, Purchase.customer)
+    explained = mine.explain_load(found, Purchase.customer)
+    assert [each.path for each in explained.requests] == ["MisfitBuyers(PartitionKey='t',RowKey='buyer_001')"]
+
+
+async def test_a_key_that_no_row_can_have(db: Database) -> None:
+    """Leads to no entity; the others have theirs."""
+    (bought,) = await fill(db, [True])
+    items = [Item(tenant="t", purchase=number, id=1) for number in (0, -1, 5000)]
+
+    explained = db.explain_load(items, Item.of)
+    await db.load(items, Item.of)
+
+    assert [each.of for each in items] == [bought, None, None]
+    assert len(explained.requests) == 1
 
 
 async def test_a_cache_keeps_the_others(db: Database) -> None:

@@ -189,3 +189,24 @@ def test_a_wrong_declaration_is_refused() -> None:
     for declare, problem in wrong:
         with pytest.raises(ModelError, match=problem):
             declare()
+
+
+class Asset(Entity, table="Assets", partition_key="{shop}", row_key="asset_{id}", abstract=True):
+    shop: Mapped[str]
+    id: Mapped[str]
+
+    orders = many(lambda: Order, shop="{shop}", on_delete="keep")
+
+
+@pytest.mark.parametrize("other", [one(lambda: Order, shop="{shop}"), None, 7])
+def test_a_relation_hides_no_inherited_one(other: Any) -> None:
+    """Since a load by the class of the base would show its own result under that name."""
+    with pytest.raises(ModelError, match=r"Van\.orders hides an inherited relation"):
+
+        class Van(Asset):
+            orders = other
+
+    class Car(Asset):
+        trips = many(lambda: Order, shop="{shop}", on_delete="keep")
+
+    assert (str(Car.orders), str(Car.trips), str(Asset.orders)) == ("Car.orders", "Car.trips", "Asset.orders")

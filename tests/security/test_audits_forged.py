@@ -6,7 +6,7 @@ which a function of the model raises an error. An audit reports them, and goes o
 import base64
 import datetime as dt
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import product
 from typing import Any
 
@@ -21,7 +21,6 @@ from tableorm import (
     IndexList,
     Mapped,
     PropertyBag,
-    RetryPolicy,
     connect,
     field,
     upgrade,
@@ -29,11 +28,12 @@ from tableorm import (
 from tableorm.audit.check import Phase
 from tableorm.audit.context import AuditContext, SnapshotTurns
 from tableorm.audit.table_audit import TableAudit
-from tableorm.connection import races
 from tableorm.connection.connection import connection_of
 from tableorm.models.kinds import KindSet
 from tableorm.stores import CLOCK, Operation, RowAddress, Verb
 from tests.torture import every
+
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 
 class Staff(Entity, table="AuditedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -97,13 +97,6 @@ class Mate(Entity, table="AuditedMates", partition_key="{team}", row_key="mate_{
 def _name_town(row: PropertyBag) -> PropertyBag:
     row["town"] = row["city"]
     return row
-
-
-@pytest.fixture(autouse=True)
-def _stopped_clock() -> Iterator[None]:
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
 
 
 @pytest.fixture
@@ -293,20 +286,6 @@ async def test_rows_of_a_list_that_are_too_large_together_end_no_audit(db: Datab
     report = await db.audit(Thief, repair=True)
     assert report.undecided
     assert not report.clean
-
-
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return after how many failures each pause came, of which none takes any time."""
-    found: list[int] = []
-
-    def pause_after(failures: int, policy: RetryPolicy) -> float:
-        del policy
-        found.append(failures)
-        return 0.0
-
-    monkeypatch.setattr(races, "pause_after", pause_after)
-    return found
 
 
 async def test_repairs_that_get_on_have_no_pauses_between_them(db: Database, pauses: list[int]) -> None:

@@ -484,13 +484,3 @@ async def test_the_longest_keys_have_room_in_a_part(api: Api) -> None:
 
     assert reply.status == 202
     assert b"HTTP/1.1 204 " in reply.body
-
-
-@pytest.mark.parametrize(("over", "status"), [(0, 201), (1, 413)])
-async def test_a_body_may_have_just_as_many_bytes(session: aiohttp.ClientSession, over: int, status: int) -> None:
-    """A body whose length is that of the limit is read; with one byte more it is refused."""
-    body = b'{"PartitionKey":"p","RowKey":"r","Text":"' + b"x" * 1_000 + b'"}'
-    async with serve(None, port=0, limits=Limits(body_bytes=len(body) - over)) as server:
-        api = Api(session, root_of(server))
-        await api("POST", "/Tables", {"TableName": "Tab"})
-        assert (await api("POST", "/Tab", body)).status == status

@@ -2,15 +2,12 @@
 What a server says when it refuses a token of Microsoft Entra ID: it does not choose what the next token is good for.
 """
 
-import ssl
 from pathlib import Path
-from typing import Any
 
 import pytest
-from azure.core.pipeline.transport import AioHttpTransport
 
 from tableorm import RetryPolicy, TableOrmError, connect
-from tests.azure.stub import Answer, Stub, Token
+from tests.azure.stub import Answer, Token, secure_stub
 
 CHALLENGE = (
     "Bearer authorization_uri=https://login.example.org/tenant/oauth2/authorize "
@@ -21,16 +18,13 @@ CHALLENGE = (
 @pytest.mark.parametrize("service", ["tables", "queues", "blobs"])
 async def test_a_server_gets_no_token_for_another_resource(certificate: Path, service: str) -> None:
     """A server that asks for a token of Azure's management gets none: it could do there whatever the user may."""
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate)
-    transport: Any = AioHttpTransport(connection_verify=str(certificate), use_env_settings=False)
     credential = Token()
-    async with Stub(tls) as stub:
+    async with secure_stub(certificate) as stub:
         stub.answers = [Answer(401, {"WWW-Authenticate": CHALLENGE})]
         async with connect(
             stub.url,
             credential=credential,
-            transport=transport,
+            transport=stub.transport,
             retry=RetryPolicy(attempts=1),
             queues=stub.url,
             blobs=stub.url,

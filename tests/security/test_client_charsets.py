@@ -3,14 +3,13 @@ The charset that a server names does not decide what the client reads: XML that 
 """
 
 import codecs
-import tracemalloc
-import zlib
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tableorm import Database, RetryPolicy, TableOrmError, connect
-from tests.azure.stub import KEY, Answer, Stub
+from tableorm import Database, TableOrmError
+from tests.azure.stub import Answer
+from tests.security.world import client_of, gzipped, memory_below
 
 CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
     "tables": lambda db: db.tables(),
@@ -31,23 +30,11 @@ BODIES = {
 @pytest.mark.parametrize("what", list(CALLS))
 async def test_entities_that_a_charset_hides_are_not_expanded(what: str, charset: str, *, named: bool) -> None:
     """A refusal of some hundred bytes in gzip that is not in UTF-8, whether it says so or not, stays small."""
-    compress = zlib.compressobj(9, zlib.DEFLATED, 31)
-    packed = compress.compress(BODIES[charset]) + compress.flush()
     kind = f"application/xml; charset={charset}" if named else "application/xml"
     headers = {"Content-Type": kind, "Content-Encoding": "gzip"}
-    async with Stub() as stub:
-        stub.handler = lambda _: Answer(400, headers, packed)
-        async with connect(
-            stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1), queues=stub.url, blobs=stub.url
-        ) as db:
-            tracemalloc.start()
-            try:
-                with pytest.raises(TableOrmError):
-                    await CALLS[what](db)
-                _, peak = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
-    assert peak < 20_000_000
+    async with client_of(Answer(400, headers, gzipped(BODIES[charset]))) as (db, _):
+        with memory_below(20_000_000), pytest.raises(TableOrmError):
+            await CALLS[what](db)
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/xml", "text/html"])
@@ -62,13 +49,10 @@ async def test_an_answer_is_not_decoded_by_the_codec_that_it_names(what: str, ki
 
     codecs.register(find)
     try:
-        async with Stub() as stub:
-            stub.handler = lambda _: Answer(400, {"Content-Type": f"{kind}; charset={what}-{kind[-3:]}"}, b"b-a9")
-            async with connect(
-                stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1), queues=stub.url, blobs=stub.url
-            ) as db:
-                with pytest.raises(TableOrmError):
-                    await CALLS[what](db)
+        answer = Answer(400, {"Content-Type": f"{kind}; charset={what}-{kind[-3:]}"}, b"b-a9")
+        async with client_of(answer) as (db, _):
+            with pytest.raises(TableOrmError):
+                await CALLS[what](db)
     finally:
         codecs.unregister(find)
     assert not asked

@@ -7,18 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tableorm import Database, Entity, LostRace, Mapped, RetryPolicy, TableOrmError, connect
+from tableorm import Database, LostRace, TableOrmError
 from tableorm.connection.connection import connection_of
 from tableorm.connection.index_states import write_records
 from tableorm.models.marker_rows import MoveMark, MoveState
 from tableorm.outbox.decision import settle_decision
 from tableorm.stores import Operation, RowAddress, Verb
-from tests.azure.stub import ETAG, KEY, Answer, Request, Stub, error_answer, row_answer
-
-
-class Thing(Entity, table="Tab", partition_key="{p}", row_key="{r}"):
-    p: Mapped[str]
-    r: Mapped[str]
+from tests.azure.stub import ETAG, Answer, Request, error_answer, row_answer
+from tests.security.world import Thing, client_of
 
 
 def answer_table_missing(request: Request) -> Answer:
@@ -71,23 +67,18 @@ async def test_what_is_another_one_each_time_is_given_up(
     answer: Callable[[Request], Answer], ask: Callable[[Database], Awaitable[None]], error: type[Exception]
 ) -> None:
     """After some looks the read, or the write, ends with an error."""
-    async with Stub() as stub:
-        stub.handler = lambda request: answer(request) if len(stub.requests) < 1_000 else Answer(400)
-        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
-            with pytest.raises(error):
-                await ask(db)
+    async with client_of(lambda request: answer(request) if len(stub.requests) < 1_000 else Answer(400)) as (db, stub):
+        with pytest.raises(error):
+            await ask(db)
     assert len(stub.requests) < 500
 
 
 async def test_pages_that_begin_anew_end() -> None:
     """A server that does not care where a page begins gives the same page for ever, which is an error."""
     rows = [json.loads(row_answer(EntityType="Thing", RowKey=f"{number:03d}").body) for number in range(10)]
-    async with Stub() as stub:
-        stub.handler = lambda _: Answer(
-            200 if len(stub.requests) < 100 else 400, {}, json.dumps({"value": rows}).encode()
-        )
-        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
-            pages = db.select(Thing).where(Thing.p == "p").pages(5)
-            with pytest.raises(TableOrmError, match="returned rows from before the continuation"):
-                _ = [page async for page in pages]
+    body = json.dumps({"value": rows}).encode()
+    async with client_of(lambda _: Answer(200 if len(stub.requests) < 100 else 400, {}, body)) as (db, stub):
+        pages = db.select(Thing).where(Thing.p == "p").pages(5)
+        with pytest.raises(TableOrmError, match="returned rows from before the continuation"):
+            _ = [page async for page in pages]
     assert len(stub.requests) == 2

@@ -3,14 +3,14 @@ ETags that have line ends: in a transaction they would be headers, and the body,
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tableorm import Entity, Mapped, RetryPolicy, TableOrmError, connect, field
+from tableorm import Entity, Mapped, TableOrmError, connect, field
 from tableorm_local import serve
 from tableorm_local.server import DEVELOPMENT_KEY
-from tests.azure.stub import KEY, Request, Stub, row_answer
+from tests.azure.stub import row_answer
+from tests.security.world import client_of
 
 FALSE = [
     "W/\"datetime'2020\r\nIf-Match: *\r\nX-Evil: '\"",
@@ -49,25 +49,12 @@ async def test_what_is_no_etag_is_refused_in_a_transaction(tmp_path: Path, tag: 
 
 async def test_an_etag_of_a_server_does_not_end_its_header() -> None:
     """An entity that a server gave, with such an ETag, puts nothing else into a transaction."""
-    sent: list[bytes] = []
-
-    def answer(request: Request) -> Any:
-        sent.append(request.body)
-        row: dict[str, Any] = {
-            "PartitionKey": "a",
-            "RowKey": "user_000001",
-            "EntityType": "User",
-            "odata.etag": FALSE[0],
-        }
-        return row_answer(**row)
-
-    async with Stub() as stub:
-        stub.handler = answer
-        async with connect(stub.url, key=KEY, timeout=2, retry=RetryPolicy(attempts=1)) as db:
-            with pytest.raises(TableOrmError):
-                user = await db.get(User, tenant="a", id=1)
-                user.nick = "x"
-                async with db.transaction() as tx:
-                    tx.save(user)
-                    tx.insert(User(tenant="a", id=2))
-    assert not any(b"\nX-Evil" in body for body in sent)
+    row = {"PartitionKey": "a", "RowKey": "user_000001", "EntityType": "User", "odata.etag": FALSE[0]}
+    async with client_of(row_answer(**row)) as (db, stub):
+        with pytest.raises(TableOrmError):
+            user = await db.get(User, tenant="a", id=1)
+            user.nick = "x"
+            async with db.transaction() as tx:
+                tx.save(user)
+                tx.insert(User(tenant="a", id=2))
+    assert not any(b"\nX-Evil" in request.body for request in stub.requests)

@@ -5,22 +5,17 @@ no longer than a property can be.
 
 import datetime as dt
 import json
-import tracemalloc
-import zlib
 from html import unescape
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from tableorm import DecodeError, Entity, Mapped, PropertyBag, RetryPolicy, TableOrmError, connect, field
+from tableorm import DecodeError, Entity, Mapped, PropertyBag, TableOrmError, field
 from tableorm.models.manifest import manifest_of
 from tableorm.protocol import redaction
-from tests.azure.stub import KEY, Answer, Stub, row_answer
-
-
-class Looked(Entity, table="Looked", partition_key="{id}", row_key="x"):
-    id: Mapped[str]
+from tests.azure.stub import Answer, row_answer
+from tests.security.world import Thing, client_of, gzipped, memory_below
 
 
 class Doc(Entity, table="Docs", partition_key="{p}", row_key="{r}"):
@@ -47,11 +42,6 @@ class Named(Entity, table="Counted", partition_key="{p}", row_key="{r}", kind=No
     n: Mapped[UUID]
 
 
-def gzip(body: bytes) -> bytes:
-    compress = zlib.compressobj(9, zlib.DEFLATED, 31)
-    return compress.compress(body) + compress.flush()
-
-
 @pytest.mark.parametrize("what", ["refusal of a read", "list of queues in UTF-16"])  # the former holds
 async def test_a_long_answer_is_not_looked_through(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
@@ -68,21 +58,16 @@ async def test_a_long_answer_is_not_looked_through(what: str, monkeypatch: pytes
     monkeypatch.setattr(redaction, "unescape", count)
     if what == "refusal of a read":
         text = "&a;" * 100_000
-        packed = gzip(json.dumps({"odata.error": {"code": "InvalidInput", "message": {"value": text}}}).encode())
+        packed = gzipped(json.dumps({"odata.error": {"code": "InvalidInput", "message": {"value": text}}}).encode())
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         answer = Answer(400, headers, packed)
     else:
         text = f'<!DOCTYPE q [<!ENTITY a "x">]><EnumerationResults>{"&a;" * 100_000}</EnumerationResults>'
         headers = {"Content-Type": "application/xml; charset=utf-16", "Content-Encoding": "gzip"}
-        answer = Answer(200, headers, gzip(text.encode("utf-16")))
-    async with Stub() as stub:
-        stub.handler = lambda _: answer
-        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1), queues=stub.url) as db:
-            with pytest.raises(TableOrmError):
-                if what == "refusal of a read":
-                    await db.get(Looked, id="1")
-                else:
-                    await db.queues.list_queues()
+        answer = Answer(200, headers, gzipped(text.encode("utf-16")))
+    async with client_of(answer) as (db, _):
+        with pytest.raises(TableOrmError):
+            await (db.get(Thing, p="p", r="r") if what == "refusal of a read" else db.queues.list_queues())
     assert looked < 100_000
 
 
@@ -91,6 +76,7 @@ async def test_a_long_answer_is_not_looked_through(what: str, monkeypatch: pytes
     [
         {"n@odata.type": "Edm." + "x" * 100_000, "n": "1"},
         {"n@odata.type": "Edm.Double", "n": "x" * 100_000},
+        {"n@odata.type": "Edm.Int64", "n": "9" * 100_000},
         {"n@odata.type": "Edm.DateTime", "n": "2" * 100_000},
         {"n@odata.type": "Edm.Guid", "n": "x" * 100_000},
         {"n": ["x" * 100_000]},
@@ -99,14 +85,12 @@ async def test_a_long_answer_is_not_looked_through(what: str, monkeypatch: pytes
 )
 async def test_what_a_row_says_does_not_fill_the_error(members: dict[str, Any]) -> None:
     """The error of a value that cannot be read quotes no more than its start, however long it or its type is."""
-    async with Stub() as stub:
-        stub.answers = [row_answer(id="a", **members)]
-        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
-            bag = await db.get(PropertyBag.key("Counted", "p", "r"))
-            for model in (Counted, Dated, Named):
-                with pytest.raises(DecodeError) as caught:
-                    await db.get(model, p="p", r="r")
-                assert len(str(caught.value)) < 500
+    async with client_of(row_answer(id="a", **members)) as (db, _):
+        bag = await db.get(PropertyBag.key("Counted", "p", "r"))
+        for model in (Counted, Dated, Named):
+            with pytest.raises(DecodeError) as caught:
+                await db.get(model, p="p", r="r")
+            assert len(str(caught.value)) < 500
     with pytest.raises(DecodeError) as caught:
         bag["n"]
     assert len(str(caught.value)) < 500
@@ -116,24 +100,13 @@ async def test_json_in_a_property_does_not_become_many_objects() -> None:
     """JSON in a property is parsed if it has 32,768 characters, as many as a String can have, and not with more."""
     text = "[" + "1," * 16_000 + "1]"
     long = "[" + "[]," * 300_000 + "[]]"
-    async with Stub() as stub:
-        stub.answers = [
-            row_answer(EntityType="Doc", items=text.ljust(32_768)),
-            row_answer(EntityType="Doc", items=text.ljust(32_769)),
-            row_answer(EntityType="Doc", items=long),
-        ]
-        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
-            assert (await db.get(Doc, p="p", r="r")).items == [1] * 16_001
-            with pytest.raises(DecodeError, match="JSON text of 32,769 characters"):
-                await db.get(Doc, p="p", r="r")
-            tracemalloc.start()
-            try:
-                with pytest.raises(DecodeError, match="JSON text of 900,004 characters"):
-                    await db.get(Doc, p="p", r="r")
-                _, peak = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
-    assert peak < 10 * len(long)
+    items = iter([text.ljust(32_768), text.ljust(32_769), long])
+    async with client_of(lambda _: row_answer(EntityType="Doc", items=next(items))) as (db, _):
+        assert (await db.get(Doc, p="p", r="r")).items == [1] * 16_001
+        with pytest.raises(DecodeError, match="JSON text of 32,769 characters"):
+            await db.get(Doc, p="p", r="r")
+        with memory_below(10 * len(long)), pytest.raises(DecodeError, match="JSON text of 900,004 characters"):
+            await db.get(Doc, p="p", r="r")
 
 
 def test_a_manifest_is_as_long_as_a_string() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tableorm import RetryPolicy, TableOrmError, connect
+from tableorm import TableOrmError
 from tests.azure.stub import KEY, Answer, Stub
+from tests.security.world import client_of
 
 SAS = "sv=2022-11-02&ss=bqt&srt=sco&sp=rwdlacup&se=2099-01-01T00%3A00%3A00Z&sig=ABC%3D"
 
@@ -17,13 +18,10 @@ SAS = "sv=2022-11-02&ss=bqt&srt=sco&sp=rwdlacup&se=2099-01-01T00%3A00%3A00Z&sig=
 @pytest.mark.parametrize("what", ["tables", "blobs", "queues"])
 async def test_no_request_follows_a_redirection(what: str, status: int, credential: dict[str, Any]) -> None:
     """Lists that a server answers with another address are errors, and nothing is sent to that address."""
-    other, stub = Stub(), Stub()
-    async with other, stub:
+    async with Stub() as other:
         other.handler = lambda _: Answer(404)
-        stub.handler = lambda _: Answer(status, {"Location": f"{other.url}/Secrets()?comp=acl"})
-        async with connect(
-            stub.url, timeout=5, retry=RetryPolicy(attempts=1), queues=stub.url, blobs=stub.url, **credential
-        ) as db:
+        answer = Answer(status, {"Location": f"{other.url}/Secrets()?comp=acl"})
+        async with client_of(answer, **{"key": None, **credential}) as (db, _):
             with pytest.raises(TableOrmError, match="another address"):
                 if what == "tables":
                     await db.tables()

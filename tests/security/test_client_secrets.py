@@ -2,22 +2,17 @@
 No error of a client shows the token that it was opened with, whatever the server answers.
 """
 
-import asyncio
 import json
 import traceback
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tableorm import Entity, Mapped, RetryPolicy, TableOrmError, connect
+from tableorm import TableOrmError
+from tests.security.world import Thing, client_of_bytes
 
 SECRET = "SECRETSIGNATURE"
 SAS = f"sv=2019-02-02&tn=Tab&se=2099-01-01T00%3A00%3A00Z&sp=raud&spk=a&epk=a&sig={SECRET}%2BABC%3D"
-
-
-class Thing(Entity, table="Tab", partition_key="{p}", row_key="{r}"):
-    p: Mapped[str]
-    r: Mapped[str]
 
 
 def _refusal(head: bytes) -> bytes:
@@ -41,16 +36,10 @@ ANSWERS: dict[str, Callable[[bytes], bytes]] = {
 async def test_no_error_shows_the_token(name: str, verb: str) -> None:
     """An answer that is not HTTP, or that quotes the request, does not put the signature into an error."""
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(ANSWERS[name](await reader.readuntil(b"\r\n\r\n")))
-        writer.close()
+    async def answer(head: bytes) -> AsyncIterator[bytes]:
+        yield ANSWERS[name](head)
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with (
-        server,
-        connect(f"http://127.0.0.1:{port}/acct", sas=SAS, timeout=1, retry=RetryPolicy(attempts=1)) as db,
-    ):
+    async with client_of_bytes(answer, sas=SAS) as db:
         with pytest.raises(TableOrmError) as caught:
             await (db.get(Thing, p="a", r="b") if verb == "get" else db.insert(Thing(p="a", r="b")))
     assert SECRET not in "".join(traceback.format_exception(caught.value))

@@ -3,7 +3,6 @@ Rows of counts and copies across partitions, by which who may write one partitio
 copy from there.
 """
 
-import asyncio
 import json
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tableorm import Count, Damage, Embedded, Entity, Index, Mapped, connect, field
 from tableorm.models.manifest import SubtotalEntry, share_address
 from tableorm.stores import Operation, Row, RowAddress, Verb
+from tests.security.world import work
 
 
 class Desk(Entity, table="CountedDesks", partition_key="{company}", row_key="desk_{name}"):
@@ -130,8 +130,7 @@ async def test_a_manifest_alone_does_not_tell_what_is_copied(table: str) -> None
         ann = await db.get(Boss, id=1)
         ann.name = "Anna"
         await db.save(ann)
-        async with asyncio.timeout(30), db.worker(Boss, Aide) as worker:
-            await worker.drain()
+        await work(db, Boss, Aide)
 
         assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Ann", "Anna"]
         assert [each.repaired for each in (await db.audit(Aide, repair=True)).findings] == [True, True]
@@ -160,8 +159,7 @@ async def test_a_row_that_nobody_can_read_keeps_nobody_from_copies(keys: tuple[s
         ann = await db.get(Chief, id=1)
         ann.name = "Anna"
         await db.save(ann)
-        async with asyncio.timeout(30), db.worker(Chief, Page) as worker:
-            await worker.drain()
+        await work(db, Chief, Page)
 
         for town in "Bern", "Rome":
             assert (await db.get(Page, town=town, id=1)).chief_name == "Anna"

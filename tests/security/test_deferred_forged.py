@@ -1,29 +1,22 @@
 """
-Rows by which changes of several partitions keep their state, forged by a token that may write some rows.
+Rows by which changes of several partitions keep their state, forged by who may write the rows of one partition.
 
-The forger has a token for one partition of one table, of a real server. The victim has all rights: a program that
-writes, a worker, an audit.
+The victim has all rights: a program that writes, a worker, an audit.
 """
 
 import asyncio
 import datetime as dt
 import json
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tableorm import Database, Entity, Index, IndexList, Mapped, PropertyBag, Workflow, connect, field, workflow
 from tableorm.audit import decisions
-from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.rows import bits_of
-from tableorm.outbox.overview import find_pending, ring_again
-from tableorm.protocol.sas import TableSas, sign_sas
-from tableorm.protocol.shared_key import decode_key
-from tableorm.stores import Operation, Row, TableStore, Verb
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
-from tests.security.world import serve_file
+from tableorm.stores import Operation, Row, Verb
+from tests.security.world import work
 
 
 class Employee(Entity, table="Current", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -59,37 +52,12 @@ class Ship(Workflow[Employee]):
         RUN.append((self.key.row_key, self.arguments))
 
 
-class World:
-    """The owner's database, and what others may do."""
-
-    def __init__(self, url: str, owner: Database) -> None:
-        self.url, self.owner = url, owner
-        self._opened: list[Database] = []
-
-    async def of_partition(self, table: str, partition: str) -> TableStore:
-        """Return what a token for one partition of a table opens."""
-        sas = TableSas(sv="2019-02-02", tn=table, se="2099-01-01", sp="raud", spk=partition, epk=partition)
-        token = sign_sas(sas, DEVELOPMENT_ACCOUNT, decode_key(DEVELOPMENT_KEY))
-        db = await connect(self.url, sas=token).open()
-        self._opened.append(db)
-        return db.store
-
-    async def close(self) -> None:
-        """Close what was opened."""
-        for each in self._opened:
-            await each.close()
-
-
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with serve_file(tmp_path / "world.tables") as (_, api):
-        url = f"{api.root}/{DEVELOPMENT_ACCOUNT}"
-        async with connect(url, key=DEVELOPMENT_KEY) as owner:
-            await owner.create_tables(Employee, Former, Right)
-            await owner.insert(Employee(department="Sales", id=10, name="Ann", city="Rome"))
-            world = World(url, owner)
-            yield world
-            await world.close()
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Employee, Former, Right)
+        await db.insert(Employee(department="Sales", id=10, name="Ann", city="Rome"))
+        yield db
 
 
 @pytest.fixture
@@ -113,14 +81,8 @@ def entity(partition: str, row_key: str, kind: str = "Employee", **members: Any)
 
 def decision(partition: str, works: list[dict[str, Any]], row_key: str = "~o_aaaaaaaaaaaa") -> Operation:
     """Return the write of a decision row as the forger wants it."""
-    work = json.dumps({"format": 1, "works": works})
-    return entity(partition, row_key, "#_decision", State="committed", Work=work)
-
-
-async def ring_for(db: Database, table: str) -> None:
-    """Tell workers of all decision rows of a table."""
-    async for pending in find_pending(connection_of(db), table):
-        await ring_again(connection_of(db), pending)
+    text = json.dumps({"format": 1, "works": works})
+    return entity(partition, row_key, "#_decision", State="committed", Work=text)
 
 
 async def rows_of(db: Database, *tables: str) -> list[dict[str, Any]]:
@@ -156,61 +118,54 @@ async def delete_bag(db: Database) -> None:
 
 
 @pytest.mark.parametrize("write", [save, delete, delete_bag], ids=lambda each: each.__name__)
-async def test_a_manifest_reaches_no_entries_of_another_table(world: World, write: Callable[[Database], Any]) -> None:
+async def test_a_manifest_reaches_no_entries_of_another_table(db: Database, write: Callable[[Database], Any]) -> None:
     """A row of one table with the keys of an entity in another one does not get the entries of that deleted."""
-    forger = await world.of_partition("ForgedArchive", "Sales")
-    await forger.write("ForgedArchive", entity("Sales", "empid_000010", "Former", name="x", _ix=json.dumps(OF_ANN)))
-    before = await rows_of(world.owner, "Cities", "Lists")
-    await write(world.owner)
-    assert await rows_of(world.owner, "Cities", "Lists") == before
+    await db.store.write("ForgedArchive", entity("Sales", "empid_000010", "Former", name="x", _ix=json.dumps(OF_ANN)))
+    before = await rows_of(db, "Cities", "Lists")
+    await write(db)
+    assert await rows_of(db, "Cities", "Lists") == before
 
 
-async def test_a_decision_row_is_about_entities_of_its_table(world: World) -> None:
+async def test_a_decision_row_is_about_entities_of_its_table(db: Database) -> None:
     """A worker that is told again of a decision row of one table does not replace the entries of another one's."""
-    forger = await world.of_partition("ForgedArchive", "Sales")
     fake = entity("Sales", "empid_000010", "Employee", name="Mallory", city="Rome", _ix=json.dumps(OF_ANN))
-    await forger.write("ForgedArchive", fake)
-    work = {"kind": "Employee", "row": "empid_000010", "entries": {n: [e] for n, e in OF_ANN.items()}}
-    await forger.write("ForgedArchive", decision("Sales", [work]))
-    before = await rows_of(world.owner, "Cities", "Lists")
-    await ring_for(world.owner, "ForgedArchive")
-    async with world.owner.worker(Employee) as worker:
-        await asyncio.wait_for(worker.drain(), 20)
-    assert await rows_of(world.owner, "Cities", "Lists") == before
+    await db.store.write("ForgedArchive", fake)
+    task = {"kind": "Employee", "row": "empid_000010", "entries": {n: [e] for n, e in OF_ANN.items()}}
+    await db.store.write("ForgedArchive", decision("Sales", [task]))
+    before = await rows_of(db, "Cities", "Lists")
+    await work(db, Employee, table="ForgedArchive")
+    assert await rows_of(db, "Cities", "Lists") == before
 
 
 @pytest.mark.parametrize("kind", ["Right", "Employee#in_city"])
 @pytest.mark.parametrize("existed", [False, True], ids=["inserted", "overwritten"])
 async def test_a_decision_row_adds_to_lists_of_its_model_alone(
-    world: World, later: None, existed: bool, kind: str
+    db: Database, later: None, existed: bool, kind: str
 ) -> None:
     """An audit that carries out a decision row inserts and replaces no rows that are no lists of the model."""
     if existed:
-        await world.owner.insert(Right(user="mallory", right="admin~", by="the owner"))
-    forger = await world.of_partition("Current", "Evil")
+        await db.insert(Right(user="mallory", right="admin~", by="the owner"))
     place = {"in": ["mallory", "admin", "Rights", kind]}
-    await forger.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
-    work = {"kind": "Employee", "row": "empid_000001", "entries": {"in_city": [place]}}
-    await forger.write("Current", decision("Evil", [work]))
-    before = await rows_of(world.owner, "Rights")
-    await world.owner.audit(Employee, repair=True)
-    assert await rows_of(world.owner, "Rights") == before
+    await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
+    task = {"kind": "Employee", "row": "empid_000001", "entries": {"in_city": [place]}}
+    await db.store.write("Current", decision("Evil", [task]))
+    before = await rows_of(db, "Rights")
+    await db.audit(Employee, repair=True)
+    assert await rows_of(db, "Rights") == before
 
 
 @pytest.mark.parametrize(
     "entries", [[], [{"at": ["a", "b", "Cities"]}, "x"], [{"at": ["a", "b", "Cities"]}, OF_ANN["in_city"], {"x": 1}]]
 )
-async def test_an_odd_decision_row_ends_no_audit(world: World, later: None, entries: list[Any]) -> None:
+async def test_an_odd_decision_row_ends_no_audit(db: Database, later: None, entries: list[Any]) -> None:
     """An audit reports a decision row whose work nobody can do, and goes on."""
-    forger = await world.of_partition("Current", "Evil")
-    await forger.write("Current", decision("Evil", [{"kind": "Employee", "row": "x", "entries": {"nope": entries}}]))
-    report = await world.owner.audit(Employee, repair=True)
+    await db.store.write("Current", decision("Evil", [{"kind": "Employee", "row": "x", "entries": {"nope": entries}}]))
+    report = await db.audit(Employee, repair=True)
     assert not report.clean
 
 
-async def test_a_list_that_is_divided_for_ever_is_refused(world: World) -> None:
+async def test_a_list_that_is_divided_for_ever_is_refused(db: Database) -> None:
     """A write that follows a list through rows which are all divided ends after as many reads as a list can need."""
-    forger = await world.of_partition("Current", "Evil")
     place = {"in": ["Evil", "x", "Current", "Employee#in_city"]}
     member = "Current\tEvil\tempid_000001"
     rows: list[Row] = [
@@ -218,16 +173,16 @@ async def test_a_list_that_is_divided_for_ever_is_refused(world: World) -> None:
         for n in range(100)
     ]
     for start in range(0, len(rows), 100):
-        await forger.transact("Current", [Operation(Verb.INSERT, row) for row in rows[start : start + 100]])
-    await forger.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
-    employee = await world.owner.get(Employee, department="Evil", id=1)
+        await db.store.transact("Current", [Operation(Verb.INSERT, row) for row in rows[start : start + 100]])
+    await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
+    employee = await db.get(Employee, department="Evil", id=1)
     employee.name = "changed"
-    before = world.owner.stats.requests
-    await asyncio.wait_for(world.owner.save(employee), 20)
-    assert world.owner.stats.requests - before < 100
+    before = db.stats.requests
+    await asyncio.wait_for(db.save(employee), 20)
+    assert db.stats.requests - before < 100
 
 
-async def test_a_step_has_a_token_of_its_own(world: World) -> None:
+async def test_a_step_has_a_token_of_its_own(db: Database) -> None:
     """
     The token of a step is that of no workflow of another partition, table or class, also if a decision row there has
     the same RowKey: what a step writes under its token would replace what that of the other workflow wrote.
@@ -255,57 +210,47 @@ async def test_a_step_has_a_token_of_its_own(world: World) -> None:
         ("Current", "Odd", "others"),
         ("ForgedArchive", "Sales", "former"),
     ):
-        forger = await world.of_partition(table, partition)
-        work: dict[str, Any] = {
+        task: dict[str, Any] = {
             "kind": f"workflow deferred-{kind}:1",
             "row": "empid_000001",
             "entries": {},
             "arguments": "{}",
         }
-        await forger.write(table, decision(partition, [work]))
-    await ring_for(world.owner, "Current")
-    await ring_for(world.owner, "ForgedArchive")
-    async with world.owner.worker(Employee, Former, Tokens, Others, OfFormer) as worker:
-        await asyncio.wait_for(worker.drain(), 20)
+        await db.store.write(table, decision(partition, [task]))
+    for table in ("Current", "ForgedArchive"):
+        await work(db, Employee, Former, Tokens, Others, OfFormer, table=table)
     assert len(set(tokens)) == 4
 
 
-async def test_a_decision_row_starts_workflows_of_its_table_alone(world: World) -> None:
+async def test_a_decision_row_starts_workflows_of_its_table_alone(db: Database) -> None:
     """A worker that is told of a decision row of one table runs no workflow about entities of another one."""
     RUN.clear()
-    forger = await world.of_partition("ForgedArchive", "Evil")
-    work: dict[str, Any] = {"kind": "workflow deferred-ship:1", "row": "empid_000001", "entries": {}, "arguments": "{}"}
-    await forger.write("ForgedArchive", decision("Evil", [work]))
-    await ring_for(world.owner, "ForgedArchive")
-    async with world.owner.worker(Employee, Ship) as worker:
-        await asyncio.wait_for(worker.drain(), 20)
+    task: dict[str, Any] = {"kind": "workflow deferred-ship:1", "row": "empid_000001", "entries": {}, "arguments": "{}"}
+    await db.store.write("ForgedArchive", decision("Evil", [task]))
+    await work(db, Employee, Ship, table="ForgedArchive")
     assert RUN == []
 
 
 @pytest.mark.one_of(3)
 @pytest.mark.parametrize("entry", [{"add": ["a", {"b": 1}]}, {"to": ["a", {"b": "c"}]}, {"zz": []}, 5])
 @pytest.mark.parametrize("name", ["in_city", "by_city", "nope"])
-async def test_an_entry_of_another_form_ends_no_audit(name: str, entry: object) -> None:
+async def test_an_entry_of_another_form_ends_no_audit(db: Database, name: str, entry: object) -> None:
     """An audit reports a manifest that has an entry of another form under the name of a declaration, and goes on."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Employee)
-        for repair in (False, True):
-            await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({name: entry})))
-            report = await db.audit(Employee, repair=repair)
-            assert report.findings or name == "nope"
+    for repair in (False, True):
+        await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({name: entry})))
+        report = await db.audit(Employee, repair=repair)
+        assert report.findings or name == "nope"
 
 
 @pytest.mark.parametrize("name", ["in_city", "nope"])
-async def test_the_same_entry_many_times_is_one(later: None, name: str) -> None:
+async def test_the_same_entry_many_times_is_one(db: Database, later: None, name: str) -> None:
     """A decision row that names an entry again and again costs no more than one that names it once."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Employee)
-        spent: list[int] = []
-        for times in (1, 100):
-            place = {"in": ["Rome", "people", "Lists", f"Employee#{name}"]}
-            work = {"kind": "Employee", "row": "empid_000001", "entries": {name: [place] * times}}
-            await db.store.write("Current", decision("Evil", [work]))
-            before = db.stats.requests
-            await db.audit(Employee, repair=True)
-            spent.append(db.stats.requests - before)
+    spent: list[int] = []
+    for times in (1, 100):
+        place = {"in": ["Rome", "people", "Lists", f"Employee#{name}"]}
+        task = {"kind": "Employee", "row": "empid_000001", "entries": {name: [place] * times}}
+        await db.store.write("Current", decision("Evil", [task]))
+        before = db.stats.requests
+        await db.audit(Employee, repair=True)
+        spent.append(db.stats.requests - before)
     assert spent[0] == spent[1]

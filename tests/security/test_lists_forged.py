@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tableorm import Database, Entity, Index, IndexList, Mapped, connect, field
-from tableorm.connection.connection import TURN, Connection, connection_of
+from tableorm.connection.connection import TURN, Connection
 from tableorm.connection.rows import read_row
 from tableorm.derived.index_list import lookup
 from tableorm.derived.index_list.rows import list_row
-from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.stores import Operation, Row, RowAddress, Verb
+from tests.security.world import work
 
 
 class Employee(Entity, table="ForgedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -51,17 +51,10 @@ async def plant(db: Database, partition: str, row_key: str, kind: str, **members
 
 
 async def plant_decision(db: Database, partition: str, row_key: str, entries: dict[str, list[Any]]) -> None:
-    """Write a decision row of the forger, and tell workers of it."""
+    """Write a decision row of the forger."""
     works = [{"kind": "Employee", "row": row_key, "entries": entries}]
-    work = json.dumps({"format": 1, "works": works})
-    await plant(db, partition, "~o_aaaaaaaaaaaa", "#_decision", State="committed", Work=work)
-    async for pending in find_pending(connection_of(db), "ForgedStaff"):
-        await ring_again(connection_of(db), pending)
-
-
-async def work(db: Database) -> None:
-    async with db.worker(Employee, Boss, tries=1) as worker:
-        await asyncio.wait_for(worker.drain(), 20)
+    text = json.dumps({"format": 1, "works": works})
+    await plant(db, partition, "~o_aaaaaaaaaaaa", "#_decision", State="committed", Work=text)
 
 
 async def derived_rows(db: Database) -> list[Row]:
@@ -87,7 +80,7 @@ async def test_a_list_names_entities_and_not_what_their_rows_say(db: Database, t
         await db.save(found)
     else:
         await plant_decision(db, "Evil", "empid_000001", {"in_city": [place]})
-        await work(db)
+        await work(db, Employee, Boss, table="ForgedStaff")
     listed = await db.lookup(Employee.in_city, city="Rome")
     assert [(each.department, each.id) for each in listed] == [("Evil", 1), ("Sales", 10)]
     (row,) = [row for row in await derived_rows(db) if row["RowKey"] == "people_Employee~"]
@@ -106,7 +99,7 @@ async def test_a_table_is_the_same_in_any_letter_case(db: Database, table: str) 
         "in_city": [{"in": ["Rome", "people_Employee", lists, "Employee#in_city"]}],
     }
     await plant_decision(db, "Sales", "empid_000010", entries)
-    await work(db)
+    await work(db, Employee, Boss, table="ForgedStaff")
     assert await derived_rows(db) == before
 
 
@@ -118,7 +111,7 @@ async def test_an_entity_of_another_class_stays_in_its_list(db: Database) -> Non
         "in_city": [{"in": ["Rome", "people_Boss", "ForgedLists", "Boss#in_city"]}],
     }
     await plant_decision(db, "Sales", "empid_000011", entries)
-    await work(db)
+    await work(db, Employee, Boss, table="ForgedStaff")
     assert await derived_rows(db) == before
 
 

@@ -85,10 +85,12 @@ async def db() -> AsyncIterator[Database]:
         yield db
 
 
-async def plant(db: Database, manifest: dict[str, Any], **members: Any) -> None:
+async def plant(db: Database, manifest: dict[str, Any] | str, **members: Any) -> None:
     """Insert a member with a manifest, as any client can that may insert one key."""
     row = {"PartitionKey": "SE", "RowKey": "member_acme_9", "EntityType": "Member", "name": "planted", **members}
-    await db.store.write("Manifests", Operation(Verb.INSERT, {**row, "_ix": json.dumps(manifest)}))
+    row["_ix"] = manifest if isinstance(manifest, str) else json.dumps(manifest)
+    verb = Verb.INSERT_OR_REPLACE if isinstance(manifest, str) else Verb.INSERT
+    await db.store.write("Manifests", Operation(verb, row))
 
 
 async def rows_of_others(db: Database) -> dict[str, dict[str, Any]]:

@@ -21,13 +21,11 @@ from tableorm import (
     Index,
     Mapped,
     PropertyBag,
-    RetryPolicy,
     TableOrmError,
     field,
 )
-from tableorm.connection import races
 from tableorm.models.marker_rows import MoveState, mark_of
-from tableorm.outbox.move_command import MoveCommand
+from tableorm.outbox.doorbell import MoveCommand
 from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tests import unfinished_moves
@@ -279,14 +277,11 @@ INSERTS: dict[str, Callable[[Database, Marked | Secret], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("way", INSERTS)
-async def test_a_row_of_a_re_key_that_nobody_ends_is_told_of_at_once(
-    db: Database, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+async def test_a_row_of_a_re_key_that_nobody_ends_is_told_of_at_once(db: Database, pauses: list[int], way: str) -> None:
     """
     A tentative row that only a re-key could remove is in the way of an entity: the write does not wait for anybody, and
     says what to do. Once the row is deleted, it succeeds.
     """
-    pauses = recorded_pauses(monkeypatch)
     await plant(db, "Marked#_tentative", mark_of_nobody(stays=True))
 
     with pytest.raises(EntityExists, match=r"being moved.*if no re-key of the table.*delete the row"):
@@ -301,10 +296,9 @@ async def test_a_row_of_a_re_key_that_nobody_ends_is_told_of_at_once(
 @pytest.mark.parametrize("way", ["get_or_insert", "modify"])
 @pytest.mark.parametrize("stays", [False, True])
 async def test_a_tentative_row_of_a_model_that_is_never_moved_is_told_of_at_once(
-    db: Database, monkeypatch: pytest.MonkeyPatch, way: str, stays: bool
+    db: Database, pauses: list[int], way: str, stays: bool
 ) -> None:
     """Entities of a model that is not tracked are not moved, and nobody removes such a row: no write waits for it."""
-    pauses = recorded_pauses(monkeypatch)
     row = {"PartitionKey": "evil", "RowKey": "secret", "EntityType": "Secret#_tentative"}
     row["_mv"] = json.dumps(mark_of_nobody(stays=stays))
     await db.store.write("Secrets", Operation(Verb.INSERT, row))
@@ -313,16 +307,3 @@ async def test_a_tentative_row_of_a_model_that_is_never_moved_is_told_of_at_once
         await INSERTS[way](db, Secret(owner="evil", text="x"))
 
     assert pauses == []
-
-
-def recorded_pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return after how many failures each pause came, of which none takes any time."""
-    pauses: list[int] = []
-
-    def pause_after(failures: int, policy: RetryPolicy) -> float:
-        del policy
-        pauses.append(failures)
-        return 0.0
-
-    monkeypatch.setattr(races, "pause_after", pause_after)
-    return pauses

@@ -22,13 +22,12 @@ from tableorm import (
     EntityNotFound,
     Mapped,
     MovedFrom,
-    RetryPolicy,
     RunReport,
     TableOrmError,
     connect,
     field,
 )
-from tableorm.connection import races, rows
+from tableorm.connection import rows
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import OtherDenied, read_other
 from tableorm.models.marker_rows import MoveState, mark_of
@@ -531,17 +530,9 @@ async def test_an_entity_that_gets_no_key_ends_no_comparison() -> None:
 @pytest.mark.parametrize("verb", ["insert", "get_or_insert"])
 @pytest.mark.parametrize("state", [MoveState.TENTATIVE, MoveState.FORWARD, MoveState.SETTLED])
 async def test_a_row_that_nobody_ends_at_an_older_key_is_told_of(
-    db: Database, monkeypatch: pytest.MonkeyPatch, state: MoveState, verb: str
+    db: Database, pauses: list[int], state: MoveState, verb: str
 ) -> None:
     """Before entities are moved, an insert that meets a row of a move twice, unchanged, waits for nobody any more."""
-    pauses: list[int] = []
-
-    def pause_after(failures: int, policy: RetryPolicy) -> float:
-        del policy
-        pauses.append(failures)
-        return 0.0
-
-    monkeypatch.setattr(races, "pause_after", pause_after)
     kind = "tentative" if state is MoveState.TENTATIVE else "forward"
     await plant(db, EVIL_OLD, f"Sale#_{kind}", {"state": state, "move": "m", "other": OTHERS[0], "stays": True})
 

@@ -5,11 +5,11 @@ tenant in another way.
 
 import datetime as dt
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from tableorm import AccessDenied, Database, DecodeError, Entity, Key, Mapped, ModelError, PropertyBag, connect, field
+from tests.security.test_scopes import refuse_all
 
 
 class Note(Entity, table="KeyedNotes", partition_key="{tenant}", row_key="note_{id:05d}"):
@@ -37,32 +37,10 @@ async def db() -> AsyncIterator[Database]:
         yield db
 
 
-@pytest.mark.parametrize(
-    "verb", ["delete", "get", "get_or_none", "get_many", "exists", "modify", "transaction", "bulk"]
-)
-async def test_a_key_that_its_model_cannot_have_is_refused(db: Database, verb: str) -> None:
+async def test_a_key_that_its_model_cannot_have_is_refused(db: Database) -> None:
     """A key of which only the PartitionKey fits the model is refused by each verb, and does not tell what is there."""
-    mine = db.scope(tenant="acme")
-
-    async def act() -> Any:
-        match verb:
-            case "delete":
-                await mine.delete(THEIRS, if_match="*")
-            case "get_many":
-                await mine.get_many([THEIRS])
-            case "modify":
-                await mine.modify(THEIRS, lambda visit: setattr(visit, "text", "mine"))
-            case "transaction":
-                async with mine.transaction() as tx:
-                    tx.delete(THEIRS, if_match="*")
-            case "bulk":
-                async with mine.bulk() as bulk:
-                    await bulk.delete(THEIRS, if_match="*")
-            case _:
-                await getattr(mine, verb)(THEIRS)
-
-    with pytest.raises(AccessDenied, match=r"'note_00001' does not match the template 'visit_\{id:05d\}'"):
-        await act()
+    message = r"'note_00001' does not match the template 'visit_\{id:05d\}'"
+    await refuse_all(db, db.scope(tenant="acme"), THEIRS, None, message)
     assert (await db.get(Note, tenant="acme_rome", id=1)).text == "secret of other"
 
 
@@ -88,15 +66,14 @@ class Bare(Entity, table="PlainNotes", partition_key="{tenant}_{city}", row_key=
 
 
 @pytest.mark.parametrize("if_match", [None, "*"])
-async def test_a_query_of_a_model_without_a_kind_deletes_nothing_of_others(if_match: str | None) -> None:
+async def test_a_query_of_a_model_without_a_kind_deletes_nothing_of_others(db: Database, if_match: str | None) -> None:
     """Where rows of another tenant are in partitions that may be of the scope, a delete by a query leaves them."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Plain)
-        await db.insert(Plain(tenant="acme_rome", id=1))
-        report = await db.scope(tenant="acme").select(Bare).allow_scan().delete(if_match=if_match)
-        assert (report.written, report.failures) == (0, 1)
-        assert "'note_00001' does not match the template" in str(report.failed[0].error)
-        assert await db.exists(Plain, tenant="acme_rome", id=1)
+    await db.create_tables(Plain)
+    await db.insert(Plain(tenant="acme_rome", id=1))
+    report = await db.scope(tenant="acme").select(Bare).allow_scan().delete(if_match=if_match)
+    assert (report.written, report.failures) == (0, 1)
+    assert "'note_00001' does not match the template" in str(report.failed[0].error)
+    assert await db.exists(Plain, tenant="acme_rome", id=1)
 
 
 class Parcel(Entity, table="KeyedParcels", partition_key="{country}_{tenant}", row_key="{tenant}_{id:03d}"):
@@ -107,18 +84,17 @@ class Parcel(Entity, table="KeyedParcels", partition_key="{country}_{tenant}", r
     id: Mapped[int]
 
 
-async def test_bags_where_both_keys_tell_the_tenant() -> None:
+async def test_bags_where_both_keys_tell_the_tenant(db: Database) -> None:
     """No range is just the scope's rows: a bag could get a RowKey of the scope in the partition of another one."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Parcel)
-        await db.insert(Parcel(country="no", tenant="acme", id=1))
-        with pytest.raises(ModelError, match="no range of keys in table KeyedParcels is just the rows of the scope"):
-            db.scope(Parcel, tenant="acme")
-        mine = db.scope(tenant="acme")
-        with pytest.raises(ModelError, match="give it a model of the table"):
-            await mine.insert(PropertyBag("KeyedParcels", "no_other", "acme_007"))
-        assert await mine.exists(Parcel, country="no", id=1)
-        assert len(await mine.select(Parcel).where(Parcel.country == "no").all()) == 1
+    await db.create_tables(Parcel)
+    await db.insert(Parcel(country="no", tenant="acme", id=1))
+    with pytest.raises(ModelError, match="no range of keys in table KeyedParcels is just the rows of the scope"):
+        db.scope(Parcel, tenant="acme")
+    mine = db.scope(tenant="acme")
+    with pytest.raises(ModelError, match="give it a model of the table"):
+        await mine.insert(PropertyBag("KeyedParcels", "no_other", "acme_007"))
+    assert await mine.exists(Parcel, country="no", id=1)
+    assert len(await mine.select(Parcel).where(Parcel.country == "no").all()) == 1
 
 
 async def test_a_row_whose_keys_tell_two_tenants(db: Database) -> None:
@@ -172,55 +148,50 @@ class Ticket(Entity, table="KeyedSeats", partition_key="{day:%Y%m%d}", row_key="
     ],
 )
 async def test_bags_in_partitions_of_another_tenant(
-    model: type[Entity], beside: type[Entity], fields: dict[str, str], key: tuple[str, str]
+    db: Database, model: type[Entity], beside: type[Entity], fields: dict[str, str], key: tuple[str, str]
 ) -> None:
     """
     Where a model gives each tenant partitions, a scope by the RowKeys of another model is refused: its bags could lie
     in these partitions, and it would read and delete bags that another tenant has there.
     """
-    async with connect("local::memory:") as db:
-        await db.create_tables(model, beside)
-        table = model.__schema__.table_name()
-        theirs = db.scope(beside, tenant="other")
-        bag = PropertyBag(table, *key)
-        bag["text"] = "secret of other"
-        await theirs.insert(bag)
-        with pytest.raises(ModelError, match=rf"may be in partitions '.*' of {beside.__name__}, in which all rows are"):
-            db.scope(model, **fields)
-        with pytest.raises(ModelError, match="give it a model of the table"):
-            await db.scope(**fields).select_raw(table).allow_scan().all()
-        assert [bag["text"] for bag in await theirs.select_raw(table).all()] == ["secret of other"]
+    await db.create_tables(model, beside)
+    table = model.__schema__.table_name()
+    theirs = db.scope(beside, tenant="other")
+    bag = PropertyBag(table, *key)
+    bag["text"] = "secret of other"
+    await theirs.insert(bag)
+    with pytest.raises(ModelError, match=rf"may be in partitions '.*' of {beside.__name__}, in which all rows are"):
+        db.scope(model, **fields)
+    with pytest.raises(ModelError, match="give it a model of the table"):
+        await db.scope(**fields).select_raw(table).allow_scan().all()
+    assert [bag["text"] for bag in await theirs.select_raw(table).all()] == ["secret of other"]
 
 
-async def test_entities_beside_partitions_of_other_tenants() -> None:
+async def test_entities_beside_partitions_of_other_tenants(db: Database) -> None:
     """Entities of such a model are in the scope as ever, and so are bags of the model that has the partitions."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Loan, Shelf)
-        mine = db.scope(Shelf, tenant="acme")
-        await mine.insert(mine.new(Loan, day=dt.date(2026, 1, 2), id=1))
-        await mine.insert(PropertyBag("KeyedShelves", "shelf_acme", "loan_other_1"))
-        assert [each.id for each in await mine.select(Loan).allow_scan().all()] == [1]
-        assert await db.scope(tenant="other").select(Loan).allow_scan().all() == []
-        assert [bag.row_key for bag in await mine.select_raw("KeyedShelves").all()] == ["loan_other_1"]
+    await db.create_tables(Loan, Shelf)
+    mine = db.scope(Shelf, tenant="acme")
+    await mine.insert(mine.new(Loan, day=dt.date(2026, 1, 2), id=1))
+    await mine.insert(PropertyBag("KeyedShelves", "shelf_acme", "loan_other_1"))
+    assert [each.id for each in await mine.select(Loan).allow_scan().all()] == [1]
+    assert await db.scope(tenant="other").select(Loan).allow_scan().all() == []
+    assert [bag.row_key for bag in await mine.select_raw("KeyedShelves").all()] == ["loan_other_1"]
 
 
 @pytest.mark.parametrize("verb", ["insert", "upsert", "merge", "replace"])
-async def test_a_bag_of_a_kind_without_its_keys(verb: str) -> None:
+async def test_a_bag_of_a_kind_without_its_keys(db: Database, verb: str) -> None:
     """A bag does not say to be of a model whose keys it does not have: queries of other tenants would fail at it."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Loan, Shelf)
-        theirs = db.scope(Shelf, tenant="other")
-        bag = PropertyBag("KeyedShelves", "shelf_other", "loan_acme_1")
-        bag["text"] = "of other"
-        if verb in ("merge", "replace"):
-            await theirs.insert(bag)
-        bag["EntityType"] = "Loan:2"
-        with pytest.raises(
-            ModelError, match=r"says to be of Loan, whose keys are '\{day:%Y%m%d\}' and 'loan_.*other keys"
-        ):
-            await getattr(theirs, verb)(bag)
-        assert await db.scope(tenant="acme").select(Loan).allow_scan().all() == []
-        shelf = PropertyBag("KeyedShelves", "shelf_other", "shelf_001")
-        shelf["EntityType"] = "Shelf"
-        await theirs.insert(shelf)
-        assert await theirs.exists(Shelf, id=1)
+    await db.create_tables(Loan, Shelf)
+    theirs = db.scope(Shelf, tenant="other")
+    bag = PropertyBag("KeyedShelves", "shelf_other", "loan_acme_1")
+    bag["text"] = "of other"
+    if verb in ("merge", "replace"):
+        await theirs.insert(bag)
+    bag["EntityType"] = "Loan:2"
+    with pytest.raises(ModelError, match=r"says to be of Loan, whose keys are '\{day:%Y%m%d\}' and 'loan_.*other keys"):
+        await getattr(theirs, verb)(bag)
+    assert await db.scope(tenant="acme").select(Loan).allow_scan().all() == []
+    shelf = PropertyBag("KeyedShelves", "shelf_other", "shelf_001")
+    shelf["EntityType"] = "Shelf"
+    await theirs.insert(shelf)
+    assert await theirs.exists(Shelf, id=1)

@@ -8,7 +8,7 @@ import io
 import json
 import weakref
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -21,7 +21,7 @@ from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, O
 from tableorm.stores import Bounds, Row, RowPage, RowQuery
 from tableorm_local.engine import Engine, scan
 from tableorm_local.server import Limits, serve
-from tableorm_local.server.operations import tables, transactions
+from tableorm_local.server.operations import tables
 from tableorm_local.server.wire import options
 from tableorm_local.server.wire.options import MAX_COMPARISONS
 from tests.local.server.client import Api, Wire, head, root_of
@@ -249,32 +249,3 @@ def test_ranges_of_keys_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -
     scan.filter_intervals(parse_filter(deep))
 
     assert len(bounds) == 60
-
-
-@pytest.mark.parametrize(("seconds", "steps"), [(-1.0, [0, 5, 5]), (1_000.0, [0, 0, 0])])
-async def test_a_transaction_is_read_and_answered_in_slices(
-    monkeypatch: pytest.MonkeyPatch, api: Api, seconds: float, steps: list[int]
-) -> None:
-    """Between two parts, as they are read and as they are answered, other callers get a turn if a slice has passed."""
-    found = list[int]()
-
-    async def take_turns(_: Engine, work: Generator[None, None, object]) -> object:
-        found.append(0)
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                return end.value
-            found[-1] += 1
-
-    monkeypatch.setattr(Engine, "take_turns", take_turns)
-    monkeypatch.setattr(transactions, "_SLICE_SECONDS", seconds)
-    part = (
-        "--c\r\nContent-Type: application/http\r\n\r\nPUT /Tab(PartitionKey='p',RowKey='{}') HTTP/1.1\r\n\r\n{{}}\r\n"
-    )
-    text = "".join(map(part.format, range(5)))
-    body = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{text}--c--\r\n--b--\r\n".encode()
-    reply = await api("POST", "/$batch", body, headers={"Content-Type": "multipart/mixed; boundary=b"})
-
-    assert (reply.status, reply.body.count(b"HTTP/1.1 204")) == (202, 5)
-    assert found == steps

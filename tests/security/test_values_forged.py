@@ -3,7 +3,6 @@ Claims of unique values, forged by who may write some rows of a partition: rows 
 entities stay as they are.
 """
 
-import asyncio
 import datetime as dt
 import json
 from collections.abc import AsyncIterator
@@ -13,10 +12,9 @@ from typing import Any
 import pytest
 
 from tableorm import Damage, Database, Entity, Index, Mapped, TableOrmError, connect, field
-from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX
-from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.stores import CLOCK, Operation, Row, Verb
+from tests.security.world import work
 
 
 class User(Entity, table="ForgedUsers", partition_key="{site}", row_key="user_{id}"):
@@ -57,10 +55,7 @@ async def act(db: Database, way: str, claim: list[str], name: str) -> None:
         row = {"PartitionKey": "se", "RowKey": "~o_token_of_mine", "EntityType": "#_decision", "State": "committed"}
         row["Work"] = json.dumps({"format": 1, "works": works})
         await db.store.write("ForgedUsers", Operation(Verb.INSERT, row))
-        async for pending in find_pending(connection_of(db), "ForgedUsers"):
-            await ring_again(connection_of(db), pending)
-        async with db.worker(User, tries=1) as worker:
-            await asyncio.wait_for(worker.drain(), 20)
+        await work(db, User, table="ForgedUsers")
     elif way == "delete":
         await db.delete(User, site="se", id=9, if_match="*")
     elif way == "audit":
@@ -104,8 +99,7 @@ async def test_a_message_gives_nothing_up(db: Database, place: str, owner: str) 
     change = {"table": "ForgedUsers", "partition_key": "se", "token": stored["_v"], "claims": claims}
     message = {"type": "doorbell", "changes": [change], "kinds": ["User"], "format": 1}
     await db.queues.put(OUTBOX, json.dumps(message).encode())
-    async with db.worker(User, tries=1) as worker:
-        await asyncio.wait_for(worker.drain(), 20)
+    await work(db, User)
     assert await values_of(db) == before
 
 
@@ -126,10 +120,7 @@ async def test_a_decision_row_frees_no_value_that_is_held(db: Database, handed_o
         report = await db.audit(User, repair=True)
         assert [each.damage for each in report.findings] == [Damage.UNFINISHED]
     else:
-        async for pending in find_pending(connection_of(db), "ForgedUsers"):
-            await ring_again(connection_of(db), pending)
-        async with db.worker(User, tries=1) as worker:
-            await asyncio.wait_for(worker.drain(), 20)
+        await work(db, User, table="ForgedUsers")
     assert await values_of(db) == before
 
 
@@ -150,9 +141,6 @@ async def test_a_claim_that_loses_its_reservation_never_commits(db: Database, en
     works = json.dumps({"format": 1, "works": [{"kind": "User", "row": "user_2", "entries": {"by_mail": entries}}]})
     row = {"PartitionKey": "se", "RowKey": "~o_token_of_mine", "EntityType": "#_decision", "State": "committed"}
     await db.store.write("ForgedUsers", Operation(Verb.INSERT, {**row, "Work": works}))
-    async for pending in find_pending(connection_of(db), "ForgedUsers"):
-        await ring_again(connection_of(db), pending)
-    async with db.worker(User, tries=1) as worker:
-        await asyncio.wait_for(worker.drain(), 20)
+    await work(db, User, table="ForgedUsers")
     assert "mail_bo@x" not in {each["PartitionKey"] for each in await values_of(db)}
     assert (await db.store.get("ForgedUsers", "se", "~o_token_of_bo_1"))["State"] == "void"

@@ -15,17 +15,14 @@ from pydantic import TypeAdapter
 from tableorm import (
     Database,
     DecodeError,
-    Embedded,
     EncodeError,
     Entity,
     Index,
-    IndexList,
     Int32,
     LimitExceeded,
     Mapped,
     ModelError,
     Series,
-    Sum,
     connect,
     field,
     from_dict,
@@ -269,44 +266,3 @@ def test_what_is_declared_wrongly_is_refused() -> None:
 
     with pytest.raises(ModelError, match=r"compress=True\) is refused.*add chunked=True"):
         field(compress=True)
-    with pytest.raises(ModelError, match="text"):
-
-        class Keyed(Entity, row_key="{text}", **keys):  # pyright: ignore[reportUnusedClass]
-            text: Mapped[str] = field(chunked=True)
-
-    with pytest.raises(ModelError, match="16 properties"):
-
-        class Adding(Entity, row_key="{id}", **keys):  # pyright: ignore[reportUnusedClass]
-            id: Mapped[int]
-            text: Mapped[str] = field(chunked=True)
-            total = Sum("text", lambda: PlainNote.stars, id="{id}")
-
-    with pytest.raises(ModelError, match="text"):
-
-        class Listed(Entity, row_key="{id}", **keys):  # pyright: ignore[reportUnusedClass]
-            id: Mapped[int]
-            text: Mapped[str] = field(chunked=True)
-            by_text = IndexList(row_key="list_{text:each}")
-
-    with pytest.raises(ModelError, match=r"Kept\.text = field\(maintained=True\).* 16 properties"):
-
-        class Kept(Entity, row_key="{id}", **keys):  # pyright: ignore[reportUnusedClass]
-            id: Mapped[int]
-            text: Mapped[str | None] = field(default=None, chunked=True, maintained=True)
-
-    with pytest.raises(ModelError, match=r"Ending\.text = field\(expiry=True\)"):
-
-        class Ending(Entity, row_key="{id}", **keys):  # pyright: ignore[reportUnusedClass]
-            id: Mapped[int]
-            text: Mapped[str | None] = field(default=None, chunked=True, expiry=True)
-
-    with pytest.raises(ModelError, match=r"Copying\.source: 'text' of Whole is stored in 16 properties"):
-
-        class Whole(Entity, table="Long3", partition_key="{place}", row_key="whole", tracked=True):
-            place: Mapped[str]
-            text: Mapped[str] = field(chunked=True)
-
-        class Copying(Entity, table="Long3", partition_key="{place}", row_key="copy"):  # pyright: ignore[reportUnusedClass]
-            place: Mapped[str]
-            copied: Mapped[str | None] = field(default=None, maintained=True)
-            source = Embedded(Whole, {"copied": "text"}, place="{place}")

@@ -39,7 +39,6 @@ from tableorm import (
 from tableorm.expressions import ComposedField, Expression, Field
 from tableorm.models.property_types import Shape
 from tableorm.stores import Operation, Verb
-from tableorm_migrations.snapshot import describe_models
 
 
 @dataclass(unsafe_hash=True)
@@ -127,7 +126,6 @@ class Shop(Entity, table="Toys", partition_key="{city}", row_key="shop_{id}"):
     name: Mapped[str]
 
     by_name = Index(row_key="name_{name}_{id}", include=["spot"])
-    by_names = IndexList(row_key="names_{name}")
 
 
 @pytest.fixture
@@ -173,40 +171,6 @@ async def test_an_absent_value_is_none_or_the_default(db: Database) -> None:
             await get(db, number)
 
 
-async def test_every_verb_writes_it(db: Database) -> None:
-    """Insert, save, merge, upsert, replace, modify, transaction and bulk; a save sends the members that changed."""
-    place = Place(id=1, spot=Spot(1, 1.5))
-    await db.insert(place)
-    place.spot = Spot(1, 2.5)
-    assert b'"Spot_y":2.5}' in (db.explain_write("save", place).steps[-1].body or b"")
-    assert b"Spot_x" not in (db.explain_write("save", place).steps[-1].body or b"")
-    await db.save(place)
-    assert (await get(db)).spot == Spot(1, 2.5)
-    place.spot.x = 4  # in place
-    await db.merge(place, only=[Place.spot])
-    assert (await get(db)).spot == Spot(4, 2.5)
-    place.spot = Spot(5)
-    await db.save(place)
-    assert "Spot_y" not in await row_of(db, "place_1")
-    await db.upsert(Place(id=1, spot=Spot(6, 1.0)), mode="replace")
-    await db.modify(Place, lambda each: each.evolve(last=Spot(8)), city="c", id=1)
-    assert (await get(db)).last == Spot(8)
-    async with db.transaction() as tx:
-        held = await tx.get(Place, city="c", id=1)
-        held.last = None
-        tx.save(held)
-        tx.insert(Place(id=2, spot=Spot(2)))
-        tx.insert(Shop(id=2, spot=Spot(2), name="b"))
-    async with db.bulk() as bulk:
-        for number in range(3, 30):
-            await bulk.insert(Place(id=number, spot=Spot(number + 20, number / 2)))
-    assert [place.spot for place in await db.select(Place).where(Place.city == "c", Place.id >= 28).all()] == [
-        Spot(48, 14.0),
-        Spot(49, 14.5),
-    ]
-    assert ((await get(db)).last, (await get(db, 2)).spot) == (None, Spot(2))
-
-
 async def test_a_merge_never_mixes_two_values(db: Database) -> None:
     """A member that the new value does not have would stay in the row: a merge of it is refused, a save removes it."""
     await db.insert(Place(id=1, spot=Spot(1, 1.5)))
@@ -240,19 +204,15 @@ async def test_a_part_is_compared(db: Database) -> None:
         return [each.id for each in await everything.where(*where).all()]
 
     assert await found(Place.spot.x > 3) == [4, 5]
-    assert await found(Place.spot.x.in_([1, 2]), ~(Place.spot.x == 1)) == [2]
     assert await found((Place.spot.x < 2) | (Place.last.y == 1.5)) == [0, 1, 2, 4]
     assert await found(Place.last.is_none()) == [0, 1]
     assert await found(~Place.last.is_none(), Place.last.y.is_none()) == [3, 5]
     assert await found(Place.last == Spot(4, 1.5)) == [4]
-    assert "Spot_x gt 3" in str(everything.where(Place.spot.x > 3).explain())
     assert "then here: Place.last.x.is_none()" in str(everything.where(Place.last.x.is_none()).explain())
     with pytest.raises(EncodeError, match=r"Place.spot > .*compare a part of it: Place.spot.x, Place.spot.y"):
         _ = Place.spot > Spot(1)
     with pytest.raises(EncodeError, match="compare a part of it"):
         Place.spot.in_([Spot(1)])
-    with pytest.raises(EncodeError, match="a str, not an int"):
-        Place.spot.x.in_(["a"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     assert str(pickle.loads(pickle.dumps(Place.spot.x > 3))) == "Place.spot.x > 3"
 
 
@@ -279,38 +239,19 @@ async def test_a_projection_has_the_whole_of_it(db: Database) -> None:
 
 
 async def test_index_entries_hold_all_of_it(db: Database) -> None:
-    """`include=` takes the field; an audit agrees, and a condition on a part is asked of the entries."""
+    """`include=` takes the field, and a condition on a part is asked of the entries; what changed since is noticed."""
     shop = Shop(id=1, spot=Spot(1, 1.5), name="a")
     await db.insert(shop)
     shop.spot = Spot(2)
     await db.save(shop)
     query = db.select(Shop.by_name).where(Shop.city == "c", Shop.name == "a", Shop.spot.x == 2)
     assert [each.spot for each in await query.all()] == [Spot(2)]
-    assert (await row_of(db, "name_a_1")).keys() == {"spot_x", "spot_x@odata.type"}
-    (found,) = await db.lookup(Shop.by_names, city="c", name="a")
-    assert found.spot == Spot(2)
     part = await query.only(Shop.spot.x).first()
     assert part is not None
     await db.modify(Shop, lambda each: each.evolve(spot=Spot(2, 3.5)), city="c", id=1)
     part.spot = Spot(9)
     with pytest.raises(PreconditionFailed):
         await db.save(part)
-    await db.modify(Shop, lambda each: each.evolve(spot=Spot(2)), city="c", id=1)
-    report = await db.audit(Shop)
-    assert (report.clean, report.found) == (True, 0)
-    row = {"PartitionKey": "c", "RowKey": "name_a_1", "spot_y": 7.0}
-    await db.store.write("Toys", Operation(Verb.MERGE, row, "*"))
-    assert (await db.audit(Shop, repair=True)).found == 1
-    assert "spot_y" not in await row_of(db, "name_a_1")
-
-
-def test_a_snapshot_has_its_members() -> None:
-    """Each as a field of its own, by its path."""
-    (layout,) = describe_models([Place]).models
-    assert {name: (each.type, each.edm, each.property) for name, each in layout.fields.items() if "spot" in name} == {
-        "spot.x": ("int", "Edm.Int64", "Spot_x"),
-        "spot.y": ("float", "Edm.Double", "Spot_y"),
-    }
 
 
 def test_json_is_that_of_the_value() -> None:

@@ -40,16 +40,12 @@ from tableorm import (
 )
 
 __all__ = [
-    "CARRIER",
-    "MODELS",
     "OLD_PARCELS",
-    "Carrier",
     "Chest",
     "Coin",
     "Customer",
     "Day",
     "DayOfParts",
-    "DayOfPartsV1",
     "Firm",
     "Foreign",
     "Hand",
@@ -61,11 +57,9 @@ __all__ = [
     "NewVisit",
     "Note",
     "Order",
-    "OrderV1",
     "Parcel",
     "Person",
     "Pin",
-    "PinV1",
     "Poster",
     "Reader",
     "Session",
@@ -76,8 +70,6 @@ __all__ = [
     "Visit",
     "cold_parcels",
 ]
-
-NORTH = "north"
 
 
 class Status(enum.StrEnum):
@@ -99,14 +91,6 @@ class Customer(Entity, table="StoredShop", partition_key="{shop}", row_key="cust
     city: Mapped[str] = field(default="")
     orders: Mapped[int] = field(default=0, maintained=True)
     spent: Mapped[int] = field(default=0, maintained=True)
-
-
-class OrderV1(Entity, table="StoredShop", kind="Order", partition_key="{shop}", row_key="order_{id:06d}"):
-    shop: Mapped[str]
-    id: Mapped[int]
-    customer: Mapped[str]
-    code: Mapped[str]
-    total: Mapped[float]
 
 
 class Order(Entity, table="StoredShop", version=2, partition_key="{shop}", row_key="order_{id:06d}"):
@@ -191,16 +175,6 @@ def cold_parcels(url: str) -> DatabaseArchive[Parcel]:
     return DatabaseArchive("cold", Parcel, lambda: connect(url, prefix="Cold"))
 
 
-@attrs.define
-class Carrier:
-    """Who takes parcels, or refuses them."""
-
-    refuses: bool = False
-
-
-CARRIER = Carrier()
-
-
 @workflow("stored-ship", version=1)
 class Ship(Workflow[Parcel]):
     async def pack(self, db: Database) -> dict[str, Any]:
@@ -211,8 +185,6 @@ class Ship(Workflow[Parcel]):
         return {**self.arguments, "packed": True}
 
     async def send(self, db: Database) -> None:
-        if CARRIER.refuses:
-            raise RuntimeError("the carrier takes no parcels")
         via = self.arguments["via"]
 
         def send(parcel: Parcel) -> None:
@@ -245,12 +217,6 @@ class NewVisit(
     id: Mapped[int]
 
 
-class PinV1(Entity, table="StoredPins", kind="Pin", partition_key="{board}", row_key="pin_{id:03d}"):
-    board: Mapped[str]
-    id: Mapped[int]
-    colour: Mapped[str]
-
-
 class Pin(Entity, table="StoredPins", partition_key="{board}", row_key="pin_{id:03d}"):
     board: Mapped[str]
     id: Mapped[int]
@@ -279,15 +245,8 @@ class Foreign(Entity, table="StoredForeign", kind=None, partition_key="{part}", 
     size: Mapped[int]
 
 
-class DayOfPartsV1(Entity, table="StoredDays", partition_key="{user}", row_key="p_{day:03d}", kind="Parts", wide=10):
-    user: Mapped[str]
-    day: Mapped[int]
-    sent: Series[int] = series(24, name="H{i:02d}", default=0)
-    text: Mapped[str] = field(default="")
-
-
 class DayOfParts(Entity, table="StoredDays", partition_key="{user}", row_key="p_{day:03d}", kind="Parts", wide=6):
-    """The same, declared otherwise since."""
+    """It was declared otherwise when the file was written: with `wide=10`, and the series first."""
 
     user: Mapped[str]
     day: Mapped[int]
@@ -376,10 +335,3 @@ class Login(Entity, table="StoredLogins{at:%Y%m}", partition_key="{user}", row_k
     user: Mapped[str]
     at: Mapped[dt.datetime]
     device: Mapped[str] = field(default="phone")
-
-
-MODELS: tuple[type[Entity], ...] = (
-    *(Customer, Order, Item, Person, Note, Mate, Parcel, Trip, NewTrip, Visit, NewVisit, PinV1, Session, Setting),
-    *(Foreign, Login),
-)
-"""The models whose tables are made; pins got their index when their table was there."""

@@ -6,14 +6,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tableorm.testing import TableStoreContract
 from tableorm_azure import AzureBackend
 from tableorm_local import Account, serve
 from tests.azurite import KEY
-from tests.stores.azure import AzureContract
+from tests.stores.on_backend import OnBackend
 
 
 @pytest.mark.one_of(8, group="tables on Azure")
-class TestAzureBackendOnServer(AzureContract):
+class TestAzureBackendOnServer(OnBackend, TableStoreContract):
+    kind = "tables"
+
     @pytest.fixture
     async def backend(self) -> AsyncIterator[AzureBackend]:
         # Not the development account, which the backend takes for an emulator with faults of its own.

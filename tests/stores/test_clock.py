@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tableorm import AccessDenied, Entity, Mapped, connect, field, utc_now
-from tableorm.stores import CLOCK, Clock
+from tableorm.stores import Clock
 from tableorm_local import serve
 
 BEGIN = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
@@ -116,21 +116,3 @@ async def test_a_supplier_is_asked_again_by_it(tmp_path: Path, tableorm_clock: C
                 tableorm_clock.advance(0.6 * HOUR)
 
     assert asked == [BEGIN, BEGIN + 1.2 * HOUR]
-
-
-async def test_messages_are_hidden_by_it(tableorm_clock: Clock) -> None:
-    """A message that was put with a delay becomes visible when the clock is put forward."""
-    tableorm_clock.freeze(BEGIN)
-    async with connect("local::memory:") as db:
-        await db.queues.create_queue("mail")
-        await db.queues.put("mail", b"x", delay_seconds=3600)
-        assert await db.queues.take("mail") == []
-        tableorm_clock.advance(HOUR)
-
-        (message,) = await db.queues.take("mail")
-    assert message.inserted_at == BEGIN
-
-
-def test_it_is_one_for_the_process(tableorm_clock: Clock) -> None:
-    """The fixture is the clock itself."""
-    assert tableorm_clock is CLOCK

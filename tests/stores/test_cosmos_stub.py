@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tableorm.stores import RetryPolicy
+from tableorm.testing import TableStoreContract
 from tableorm_azure import AzureBackend
 from tests.azure.cosmos import URL, CosmosStub
 from tests.azure.stub import KEY, Stub
-from tests.stores.azure import AzureContract
+from tests.stores.on_backend import OnBackend
 
 
 @pytest.mark.one_of(8, group="tables on Azure")
-class TestCosmosStub(AzureContract):
+class TestCosmosStub(OnBackend, TableStoreContract):
+    kind = "tables"
+
     @pytest.fixture
     async def backend(self) -> AsyncIterator[AzureBackend]:
         async with Stub() as stub:

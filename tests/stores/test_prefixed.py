@@ -32,7 +32,6 @@ from tableorm.testing import BlobStoreContract, QueueStoreContract, TableLifecyc
 from tableorm.testing.contract.base import refusal
 from tableorm_local import LocalBackend, serve
 from tableorm_local.server import DEVELOPMENT_KEY
-from tests.azurite import Azurite
 from tests.database.test_stores import TablesAlone
 from tests.stores.passing_time import PassingTime
 
@@ -138,23 +137,6 @@ async def test_environments_share_an_account(db: Database, url: str) -> None:
         assert await whole.tables() == ["t1Staff", "t1TableormUpkeep"]
 
 
-async def test_on_azurite(azurite: Azurite) -> None:
-    """On the emulator too tables, queues and containers have the prefix."""
-    async with connect(azurite.connection_string, prefix="Prefixed") as db, connect(azurite.connection_string) as whole:
-        await db.create_tables(Team)
-        await db.insert(Team(team="red"))
-        await db.queues.create_queue("mail")
-        await db.blobs.create_container("files")
-
-        assert (await db.tables(), await db.queues.list_queues()) == (["Staff"], ["mail"])
-        assert "PrefixedStaff" in await whole.tables()
-        assert "prefixedmail" in await whole.queues.list_queues()
-        assert "prefixedfiles" in await whole.blobs.list_containers()
-        await db.drop_table("Staff")
-        await db.queues.delete_queue("mail")
-        await db.blobs.delete_container("files")
-
-
 async def test_a_longer_prefix_is_another_one(url: str) -> None:
     """What follows the prefix must be a name by itself, so "dev" does not see the tables of "dev2"; case is ignored."""
     async with connect(url, prefix="dev2") as longer:
@@ -206,20 +188,6 @@ async def test_explanations_show_what_is_sent(db: Database) -> None:
     assert [step.path for step in steps] == ["/t1Staff"]
     steps = db.explain_write("delete", Team(team="red").key, if_match="*").steps
     assert all(step.path.startswith("/t1Staff(") for step in steps)
-
-
-async def test_scopes_derived_rows_and_audits(db: Database) -> None:
-    """Scopes, indexes, counts, transactions and audits work as without a prefix."""
-    await db.insert(Team(team="red"))
-    scope = db.scope(team="red")
-    async with scope.transaction() as tx:
-        tx.insert(scope.new(Person, id=1, email="ann@example.com"))
-        tx.insert(scope.new(Person, id=2, email="bo@example.com"))
-
-    assert (await db.get(Team, team="red")).size == 2
-    assert (await scope.get(Person.by_email, email="bo@example.com")).id == 2
-    assert [person.id async for person in scope.select(Person)] == [1, 2]
-    assert not (await db.audit(Person)).findings
 
 
 @pytest.mark.parametrize("place", ["local", "server"])

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tableorm import Database, Entity, Mapped, PropertyBag, field
-from tableorm.testing import MemoryStore
 from tests.faults import QUICK, FaultyBackend, FaultyStore
 
-__all__ = ["KNOWN", "Known", "Plain", "add", "db", "network", "other"]
+__all__ = ["KNOWN", "Known", "Plain", "add", "db", "other"]
 
 
 class AnyRow(Entity, table="Rows", partition_key="p", abstract=True):
@@ -30,11 +29,6 @@ KNOWN = PropertyBag.key("Rows", "p", "known_a")
 
 def add(entity: Plain | Known) -> None:
     entity.count += 1
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture

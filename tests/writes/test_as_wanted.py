@@ -9,9 +9,9 @@ import pytest
 from tableorm import Database, Edm, PropertyBag
 from tableorm.protocol.edm import Value
 from tests.faults import Fate, FaultyStore
-from tests.writes.lossy import db, network, other
+from tests.writes.lossy import db, other
 
-__all__ = ["db", "network", "other"]
+__all__ = ["db", "other"]
 
 KEY = PropertyBag.key("Rows", "p", "a")
 

@@ -152,15 +152,6 @@ async def test_grouped_by_bytes(things: Database, store: Watched) -> None:
     assert sorted(map(len, store.requests)) == [6, 8, 8, 8, 30]
 
 
-async def test_long_texts_are_measured(things: Database, store: Watched) -> None:
-    """As they are sent: forty entities of 20,000 characters are far from what one transaction may have."""
-    async with things.bulk() as bulk:
-        for number in range(40):
-            await bulk.insert(Thing(name=f"{number:02d}", text="x" * 20_000))
-
-    assert [len(request) for request in store.requests] == [40]
-
-
 async def test_a_failure_sinks_nothing_else(things: Database) -> None:
     """Each is in the report with its entity and the error that it would have raised alone; the others are written."""
     for number in (3, 50, 99):
@@ -231,27 +222,6 @@ async def test_what_fails_for_all_is_not_tried_one_by_one(things: Database, stor
                 await bulk.upsert(Thing(name=f"{number}"))
     assert (bulk.report.failures, bulk.report.requests) == (50, 1)
     assert isinstance(bulk.report.failed[0].error, AccessDenied)
-
-
-async def test_lost_replies_in_bulk() -> None:
-    """Upserts find out; inserts, which without tokens cannot, are reported as unknown."""
-    network = FaultyStore(MemoryStore())
-    backend = FaultyBackend()
-    backend.tables = network
-    async with Database(backend, retry=QUICK) as db:
-        await db.create_tables(Thing)
-        network.plan(Fate.LOST_REPLY, Fate.LOST_REQUEST)
-        async with db.bulk(errors="report") as bulk:
-            for number in range(200):
-                await bulk.upsert(Thing(name=f"{number}"))
-        assert (bulk.report.written, bulk.report.failures) == (200, 0)
-        network.plan(Fate.LOST_REPLY)
-        async with db.bulk(errors="report") as bulk:
-            for number in range(20):
-                await bulk.insert(Thing(group="h", name=f"{number}"))
-
-    assert {type(failure.error) for failure in bulk.report.failed} == {OutcomeUnknown}
-    assert bulk.report.failures == 20
 
 
 async def test_failures_are_counted_beyond_those_kept(things: Database) -> None:
@@ -490,18 +460,6 @@ async def test_cancelling_a_bulk(things: Database, store: Watched) -> None:
     await things.insert(Thing(name="after"))
 
 
-async def test_what_needs_the_stored_row_is_read(things: Database) -> None:
-    """A forced replace keeps what only the row tells; where there is no row it is in the report."""
-    await things.insert(PropertyBag("Things", "g", "a", {"EntityType": "Thing", "unknown": 1}))
-    async with things.bulk(errors="report") as bulk:
-        await bulk.replace(Thing(name="a", number=2), if_match="*")
-        await bulk.replace(Thing(name="e"), if_match="*")
-
-    found = await things.get(Thing, group="g", name="a")
-    assert (found.number, found.extra["unknown"]) == (2, 1)
-    assert (bulk.report.written, [type(each.error) for each in bulk.report.failed]) == (1, [EntityNotFound])
-
-
 async def test_what_cannot_be_encoded_raises_at_the_call(things: Database, store: Watched) -> None:
     """With the same errors as elsewhere; nothing else is touched."""
     async with things.bulk() as bulk:
@@ -688,18 +646,6 @@ async def test_the_end_of_the_block_raises_what_failed(things: Database) -> None
         assert isinstance(each.__cause__, EntityExists) and isinstance(each.report.failed[0].error, EntityExists)
     assert raised.value.report == bulk.report
     assert (http_status(error), http_message(error)) == (409, "there is such an entity already")
-
-
-async def test_a_table_that_is_missing_ends_no_bulk_in_silence() -> None:
-    """Not one row was written, and the block does not end as if they were."""
-    async with Database(FaultyBackend()) as db:
-        with pytest.raises(BulkFailed) as raised:
-            async with db.bulk() as bulk:
-                for number in range(300):
-                    await bulk.upsert(Thing(group=f"g{number % 3}", name=f"{number}"))
-
-    assert isinstance(raised.value.__cause__, TableNotFound)
-    assert (raised.value.report.written, raised.value.report.failures) == (0, 300)
 
 
 async def test_failures_that_are_only_reported(things: Database) -> None:

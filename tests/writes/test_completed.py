@@ -2,7 +2,7 @@
 Writes that read the row first, and several partial writes of one row: what is sent, and what the entity knows then.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -15,15 +15,14 @@ from tableorm import (
     Index,
     Key,
     Mapped,
-    PreconditionFailed,
     PropertyBag,
     ReferenceNotFound,
     TransactionFailed,
     WrongKind,
-    connect,
     field,
 )
 from tableorm.stores import Operation, Verb
+from tests.writes.verbs import write
 
 
 class Team(Entity, table="Teams", partition_key="{name}", row_key="team"):
@@ -58,25 +57,26 @@ async def stored(db: Database, key: Key[PropertyBag]) -> dict[str, Any]:
     return {name: value for name, value in (await db.get(key)).items() if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("verb", ["merge", "merge_some", "replace", "upsert", "upsert_replace"])
-async def test_a_write_that_reads_first_leaves_what_others_keep(teams: Database, verb: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("merge", {"if_match": "*"}),
+        ("merge", {"if_match": "*", "only": ["motto"]}),
+        ("replace", {"if_match": "*"}),
+        ("upsert", {}),
+        ("upsert over", {}),
+    ],
+)
+async def test_a_write_that_reads_first_leaves_what_others_keep(
+    teams: Database, verb: str, arguments: dict[str, Any]
+) -> None:
     """A count that has changed since the entity was read stays as it is stored, and the entity knows it then."""
     await teams.insert(Club())
     club = await teams.get(Club, name="a")
     for number in range(3):
         await teams.insert(Member(number=number))
     club.motto = "on"
-    match verb:
-        case "merge":
-            await teams.merge(club, if_match="*")
-        case "merge_some":
-            await teams.merge(club, only=["motto"], if_match="*")
-        case "replace":
-            await teams.replace(club, if_match="*")
-        case "upsert":
-            await teams.upsert(club)
-        case _:
-            await teams.upsert(club, mode="replace")
+    await write(teams, verb, club, **arguments)
 
     assert await stored(teams, BAG) == {"EntityType": "Club", "members": 3, "motto": "on"}
     assert club.members == 3
@@ -85,85 +85,6 @@ async def test_a_write_that_reads_first_leaves_what_others_keep(teams: Database,
     club.goal = "up"
     await teams.save(club)
     assert await stored(teams, BAG) == {"EntityType": "Club", "members": 3, "motto": "on", "goal": "up"}
-
-
-@pytest.mark.parametrize("first", ["*", None])
-async def test_two_partial_merges_over_an_unseen_row_leave_no_etag(teams: Database, first: str | None) -> None:
-    """Whichever of the two is forced: a save after them would write over what the entity has not seen."""
-    await teams.insert(Team())
-    team = await teams.get(Team, name="a")
-    if first is not None:
-        await teams.modify(Team, lambda other: setattr(other, "place", "there"), name="a")
-    team.motto, team.goal = "on", "up"
-    async with teams.transaction() as tx:
-        tx.merge(team, only=["motto"], if_match=first)
-        tx.merge(team, only=["goal"], if_match="*")
-
-    if first is None:
-        await teams.save(team)
-        return
-    assert team.etag is None
-    with pytest.raises(PreconditionFailed, match="refresh"):
-        await teams.save(team)
-    key = PropertyBag.key("Teams", "a", "team")
-    assert await stored(teams, key) == {"EntityType": "Team", "motto": "on", "goal": "up", "place": "there"}
-
-
-@pytest.mark.parametrize("verb", ["save", "upsert"])
-async def test_what_a_row_has_besides_is_known_to_what_was_read_alone(teams: Database, verb: str) -> None:
-    """After several merges in a transaction a replace reads the row, unless the entity was read in full."""
-    await teams.insert(PropertyBag("Teams", "a", "team", {"EntityType": "Team", "Foo": 1}))
-    team = await teams.get(Team, name="a") if verb == "save" else Team()
-    async with teams.transaction() as tx:
-        team.motto = "on"
-        if verb == "save":
-            tx.save(team)
-        else:
-            tx.upsert(team)
-        team.goal = "up"
-        tx.merge(team, only=["goal"])
-    methods = [step.method for step in teams.explain_write("replace", team).steps]
-    await teams.replace(team)
-
-    assert methods == (["PUT"] if verb == "save" else ["GET", "PUT"])
-    key = PropertyBag.key("Teams", "a", "team")
-    assert await stored(teams, key) == {"EntityType": "Team", "motto": "on", "goal": "up", "Foo": 1}
-
-
-AS_READ = "the ETag that was read"
-
-
-@pytest.mark.parametrize(
-    ("verb", "arguments", "expected"),
-    [
-        ("upsert", {}, AS_READ),
-        ("upsert", {"mode": "replace"}, AS_READ),
-        ("merge", {"if_match": "*"}, AS_READ),
-        ("replace", {"if_match": "*"}, AS_READ),
-        ("delete", {"if_match": "*"}, AS_READ),
-        ("delete", {"if_match": "given"}, "given"),
-        ("replace", {"if_match": "given"}, "given"),
-        ("merge", {"only": ["email"], "if_match": "given"}, "given"),
-    ],
-)
-async def test_the_etag_of_a_write_that_reads_first_is_explained(
-    verb: Literal["upsert", "merge", "replace", "delete"], arguments: dict[str, Any], expected: str
-) -> None:
-    """The row is written under the ETag that was given, or that is read for the write: never without."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Club, Member)
-        await db.insert(Club())
-        member = Member(number=1)
-        await db.insert(member)
-        if arguments.get("if_match") == "given":
-            await db.modify(Member, lambda other: setattr(other, "email", "y"), club="a", number=1)
-            given = (await db.get(Member, club="a", number=1)).etag
-            arguments, expected = {**arguments, "if_match": given}, given or ""
-        steps = db.explain_write(verb, member, **arguments).steps
-
-    read, written = steps[0], next(step for step in steps if step.method != "GET")
-    assert (read.method, written.if_match) == ("GET", expected)
-    assert written.path == read.path and (written.method == "DELETE") is (verb == "delete")
 
 
 @pytest.mark.parametrize("given", ["bag", "key"])
@@ -232,14 +153,14 @@ class Untracked(Entity, table="Teams", partition_key="{club}", row_key="x_{id}")
     name: Mapped[str] = field(default="new")
 
 
-READERS = [
-    *((Tracked, verb) for verb in ("upsert", "upsert_replace", "merge", "replace", "delete", "bulk", "transaction")),
-    (Untracked, "replace"),
-]
+UPSERTS = ["upsert", "upsert over", "upsert in a transaction", "upsert in a bulk"]
 
 
 @pytest.mark.parametrize("kind", [None, "Other"])
-@pytest.mark.parametrize(("model", "verb"), READERS)
+@pytest.mark.parametrize(
+    ("model", "verb"),
+    [*((Tracked, verb) for verb in (*UPSERTS, "merge", "replace", "delete")), (Untracked, "replace")],
+)
 async def test_a_row_of_no_kind_does_not_get_one(teams: Database, model: Any, verb: str, kind: str | None) -> None:
     """A verb that reads the row refuses one of another kind, or of none, which other programs have written."""
     await teams.create_tables(model)
@@ -248,21 +169,7 @@ async def test_a_row_of_no_kind_does_not_get_one(teams: Database, model: Any, ve
     await teams.upsert(PropertyBag("Teams", "a", "x_1", properties), mode="replace")
 
     with pytest.raises((WrongKind, BulkFailed)) as refused:
-        match verb:
-            case "delete":
-                await teams.delete(model.key(club="a", id="1"), if_match="*")
-            case "bulk":
-                async with teams.bulk() as bulk:
-                    await bulk.upsert(model())
-            case "transaction":
-                async with teams.transaction() as tx:
-                    tx.upsert(model())
-            case "merge":
-                await teams.merge(model(), if_match="*")
-            case "replace":
-                await teams.replace(model(), if_match="*")
-            case _:
-                await teams.upsert(model(), mode="merge" if verb == "upsert" else "replace")
+        await write(teams, verb, model(), **({} if verb in UPSERTS else {"if_match": "*"}))
 
     assert isinstance(refused.value, WrongKind) or isinstance(refused.value.__cause__, WrongKind)
     assert ("kind=None" in str(refused.value)) == (kind is None)

@@ -8,41 +8,14 @@ import pytest
 
 from tableorm import (
     Database,
-    Entity,
     EntityNotFound,
-    Mapped,
     ModelError,
     NotLoaded,
     PreconditionFailed,
     PropertyBag,
-    field,
-    upgrade,
 )
 from tableorm.stores import Operation, Verb
-
-
-class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
-
-
-class Second(Entity, table="Things", partition_key="s", row_key="{name}", version=2):
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
-
-
-@upgrade(Second, from_version=1)
-def old_to_text(bag: PropertyBag) -> PropertyBag:
-    bag["text"] = bag.pop("old", None)
-    return bag
-
-
-@pytest.fixture
-async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
-    return db
+from tests.writes.things import Second, Thing
 
 
 async def put(db: Database, name: str, group: str = "g", kind: str = "Thing", **properties: Any) -> None:
@@ -92,17 +65,6 @@ async def test_merging_all_fields_over_another_version_does_not_know_the_rest(th
     await things.save(mine)
 
     assert await stored(things, "a") == {"EntityType": "Thing", "number": 1, "new": "n"}
-
-
-@pytest.mark.parametrize("forced", [True, False])
-async def test_replacing_another_version_keeps_what_the_model_does_not_know(things: Database, forced: bool) -> None:
-    """Also what was added since the entity was read; unless it is to be dropped."""
-    mine, etag = await read_and_overtaken(things)
-    await things.replace(mine, if_match="*" if forced else etag)
-    assert await stored(things, "a") == {"EntityType": "Thing", "text": "t", "number": 1, "new": "n"}
-
-    await things.replace(mine, if_match="*", drop_extra=True)
-    assert await stored(things, "a") == {"EntityType": "Thing", "text": "t", "number": 1}
 
 
 @pytest.mark.parametrize("verb", ["forced", "etag", "upsert"])
@@ -188,15 +150,3 @@ async def test_what_was_loaded_in_part_and_deleted_is_not_inserted(things: Datab
     await things.insert(thing)
 
     assert await stored(things, "a") == {"EntityType": "Thing", "text": "t", "number": 3}
-
-
-async def test_what_is_no_entity_is_refused_by_every_verb(things: Database) -> None:
-    """By the error that says so."""
-    thing: Any = "thing"
-    for write in (things.insert, things.save, things.merge, things.replace, things.upsert):
-        with pytest.raises(ModelError, match="it is not an entity"):
-            await write(thing)
-    others: list[Any] = [thing, None, Thing, Thing.key(name="a")]
-    for none in others:
-        with pytest.raises(ModelError, match="is not an entity; give an instance"):
-            await things.refresh(none)

@@ -256,17 +256,6 @@ async def test_what_a_transaction_does_with_an_entity_that_is_there_is_left_out(
     assert [each.code for each in await db.select(Plain).where(Plain.shop == "s").all()] == ["old", "new"]
 
 
-async def test_a_row_of_another_program_stays(db: Database) -> None:
-    """A row without a kind is a row: an insert that accepts it leaves it as it is."""
-    await db.create_tables(Plain)
-    await db.insert(PropertyBag("ExistOk", "s", "plain_00001", {"Age": 7}))
-
-    assert not await db.insert(Plain(id=1, code="new"), exist_ok=True)
-
-    bag = await db.get(PropertyBag.key("ExistOk", "s", "plain_00001"))
-    assert dict(bag) == {"Age": 7}
-
-
 @pytest.mark.parametrize("model", MODELS)
 async def test_a_delete_says_whether_there_was_a_row(db: Database, model: Any) -> None:
     """With `missing_ok` a delete returns False where there is no row; without it that is an error."""

@@ -2,7 +2,7 @@
 Writes by programs of a newer model as long as entities have their older keys: before they are moved, and going back.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -27,11 +27,10 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
-from tableorm.stores import Verb
-from tableorm.testing import MemoryStore
-from tests.faults import Fate, FaultyStore
+from tests.faults import FaultyStore
 from tests.rekeys import kinds_of, move, rekeying_of, roll_back, set_phase
 from tests.unfinished_moves import database_on
+from tests.writes.verbs import write
 
 
 class Ride(Entity, table="Expanded", partition_key="{day}", row_key="ride_{id}"):
@@ -83,11 +82,6 @@ class NewBill(
 
 
 @pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
-
-
-@pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Ride 1 of monday has its older key."""
     async with database_on(network, Ride, NewRide, Bill, NewBill) as db:
@@ -103,37 +97,33 @@ def change(ride: "NewRide | NewToll") -> None:
     ride.text = "new"
 
 
-async def read_change_and(db: Database, write: Callable[[Any], Awaitable[Any]]) -> None:
+@BOTH
+@pytest.mark.parametrize(("verb", "arguments"), [("save", {}), ("replace", {}), ("merge", {"only": ["text", "code"]})])
+async def test_a_verb_writes_at_the_older_key(
+    db: Database, verb: str, arguments: dict[str, Any], phase: RekeyPhase
+) -> None:
+    """The row is that of the older model, which finds it by its own index too; nothing is at the newer key."""
+    set_phase(db, NewRide, phase)
     ride = await db.get(NewRide, day="mon", id=1)
-    ride.text = "new"
-    await write(ride)
-    assert ride.etag == (await db.get(Ride, day="mon", id=1)).etag
-    ride.code = "twice"
-    await write(ride)
+    for text in ("once", "new"):
+        ride.text = ride.code = text
+        await write(db, verb, ride, **arguments)
+        assert ride.etag == (await db.get(Ride, day="mon", id=1)).etag
 
-
-WRITES: dict[str, Callable[[Database], Awaitable[Any]]] = {
-    "modify": lambda db: db.modify(NewRide, change, day="mon", id=1),
-    "modify by key": lambda db: db.modify(NewRide.key(day="mon", id=1), change),
-    "save": lambda db: read_change_and(db, db.save),
-    "replace": lambda db: read_change_and(db, db.replace),
-    "merge": lambda db: read_change_and(
-        db, lambda ride: db.merge(ride, [NewRide.text, NewRide.code]) if ride.code else db.merge(ride, [NewRide.text])
-    ),
-}
+    assert (await db.get(Ride, day="mon", id=1)).text == "new"
+    assert (await db.get(NewRide, day="mon", id=1)).text == "new"
+    assert await kinds_of(db, NewRide) == [*OLD, "mon Ride#by_code"]
 
 
 @BOTH
-@pytest.mark.parametrize("verb", WRITES)
-async def test_a_verb_writes_at_the_older_key(db: Database, verb: str, phase: RekeyPhase) -> None:
-    """The row is that of the older model, which finds it by its own index too; nothing is at the newer key."""
+async def test_modify_writes_at_the_older_key(db: Database, phase: RekeyPhase) -> None:
+    """By fields and by key."""
     set_phase(db, NewRide, phase)
-    await WRITES[verb](db)
+    await db.modify(NewRide, change, day="mon", id=1)
+    await db.modify(NewRide.key(day="mon", id=1), lambda ride: ride.evolve(text=ride.text + "er"))
 
-    old = await db.get(Ride, day="mon", id=1)
-    assert old.text == "new"
-    assert (await db.get(NewRide, day="mon", id=1)).text == "new"
-    assert await kinds_of(db, NewRide) == (OLD if old.code is None else [*OLD, "mon Ride#by_code"])
+    assert (await db.get(Ride, day="mon", id=1)).text == "newer"
+    assert await kinds_of(db, NewRide) == OLD
 
 
 @BOTH
@@ -173,22 +163,6 @@ async def test_a_delete_after_a_key_field_was_changed(db: Database, phase: Rekey
     ride.day = "tue"
     await db.delete(ride)
     assert await kinds_of(db, NewRide) == (["mon Ride#_forward"] if phase is RekeyPhase.MOVE else [])
-
-
-@BOTH
-async def test_what_others_have_written_is_not_overwritten(db: Database, phase: RekeyPhase) -> None:
-    """The ETag of the older row decides, also if programs of the older model have written it."""
-    set_phase(db, NewRide, phase)
-    ride = await db.get(NewRide, day="mon", id=1)
-    ride.text = "mine"
-    await db.modify(Ride, lambda old: setattr(old, "text", "theirs"), day="mon", id=1)
-    for write in (db.save, db.replace, db.delete):
-        with pytest.raises(PreconditionFailed):
-            await write(ride)
-    await db.delete(await db.get(Ride, day="mon", id=1))
-    for write in (db.save, db.replace, db.delete):
-        with pytest.raises(EntityNotFound):
-            await write(ride)
 
 
 async def test_functions_say_what_is_written(db: Database) -> None:
@@ -307,28 +281,6 @@ async def test_an_entity_that_has_gone_back(db: Database) -> None:
     await db.modify(NewRide, change, day="mon", id=1)
     await db.insert(NewRide(day="tue", id=2))
     assert await kinds_of(db, NewRide) == [*OLD, "tue Ride"]
-
-
-async def test_a_lost_reply(db: Database, network: FaultyStore) -> None:
-    """The tokens of the older row prove what became of a write, as for any other."""
-    ride = await db.get(NewRide, day="mon", id=1)
-    for number, fate in enumerate((Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY)):
-        network.plan(fate)
-        ride.code = str(number)
-        await db.save(ride)
-        assert ride.etag == (await db.get(Ride, day="mon", id=1)).etag
-
-
-async def test_the_requests_of_a_save(db: Database, network: FaultyStore) -> None:
-    """One read of the older row, for what the newer model does not know of it, and one write of what has changed."""
-    ride = await db.get(NewRide, day="mon", id=1)
-    ride.text = "new"
-    before = db.stats.requests
-    network.plan()
-    await db.save(ride)
-    assert db.stats.requests - before == 2
-    ((write,),) = network.sent
-    assert write.verb is Verb.MERGE and write.row["text"] == "new" and write.row["PartitionKey"] == "mon"
 
 
 class Toll(Entity, table="ExpandedTolls", tracked=True, partition_key="{day}", row_key="{id}"):

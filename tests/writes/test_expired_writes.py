@@ -19,7 +19,6 @@ from tableorm import (
     IndexList,
     LostRace,
     Mapped,
-    OutcomeUnknown,
     PropertyBag,
     TransactionFailed,
     UniqueViolation,
@@ -31,9 +30,8 @@ from tableorm import (
 from tableorm.stores import CLOCK, Row
 from tableorm.testing import assert_requests
 from tableorm.writes import commit
-from tests.azurite import Azurite
 from tests.database.between import Between
-from tests.faults import QUICK, Fate, FaultyBackend
+from tests.faults import FaultyBackend
 
 HOUR = dt.timedelta(hours=1)
 
@@ -299,52 +297,6 @@ async def test_a_row_that_others_always_replace(stopped_clock: None, monkeypatch
         assert await db.get_or_none(Plain, id=1) is None
 
 
-async def test_a_transaction_over_a_row_that_others_replace(stopped_clock: None) -> None:
-    """It is sent again, over the row that is there now."""
-    backend = Meanwhile()
-    async with Database(backend) as db:
-        await db.create_tables(Plain)
-        await insert_expired(db, 1, 2)
-
-        async def replace() -> None:
-            await db.delete(Plain, id=2, if_match="*")
-            await insert_expired(db, 2)
-            await db.delete(Plain, id=1, if_match="*")
-            await insert_expired(db, 1)
-
-        reads = 2
-
-        async def wait() -> None:
-            nonlocal reads
-            reads -= 1
-            backend.act = wait if reads else replace
-
-        backend.act = wait  # after the third read both rows are known
-        async with db.transaction() as tx:
-            tx.insert(Plain(id=1, note="new"))
-            tx.insert(Plain(id=2, note="new"))
-
-        assert [each.note for each in await db.select(Plain).all()] == ["new", "new"]
-
-
-async def test_a_lost_reply(stopped_clock: None) -> None:
-    """A write token proves that the row was replaced; without one nobody knows."""
-    backend = FaultyBackend()
-    async with Database(backend, retry=QUICK) as db:
-        await db.create_tables(Plain, Booking)
-        await insert_expired(db, 1)
-        await db.insert(Booking(room="A", id=1, guest="ann", expires=utc_now()))
-        backend.tables.plan(Fate.FINE, Fate.LOST_REPLY)
-        booking = Booking(room="A", id=1, guest="bo")
-        await db.insert(booking)
-        backend.tables.plan(Fate.FINE, Fate.LOST_REPLY)
-        with pytest.raises(OutcomeUnknown):
-            await db.insert(Plain(id=1))
-
-        assert (await db.get(Booking, room="A", id=1)).etag == booking.etag
-        assert (await db.audit(Booking)).clean
-
-
 class Visit(Entity, table="LivesVisits", partition_key="p", row_key="{id:03d}", version=2):
     id: Mapped[int]
     note: Mapped[str] = field(default="")
@@ -402,25 +354,3 @@ async def test_moves_to_another_partition(stopped_clock: None) -> None:
         await db.move(here, town="B")
 
         assert await db.get(Place, town="B", id=1) == here
-
-
-async def test_on_azurite(azurite: Azurite, stopped_clock: None) -> None:
-    """The service refuses the insert, and takes the replacement under the ETag, alone and in transactions."""
-    async with connect(azurite.connection_string) as db:
-        await db.create_tables(Plain, Booking, Room)
-        try:
-            await insert_expired(db, 1, 2)
-            await db.insert(Booking(room="A", id=1, guest="ann", email="a@x", expires=utc_now()))
-
-            await db.insert(Plain(id=1))
-            async with db.transaction() as tx:
-                tx.insert(Plain(id=2))
-                tx.insert(Plain(id=3))
-            await db.insert(Booking(room="A", id=1, guest="bo", email="a@x"))
-
-            assert [each.id for each in await db.select(Plain).all()] == [1, 2, 3]
-            assert (await db.get(Booking.by_email, room="A", email="a@x")).guest == "bo"
-            assert (await db.audit(Booking)).clean
-        finally:
-            for name in await db.tables():
-                await db.drop_table(name)

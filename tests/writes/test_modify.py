@@ -14,17 +14,12 @@ from tableorm import (
     Database,
     EncodeError,
     Entity,
-    EntityNotFound,
     Int32,
-    LostRace,
     Mapped,
     ModelError,
     PropertyBag,
-    WrongKind,
     field,
-    upgrade,
 )
-from tableorm.testing import assert_requests
 from tests.database.conftest import also_in_file
 
 
@@ -39,17 +34,6 @@ class Stamped(Entity, table="Counters", partition_key="c", row_key="{name}"):
     name: Mapped[str]
     count: Mapped[int] = field(default=0, validator=validators.lt(5))
     updated: Mapped[dt.datetime | None] = field(default=None, on_write=lambda: dt.datetime.now(dt.UTC))
-
-
-class Newer(Entity, table="Counters", partition_key="c", row_key="{name}", kind="Counter", version=2):
-    name: Mapped[str]
-    total: Mapped[int] = field(default=0)
-
-
-@upgrade(Newer, from_version=1)
-def count_to_total(bag: PropertyBag) -> PropertyBag:
-    bag["total"] = bag.pop("count", 0)
-    return bag
 
 
 def one_more(counter: Counter) -> None:
@@ -123,31 +107,6 @@ async def test_a_function_may_return_a_copy(counters: Database) -> None:
         await counters.modify(Counter, cast(Any, five), name="a")
 
 
-async def test_nothing_changed_sends_nothing(counters: Database) -> None:
-    """It reads, and that is all."""
-    operations = counters.stats.operations
-    await counters.modify(Counter, lambda counter: None, name="a")
-
-    assert counters.stats.operations == operations
-
-
-async def test_an_old_version_is_persisted_in_the_new_form(counters: Database) -> None:
-    """As any first write of an upgraded entity."""
-
-    def add(newer: Newer) -> None:
-        newer.total += 1
-
-    await counters.modify(Newer, add, name="a")
-    bag = await counters.get(PropertyBag.key("Counters", "c", "a"))
-    assert (bag["EntityType"], bag["total"], "count" in bag) == ("Counter:2", 1, False)
-    await counters.insert(Counter(name="b"))
-    newer = await counters.get(Newer, name="b")
-    newer.total = 2
-    with assert_requests(counters, 1):
-        await counters.merge(newer, only=[Newer.total])
-    assert (await counters.get(Newer, name="b")).total == 2
-
-
 async def test_asynchronous_functions_are_refused(counters: Database) -> None:
     """By name: what is called once for every attempt must do nothing else."""
 
@@ -167,15 +126,6 @@ async def test_asynchronous_functions_are_refused(counters: Database) -> None:
         assert (counters.stats.requests > requests) == (function is hidden)
 
 
-async def test_a_missing_row(counters: Database) -> None:
-    """Is not made; a row of another kind is not changed."""
-    with pytest.raises(EntityNotFound, match=r"Counter \('c', 'b'\)"):
-        await counters.modify(Counter, one_more, name="b")
-    await counters.insert(PropertyBag("Counters", "c", "b", {"EntityType": "Other"}))
-    with pytest.raises(WrongKind):
-        await counters.modify(Counter, one_more, name="b")
-
-
 async def test_unsaved_changes_are_not_read_over(counters: Database) -> None:
     """They are named, and the instance keeps them."""
     counter = await counters.get(Counter, name="a")
@@ -191,42 +141,6 @@ async def test_unsaved_changes_are_not_read_over(counters: Database) -> None:
     with pytest.raises(EncodeError) as refused:
         await counters.modify(bag, lambda each: None)
     assert (str(refused.value), bag["note"]) == (f"PropertyBag.note: 'mine' {remedy}", "mine")
-
-
-async def test_a_function_that_raises_changes_nothing(counters: Database) -> None:
-    """Neither the row nor the instance."""
-    counter = await counters.get(Counter, name="a")
-
-    def broken(fresh: Counter) -> None:
-        fresh.count = 9
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await counters.modify(counter, broken)
-    assert counter.count == 0 and (await counters.get(Counter, name="a")).count == 0
-
-
-async def test_bounded(counters: Database) -> None:
-    """A race that is lost every time ends as a LostRace that has the entity as it is."""
-    calls = 0
-    store = counters.store
-    write = store.write
-
-    def slow(counter: Counter) -> None:
-        nonlocal calls
-        calls += 1
-        counter.count += 100
-
-    async def late(table: str, operation: Any) -> str | None:
-        if operation.row.get("count", "").startswith("10"):
-            # Another client is always a little faster.
-            await write(table, type(operation)(operation.verb, {**operation.row, "count": str(calls)}, "*"))
-        return await write(table, operation)
-
-    cast(Any, store).write = late
-    with pytest.raises(LostRace, match=r"modify of Counter.*others wrote it first, 3 times") as caught:
-        await counters.modify(Counter, slow, name="a", attempts=3)
-    assert calls == 3 and cast(Counter, caught.value.entity).count == 3
 
 
 @also_in_file
@@ -296,9 +210,3 @@ async def test_a_function_must_not_return_the_instance(counters: Database) -> No
 
     assert instance == Counter(name="a", note="changed")
     assert (await counters.get(Counter, name="a")).note is None
-
-
-async def test_no_attempts_are_refused(counters: Database) -> None:
-    """Nothing was tried, so no race was lost."""
-    with pytest.raises(ModelError, match=r"attempts=0.* try at least once"):
-        await counters.modify(Counter, one_more, name="a", attempts=0)

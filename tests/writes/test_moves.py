@@ -31,7 +31,6 @@ from tableorm import (
     field,
 )
 from tableorm.stores import Operation, Verb
-from tableorm.testing import MemoryStore
 from tests.database.conftest import also_in_file
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
@@ -54,12 +53,6 @@ class Stamped(Entity, table="Things", partition_key="stamped", row_key="{name}")
 class Known(Entity, table="Things", partition_key="known", row_key="{name}", write_token=True):
     name: Mapped[str]
     count: Mapped[int] = field(default=0)
-
-
-@pytest.fixture
-async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
-    return db
 
 
 async def numbers(db: Database) -> list[int]:
@@ -148,23 +141,6 @@ async def test_the_new_key_is_taken(things: Database) -> None:
     assert one.number == 1 and await things.get(one.key) == one
     assert await things.get(two.key) == two
     await things.delete(one)
-
-
-async def test_the_row_has_changed_or_is_gone(things: Database) -> None:
-    """A move of another version than that which was read fails, and says so of the old row."""
-    thing = Thing(number=1)
-    await things.insert(thing)
-    old = thing.evolve()
-    thing.count = 1
-    await things.save(thing)
-    with pytest.raises(PreconditionFailed, match=r"move of Thing \('g', 'thing_001'\): the row has changed"):
-        await things.move(old, number=2)
-    await things.delete(thing)
-    with pytest.raises(EntityNotFound, match=r"move of Thing \('g', 'thing_001'\)"):
-        await things.move(old, number=2)
-
-    assert await numbers(things) == []
-    assert old.number == 1 and old.etag is not None
 
 
 @also_in_file
@@ -310,11 +286,6 @@ async def test_errors_of_moves_in_transactions(things: Database) -> None:
 
 
 @pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
-
-
-@pytest.fixture
 async def far(network: FaultyStore) -> AsyncIterator[Database]:
     backend = FaultyBackend()
     backend.tables = network
@@ -342,22 +313,3 @@ async def test_lost_replies_of_moves(
     await network.deliver()
 
     assert [each.name for each in await far.select(model).allow_scan().all()] == ["b"]
-
-
-async def test_a_lost_move_of_a_row_that_others_have_changed(far: Database, network: FaultyStore) -> None:
-    """With tokens it is certain that it was not applied, and never will be."""
-    entity = Known(name="a")
-    await far.insert(entity)
-    network.plan(Fate.LATE)
-
-    async def change() -> None:
-        other = await far.get(Known, name="a")
-        other.count = 9
-        await far.save(other)
-
-    network.meanwhile = change
-    with pytest.raises(PreconditionFailed):
-        await far.move(entity, name="b")
-    await network.deliver()
-
-    assert [(each.name, each.count) for each in await far.select(Known).allow_scan().all()] == [("a", 9)]

@@ -19,7 +19,6 @@ from tableorm import (
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
-    ReferenceNotFound,
     TableOrmError,
     field,
 )
@@ -27,7 +26,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import MOVE
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
-from tableorm.outbox.move_command import MOVE_WORK, move_of
+from tableorm.outbox.doorbell import MOVE_WORK, move_of
 from tableorm.outbox.worker import Outcome
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
@@ -116,26 +115,6 @@ async def test_a_new_key_that_is_taken_leaves_no_work(db: Database, network: Met
     assert await ships_of(db) == {"a": 1}
 
 
-async def test_an_entity_that_could_not_be_counted(db: Database, network: Met) -> None:
-    """It is refused before it leaves."""
-    network.plan()
-    with pytest.raises(ReferenceNotFound, match="Crew"):
-        await db.move(await db.get(Sailor, ship="a", id=1), ship="c")
-
-    assert await ships_of(db) == {"a": 1}
-    assert [operations[0].row["PartitionKey"] for operations in network.sent] == ["a", "a"]  # the mark comes and goes
-
-
-async def test_a_move_whose_target_is_gone(db: Database, network: Met) -> None:
-    """Another program has deleted what was not confirmed yet: the forward goes, and the message too."""
-    await move_half(db, network, await db.get(Sailor, ship="a", id=1), FORWARD, ship="b")
-    keys = {"PartitionKey": "b", "RowKey": "sailor_1"}
-    await network.store.write("MovesFailing", Operation(Verb.DELETE, keys, "*"))
-
-    assert await work(db, Sailor) == [Outcome.DONE]
-    assert [bag.row_key async for bag in db.select_raw("MovesFailing").allow_scan()] == ["crew", "crew"]
-
-
 @pytest.mark.parametrize("fate", [Fate.LOST_REQUEST, Fate.BUSY])
 async def test_a_failed_move_whose_mark_stays(db: Database, network: Met, fate: Fate) -> None:
     """As long as a worker may carry it out, nobody says that it has failed."""
@@ -217,18 +196,6 @@ async def test_a_new_key_that_others_take_again_and_again(db: Database, monkeypa
     assert str(caught.value).startswith(
         "move of Sailor ('b', 'sailor_1'): others moved entities to that key, 3 times in a row; try it again"
     )
-
-
-async def test_what_counts_the_entity_is_gone_when_the_move_is_completed(db: Database, network: Met) -> None:
-    """The error says that the move is not complete yet; it is when the row that counts is there again."""
-    await move_half(db, network, await db.get(Sailor, ship="a", id=1), FORWARD, ship="b")
-    await db.delete(Crew, ship="b", if_match="*")
-    with pytest.raises(Conflict, match=r"^move .* to Sailor .* cannot be completed yet: .*Crew"):
-        await work(db, Sailor)
-
-    await db.insert(Crew(ship="b"))
-    assert await work(db, Sailor) == [Outcome.DONE]
-    assert await ships_of(db) == {"b": 1}
 
 
 async def test_a_table_that_is_gone_when_the_move_is_completed(db: Database, network: Met) -> None:

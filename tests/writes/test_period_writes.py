@@ -100,17 +100,6 @@ async def test_a_writer_that_is_cancelled_leaves_the_others_alone(db: Database) 
     assert await db.exists(Sale, shop="second", at=NOON)
 
 
-async def test_another_program_may_make_the_table(db: Database) -> None:
-    """A table that somebody else has made meanwhile will do."""
-    faults = Faults(db)
-    await db.create_tables("WrittenSales20240301")
-
-    with faults.fail_next("insert", with_="TableNotFound"):
-        await db.insert(Sale(shop="a", at=NOON))
-
-    assert await db.exists(Sale, shop="a", at=NOON)
-
-
 async def test_each_verb_makes_rows_or_finds_none(db: Database) -> None:
     """Verbs that make rows make the table; those that change one find none, and make no table."""
     sale = Sale(shop="a", at=NOON)
@@ -178,25 +167,6 @@ async def test_transactions_are_of_one_period(db: Database) -> None:
     assert await db.tables() == ["WrittenSales20240301"]
 
 
-async def test_bulks_write_to_many_periods(db: Database) -> None:
-    """A bulk makes the tables that it needs, and reads find each entity in its own."""
-    async with db.bulk() as bulk:
-        for number in range(300):
-            await bulk.insert(Sale(shop=str(number % 2), at=NOON + (number % 3) * DAY + dt.timedelta(seconds=number)))
-
-    assert bulk.report.written == 300
-    assert await db.tables() == [f"WrittenSales2024030{day}" for day in (1, 2, 3)]
-    span = Sale.at >= NOON, Sale.at < NOON + 3 * DAY
-    assert await db.select(Sale).where(Sale.shop == "1", *span).count() == 150
-
-
-async def test_a_bag_writes_to_a_period(db: Database) -> None:
-    """A row without a model makes the table as well."""
-    await db.insert(PropertyBag("WrittenSales20240305", "a", "note", {"text": "x"}))
-
-    assert await db.tables() == ["WrittenSales20240305"]
-
-
 async def test_a_table_that_is_being_deleted_is_waited_for(db: Database, faults: Faults) -> None:
     """A write to a period that was just dropped waits until the table can be made, and then says that it cannot."""
     with faults.fail_next("create-table", with_="TableBeingDeleted"):
@@ -219,16 +189,6 @@ async def test_who_may_not_make_tables_is_told(db: Database, faults: Faults) -> 
         pytest.raises(AccessDenied, match=r"no table 'WrittenSales20240301' .*db.prepare_periods\(\) in time"),
     ):
         await db.insert(Sale(shop="a", at=NOON))
-
-
-async def test_a_plain_table_is_never_made(db: Database) -> None:
-    """The table of a model that has but one is still missed."""
-
-    class Plain(Entity, table="WrittenPlain", partition_key="{shop}", row_key="x"):
-        shop: Mapped[str]
-
-    with pytest.raises(Exception, match="no table 'WrittenPlain'"):
-        await db.insert(Plain(shop="a"))
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST_REQUEST, Fate.LOST_REPLY, Fate.BUSY])

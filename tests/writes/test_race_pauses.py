@@ -13,6 +13,7 @@ from tableorm import (
     Database,
     Entity,
     Index,
+    LostRace,
     Mapped,
     RetryPolicy,
     Transaction,
@@ -124,17 +125,28 @@ def more(thing: Thing) -> None:
     thing.number += 1
 
 
+COUNTED = "others changed its row, or a count, list or feed that it belongs to, 4 times in a row; nothing was written"
+
+
 @pytest.mark.parametrize(
-    "deed",
+    ("deed", "message"),
     [
-        *(modify, run_transaction, replace, replace_in_transaction, replace_in_bulk, insert_counted, get_or_insert),
-        replace_as_it_was_in_bulk,
+        (modify, r"modify of Thing.*: others wrote it first, 4 times in a row; try it again"),
+        (run_transaction, "save of Thing"),
+        (replace, r"replace of Listed.*: others wrote it first, 4 times in a row; try it again"),
+        (replace_in_transaction, "replace of Listed"),
+        (replace_in_bulk, "replace of Listed"),
+        (insert_counted, f"insert of Member.*: {COUNTED}"),
+        (get_or_insert, "of Thing"),
+        (replace_as_it_was_in_bulk, "replace of Listed"),
     ],
 )
-async def test_lost_races_pause(deed: Callable[[Database], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_races_pause(
+    deed: Callable[[Database], Awaitable[None]], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Four attempts have three pauses between them, each longer than the one before. What is written under an ETag that
-    was given has one attempt.
+    was given has one attempt. The error says which writers are in each other's way, and has the entity as it is.
     """
     pauses: list[float] = []
     sleep = asyncio.sleep
@@ -158,9 +170,10 @@ async def test_lost_races_pause(deed: Callable[[Database], Awaitable[None]], mon
             monkeypatch.setattr(module, "ATTEMPTS", 4)
         monkeypatch.setattr(asyncio, "sleep", record)
         monkeypatch.setattr(races, "pause_after", pause_after)
-        with pytest.raises((Conflict, TransactionFailed)):
+        with pytest.raises((Conflict, TransactionFailed), match=message) as caught:
             await deed(db)
 
     # What others count in one row begins anew at once: somebody else was just there.
     others: dict[object, list[float]] = {insert_counted: [0.6, 0.8], replace_as_it_was_in_bulk: []}
+    assert deed is not modify or (type(caught.value), caught.value.entity) == (LostRace, Thing(name="a"))
     assert [each for each in pauses if each] == others.get(deed, [0.4, 0.6, 0.8])

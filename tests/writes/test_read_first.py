@@ -3,6 +3,7 @@ Writes that read their row first: they write over the row that they have read, a
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -19,6 +20,7 @@ from tableorm import (
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, Verb
 from tests.database.between import Between
+from tests.writes.verbs import write
 
 
 class Book(Entity, table="BooksReadFirst", partition_key="g", row_key="book_{name}"):
@@ -59,21 +61,20 @@ async def books(store: Meanwhile) -> AsyncIterator[Database]:
         yield db
 
 
-WRITES: dict[str, Callable[[Database], Awaitable[object]]] = {
-    "delete": lambda db: db.delete(Book, name="a", if_match="*"),
-    "merge": lambda db: db.merge(Book(name="a", number=3), if_match="*"),
-    "replace": lambda db: db.replace(Book(name="a", number=3), if_match="*"),
-    "upsert": lambda db: db.upsert(Book(name="a", number=3)),
-    "upsert_replace": lambda db: db.upsert(Book(name="a", number=3), mode="replace"),
-}
+VERBS = ["delete", "merge", "replace", "upsert", "upsert over"]
 
 
-@pytest.mark.parametrize("verb", WRITES)
+async def write_any(db: Database, verb: str, book: Book) -> None:
+    """Write a book over any version of its row."""
+    await write(db, verb, book, **({} if verb.startswith("upsert") else {"if_match": "*"}))
+
+
+@pytest.mark.parametrize("verb", VERBS)
 async def test_a_row_that_changed_after_it_was_read_is_read_again(books: Database, store: Meanwhile, verb: str) -> None:
     """Whatever the entry was that the other write has made, no entry is left of it."""
     await books.insert(Book(name="a", number=1))
     store.others = lambda: books.upsert(Book(name="a", number=2))
-    await WRITES[verb](books)
+    await write_any(books, verb, Book(name="a", number=3))
 
     assert store.happened
     found = [book.number async for book in books.select(Book)]
@@ -81,27 +82,24 @@ async def test_a_row_that_changed_after_it_was_read_is_read_again(books: Databas
     assert (await books.audit(Book)).clean
 
 
-@pytest.mark.parametrize("verb", WRITES)
+@pytest.mark.parametrize("verb", VERBS)
 async def test_a_row_that_is_gone_after_it_was_read(books: Database, store: Meanwhile, verb: str) -> None:
     """An upsert inserts it; what needs a row says that there is none."""
     await books.insert(Book(name="a", number=1))
     store.others = lambda: books.delete(Book, name="a", if_match="*")
-    if verb.startswith("upsert"):
-        await WRITES[verb](books)
-    else:
-        with pytest.raises(EntityNotFound):
-            await WRITES[verb](books)
+    with nullcontext() if verb.startswith("upsert") else pytest.raises(EntityNotFound):
+        await write_any(books, verb, Book(name="a", number=3))
 
     assert store.happened
     assert [book.number async for book in books.select(Book)] == ([3] if verb.startswith("upsert") else [])
     assert (await books.audit(Book)).clean
 
 
-@pytest.mark.parametrize("verb", ["upsert", "upsert_replace"])
+@pytest.mark.parametrize("verb", ["upsert", "upsert over"])
 async def test_a_row_that_came_after_none_was_found(books: Database, store: Meanwhile, verb: str) -> None:
     """An upsert that was to insert it reads it, and writes over it."""
     store.others = lambda: books.insert(Book(name="a", number=2))
-    await WRITES[verb](books)
+    await write_any(books, verb, Book(name="a", number=3))
 
     assert store.happened
     assert [book.number async for book in books.select(Book)] == [3]
@@ -137,7 +135,7 @@ async def test_an_entity_read_from_an_index_entry_replaces_no_newer_row(books: D
     assert (await books.get(Book, name="a")).text == "theirs"
 
 
-@pytest.mark.parametrize("verb", ["upsert", "upsert_replace", "merge", "replace", "delete"])
+@pytest.mark.parametrize("verb", VERBS)
 async def test_an_entity_read_from_an_index_entry_is_written_over_any_row_if_asked_to(
     books: Database, verb: str
 ) -> None:
@@ -146,13 +144,7 @@ async def test_an_entity_read_from_an_index_entry_is_written_over_any_row_if_ask
     book = await books.get(Book.by_number, number=1, name="a")
     await books.modify(Book, lambda fresh: fresh.evolve(number=2), name="a")
     book.text = "mine"
-    match verb:
-        case "upsert":
-            await books.upsert(book)
-        case "upsert_replace":
-            await books.upsert(book, mode="replace")
-        case _:
-            await getattr(books, verb)(book, if_match="*")
+    await write_any(books, verb, book)
 
     found = [(each.number, each.text) async for each in books.select(Book)]
     assert found == ([] if verb == "delete" else [(1, "mine")])

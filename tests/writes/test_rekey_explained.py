@@ -153,23 +153,6 @@ async def test_what_is_sent_for_an_insert(
     assert Counter(store.noted) == Counter(expected)
 
 
-@pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK])
-async def test_what_is_sent_for_an_insert_of_what_was_read(db: Database, store: Recorder, phase: RekeyPhase) -> None:
-    """Where an entity was read says nothing of an insert: somebody may have deleted it since."""
-    set_phase(db, NewFare, RekeyPhase.MOVE)
-    await db.insert(NewFare(day="mon", id=1, text="x"))
-    entity = await db.get(NewFare, day="mon", id=1)
-    for table, partition_key, row_key in (("ExplainedNewFares", "1", "day_mon"), ("ExplainedFares", "mon", "fare_1")):
-        await store.write(table, Operation(Verb.DELETE, {"PartitionKey": partition_key, "RowKey": row_key}, "*"))
-    set_phase(db, NewFare, phase)
-    expected = explained(db, "insert", entity)
-    store.noted.clear()
-
-    await db.insert(entity)
-
-    assert Counter(store.noted) == Counter(expected)
-
-
 @pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.BACK])
 async def test_what_is_refused_is_not_explained(db: Database, phase: RekeyPhase) -> None:
     """A write that looks at nothing is refused in these phases, and so is its explanation."""

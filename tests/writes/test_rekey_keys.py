@@ -27,7 +27,6 @@ from tableorm.rekey.phases import RekeyPhase
 from tableorm.rekey.rollback import roll_back_window
 from tableorm.rekey.window import move_window
 from tableorm.stores import Operation, RowAddress, Verb
-from tableorm.testing import MemoryStore
 from tests.faults import FaultyStore
 from tests.rekeys import kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
 from tests.unfinished_moves import database_on
@@ -101,31 +100,6 @@ class NewPlane(
     tail: Mapped[str]
 
 
-class Old(
-    Entity,
-    table="RekeyedByKeys",
-    tracked=True,
-    partition_key="{a}",
-    row_key="old_{b}",
-    discriminator="row_key",
-    version=2,
-):
-    a: Mapped[str]
-    b: Mapped[str]
-
-
-class New(
-    Entity,
-    table="RekeyedByKeys",
-    partition_key="{b}",
-    row_key="new_{a}",
-    discriminator="row_key",
-    moved_from=MovedFrom(Old),
-):
-    a: Mapped[str]
-    b: Mapped[str]
-
-
 class Stay(Entity, table="RekeyedStays", tracked=True, partition_key="{guest}", row_key="{day:%Y%m%d}"):
     guest: Mapped[str]
     day: Mapped[dt.date]
@@ -161,17 +135,10 @@ class NewPair(
 
 
 @pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
-
-
-@pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Nothing is there; the phase is *move*."""
-    async with database_on(
-        network, Note, NewNote, Ticket, NewTicket, Plane, NewPlane, Old, New, Stay, NewStay, Pair
-    ) as db:
-        for model in (NewNote, NewTicket, NewPlane, New, NewStay, NewPair):
+    async with database_on(network, Note, NewNote, Ticket, NewTicket, Plane, NewPlane, Stay, NewStay, Pair) as db:
+        for model in (NewNote, NewTicket, NewPlane, NewStay, NewPair):
             set_phase(db, model, RekeyPhase.MOVE)
         yield db
 
@@ -398,23 +365,6 @@ async def test_the_older_key_of_another_newer_entity_is_left_alone(db: Database,
     assert (await db.get(Plane, day="mon", flight="AA1")).tail == "x"
 
 
-async def test_models_whose_kind_is_told_by_the_key(db: Database) -> None:
-    """Their rows have a kind while they are marker rows; after the way back they are as they were."""
-    await db.insert(Old(a="x", b="y"))
-    (before,) = await rows_of(connection_of(db), "RekeyedByKeys")
-    assert (await move(db, New)).moved == 1
-    assert await db.get(New, a="x", b="y") == New(a="x", b="y")
-    assert not await db.select(Old).where(Old.a == "x").all()
-    set_phase(db, New, RekeyPhase.BACK)
-    assert (await roll_back(db, New)).moved == 1
-
-    (after,) = await rows_of(connection_of(db), "RekeyedByKeys")
-    for row in (before, after):
-        for name in ("odata.etag", "Timestamp", "_w"):
-            row.pop(name)
-    assert before == after
-
-
 @pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK])
 async def test_a_newer_key_that_does_not_tell_its_fields(db: Database, phase: RekeyPhase) -> None:
     """The fields of the entity, or those that were given, tell its older key wherever it is read to be changed."""
@@ -481,13 +431,6 @@ async def test_what_a_deleted_entity_has_left_hides_no_other_one(reused: Databas
         await getattr(db, verb)(ticket)
     assert await db.exists(NewTicket, customer="ann", number=1) == (verb != "delete")
     assert await db.get_or_none(Ticket, shop="south", number=1) is None
-
-
-async def test_an_insert_finds_an_entity_at_any_older_key(reused: Database) -> None:
-    """There are never two entities of one newer key."""
-    with pytest.raises(EntityExists):
-        await reused.insert(NewTicket(customer="ann", number=1, shop="north"))
-    assert [each.shop for each in await reused.select(NewTicket).allow_scan().all()] == ["south"]
 
 
 async def test_an_entity_with_the_newer_key_of_a_deleted_one_takes_its_own_older_key(db: Database) -> None:

@@ -10,9 +10,10 @@ import pytest
 from tableorm import Database, PropertyBag
 from tableorm.models.write_tokens import new_token
 from tableorm.protocol.edm import Edm
-from tests.writes.lossy import KNOWN, Known, db, network
+from tests.writes.lossy import KNOWN, Known, db
+from tests.writes.verbs import write
 
-__all__ = ["db", "network"]
+__all__ = ["db"]
 
 
 def test_tokens_are_text_of_72_random_bits() -> None:
@@ -55,7 +56,7 @@ def test_a_forked_process_draws_its_own() -> None:
 FOREIGN = [bytes(range(9)), b"x", bytes(12), bytes(255 - n for n in range(20))]
 
 
-@pytest.mark.parametrize("verb", ["save", "replace", "upsert", "upsert_replace", "merge", "transaction"])
+@pytest.mark.parametrize("verb", ["save", "replace", "upsert", "upsert over", "merge", "replace in a transaction"])
 @pytest.mark.parametrize("value", FOREIGN)
 async def test_a_property_of_that_name_and_another_type_is_no_tokens(db: Database, verb: str, value: bytes) -> None:
     """Bytes in `_w` are another program's: a bag writes them back as they are, whatever text stands for them."""
@@ -63,14 +64,7 @@ async def test_a_property_of_that_name_and_another_type_is_no_tokens(db: Databas
     await db.insert(PropertyBag("Rows", "p", "plain_a", {"_w": value, "n": 1}))
     bag = await db.get(key)
     bag["n"] = 2
-    match verb:
-        case "upsert_replace":
-            await db.upsert(bag, mode="replace")
-        case "transaction":
-            async with db.transaction() as tx:
-                tx.replace(bag)
-        case _:
-            await getattr(db, verb)(bag)
+    await write(db, verb, bag)
     bag["n"] = 3
     await db.save(bag)
 

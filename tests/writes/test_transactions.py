@@ -10,7 +10,6 @@ import pytest
 
 from tableorm import (
     Database,
-    EncodeError,
     Entity,
     EntityExists,
     EntityNotFound,
@@ -18,7 +17,6 @@ from tableorm import (
     ModelError,
     NotSupported,
     PreconditionFailed,
-    PropertyBag,
     Transaction,
     TransactionFailed,
     field,
@@ -33,12 +31,6 @@ class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
     number: Mapped[int] = field(default=0)
 
 
-@pytest.fixture
-async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
-    return db
-
-
 async def load(db: Database, name: str) -> Thing:
     return await db.get(Thing, group="g", name=name)
 
@@ -49,41 +41,6 @@ def more(thing: Thing) -> None:
 
 async def names(db: Database) -> list[str]:
     return [thing.name for thing in await db.select(Thing).where(Thing.group == "g").all()]
-
-
-async def test_changes_of_one_row_become_one_operation(things: Database) -> None:
-    """Insert then save, save then save, save then delete, delete then insert, upsert then merge: each row once."""
-    saved, deleted, replaced = Thing(name="saved"), Thing(name="deleted"), Thing(name="replaced", text="old")
-    for thing in (saved, deleted, replaced):
-        await things.insert(thing)
-    operations = things.stats.operations
-
-    async with things.transaction() as tx:
-        new = Thing(name="new")
-        tx.insert(new)
-        new.text = "t"
-        tx.save(new)
-        saved.number, saved.text = 1, "t"
-        tx.save(saved)
-        saved.number, saved.text = 2, None
-        tx.save(saved)
-        deleted.number = 3
-        tx.save(deleted)
-        tx.delete(deleted)
-        tx.delete(replaced)
-        tx.insert(Thing(name="replaced", number=4))
-        either = Thing(name="either")
-        tx.upsert(either)
-        either.number = 5
-        tx.merge(either, only=[Thing.number])
-
-    assert things.stats.operations == operations + 5
-    assert await names(things) == ["either", "new", "replaced", "saved"]
-    for thing in (new, saved, either):
-        assert await load(things, thing.name) == thing
-        assert (await load(things, thing.name)).etag == thing.etag
-    assert deleted.etag is None
-    assert (await load(things, "replaced")) == Thing(name="replaced", number=4)
 
 
 @pytest.mark.parametrize(
@@ -127,48 +84,6 @@ async def test_what_one_operation_cannot_do_is_refused(
     assert things.stats.requests == requests
 
 
-async def test_a_transaction_reads_what_it_has_written(things: Database) -> None:
-    """`get` and `modify` return the one object of the row, which can be written again; what is deleted is gone."""
-    await things.insert(Thing(name="a", number=1))
-    async with things.transaction() as tx:
-        new = Thing(name="new", number=5)
-        tx.insert(new)
-        assert await tx.get(Thing, group="g", name="new") is new
-        new.number += 1
-        tx.save(new)
-        await tx.modify(Thing, more, group="g", name="new")
-        await tx.modify(Thing, more, group="g", name="a")
-        assert (await tx.modify(Thing.key(group="g", name="a"), more)).number == 3
-        tx.delete(await tx.get(Thing, group="g", name="a"))
-        with pytest.raises(EntityNotFound, match="this transaction deletes it"):
-            await tx.get(Thing, group="g", name="a")
-
-    assert await names(things) == ["new"]
-    assert await load(things, "new") == new == Thing(name="new", number=7)
-
-
-async def test_modify_in_a_transaction(things: Database) -> None:
-    """By key, by instance, which is the object of the row from then on, and of a bag."""
-    thing = Thing(name="a")
-    await things.insert(thing)
-    await things.insert(Thing(name="b"))
-
-    def one_more(bag: PropertyBag) -> None:
-        bag["number"] += 1
-
-    async with things.transaction() as tx:
-        assert await tx.modify(thing, more) is thing
-        assert await tx.modify(thing, more) is thing
-        await tx.modify(PropertyBag.key("Things", "g", "b"), one_more)
-
-    assert thing.number == 2 and thing.etag == (await load(things, "a")).etag
-    assert (await load(things, "b")).number == 1
-    thing.number = 9
-    with pytest.raises(EncodeError, match="changed and not saved"):
-        async with things.transaction() as tx:
-            await tx.modify(thing, more)
-
-
 async def test_a_guard_fails_the_transaction_if_the_row_has_changed(things: Database) -> None:
     """It counts as an operation, and changes the ETag; the guarded entity knows the new one."""
     await things.insert(Thing(name="rule", number=1))
@@ -203,42 +118,6 @@ async def test_a_guard_that_is_written_after_all(things: Database) -> None:
     assert (await load(things, "a")).number == 1
 
 
-async def test_entities_change_only_when_a_transaction_succeeds(things: Database) -> None:
-    """After a failure each is as it was, and can be saved."""
-    await things.insert(Thing(name="taken"))
-    thing = Thing(name="a")
-    await things.insert(thing)
-    etag, thing.number = thing.etag, 1
-    new = Thing(name="new")
-
-    with pytest.raises(TransactionFailed):
-        async with things.transaction() as tx:
-            tx.save(thing)
-            tx.insert(new)
-            tx.insert(Thing(name="taken"))
-    assert (thing.etag, new.etag) == (etag, None)
-    await things.save(thing)
-    await things.insert(new)
-
-
-async def test_a_transaction_reads_what_it_needs_when_it_ends(things: Database) -> None:
-    """A save that removes a property, and a forced replace, keep what only the stored row tells."""
-    await things.insert(PropertyBag("Things", "g", "a", {"EntityType": "Thing", "text": "t", "more": 1}))
-    await things.insert(PropertyBag("Things", "g", "b", {"EntityType": "Thing", "text": "t", "more": 2}))
-    blind = Thing(name="a", text="t")
-    await things.upsert(blind)
-    blind.text = None
-    forced = Thing(name="b")
-    async with things.transaction() as tx:
-        tx.save(blind)
-        tx.replace(forced, if_match="*")
-        blind.text = forced.text = "after"
-
-    a, b = await load(things, "a"), await load(things, "b")
-    assert (a.text, a.extra["more"], b.text, b.extra["more"]) == (None, 1, None, 2)
-    assert (blind.etag, forced.etag) == (a.etag, b.etag)
-
-
 async def test_a_transaction_fails_where_there_is_no_row_to_read(things: Database) -> None:
     """The error names the operation; nothing is written."""
     with pytest.raises(TransactionFailed, match="no such row") as raised:
@@ -249,16 +128,6 @@ async def test_a_transaction_fails_where_there_is_no_row_to_read(things: Databas
     assert (raised.value.index, raised.value.operation) == (1, "replace")
     cause = raised.value.__cause__
     assert isinstance(cause, EntityNotFound) and cause.code == "ResourceNotFound"
-    await things.insert(Thing(name="a"))
-    early = await load(things, "a")
-    await things.modify(Thing, more, group="g", name="a")
-    late = await things.modify(Thing, more, group="g", name="a")
-    with pytest.raises(TransactionFailed, match=r"operation 1: replace of .*has changed since it was read") as raised:
-        async with things.transaction() as tx:
-            tx.insert(Thing(name="new"))
-            tx.replace(late, if_match=early.etag)
-    assert (raised.value.index, type(raised.value.__cause__)) == (1, PreconditionFailed)
-    assert (raised.value.code, raised.value.entity) == ("UpdateConditionNotSatisfied", late)
     assert await things.get_or_none(Thing, group="g", name="new") is None
 
 
@@ -283,38 +152,6 @@ async def test_run_transaction_runs_again_after_a_lost_race(things: Database) ->
 
     assert (await load(things, "a")).number == 80 and (await load(things, "b")).number == 20
     assert sorted(results) == list(range(1, 21)) and runs > 20
-
-
-async def test_run_transaction_ends(things: Database) -> None:
-    """After so many attempts; at once when the function raises; and at the second blind insert of what exists."""
-    await things.insert(Thing(name="a"))
-    runs = 0
-
-    async def always_late(tx: Transaction) -> None:
-        nonlocal runs
-        runs += 1
-        thing = await tx.get(Thing, group="g", name="a", guard=True)
-        await things.modify(thing.key, more)
-
-    async def blind(tx: Transaction) -> None:
-        nonlocal runs
-        runs += 1
-        tx.insert(Thing(name="a"))
-
-    async def broken(tx: Transaction) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(TransactionFailed) as caught:
-        await things.run_transaction(always_late, attempts=3)
-    assert isinstance(caught.value.__cause__, PreconditionFailed) and runs == 3
-    runs = 0
-    with pytest.raises(TransactionFailed):
-        await things.run_transaction(blind)
-    assert runs == 2
-    with pytest.raises(ZeroDivisionError):
-        await things.run_transaction(broken)
-    with pytest.raises(ModelError, match="attempts=0"):
-        await things.run_transaction(blind, attempts=0)
 
 
 @pytest.mark.parametrize("way", ["save", "delete", "if_match"])

@@ -32,12 +32,6 @@ class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
 KEY = PropertyBag.key("Things", "g", "a")
 
 
-@pytest.fixture
-async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
-    return db
-
-
 def more(thing: Thing) -> None:
     thing.number += 1
 

@@ -23,6 +23,7 @@ from tableorm import (
     TransactionFailed,
     field,
 )
+from tests.writes.things import Thing
 
 OLD = "W/\"datetime'2000-01-01T00%3A00%3A00.0000000Z'\""
 _seconds = itertools.count()
@@ -30,12 +31,6 @@ _seconds = itertools.count()
 
 def tick() -> dt.datetime:
     return dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=next(_seconds))
-
-
-class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
 
 
 class Known(Entity, table="Things", partition_key="g", row_key="{name}", write_token=True):
@@ -49,12 +44,6 @@ class Stamped(Entity, table="Things", partition_key="g", row_key="{name}"):
     number: Mapped[int] = field(default=0)
     created: Mapped[dt.datetime | None] = field(default=None, on_insert=tick)
     updated: Mapped[dt.datetime | None] = field(default=None, on_write=tick)
-
-
-@pytest.fixture
-async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
-    return db
 
 
 async def load(db: Database, name: str = "a") -> Thing:
@@ -89,24 +78,6 @@ async def test_what_is_written_unread_is_not_read_afterwards(things: Database, w
                         tx.upsert(PropertyBag("Things", "g", "a", {"note": "hi"}))
                 await call(tx)
     assert await things.get(Known, name="a") == Known(name="a", number=1)
-
-
-async def test_an_etag_that_is_given_counts_after_other_changes(things: Database) -> None:
-    """It is the condition of the operation; of a row that the transaction inserts it cannot be true."""
-    thing = Thing(name="a")
-    await things.insert(thing)
-    with pytest.raises(TransactionFailed):
-        async with things.transaction() as tx:
-            tx.upsert(thing)
-            tx.replace(thing, if_match=OLD, drop_extra=True)
-    new = Thing(name="b")
-    with pytest.raises(TransactionFailed) as caught:
-        async with things.transaction() as tx:
-            tx.insert(new)
-            tx.merge(new, only=[Thing.number], if_match=OLD)
-
-    assert caught.value.index == 1
-    assert await things.get_or_none(Thing, name="b") is None
 
 
 @pytest.mark.parametrize("mode", ["merge", "replace"])

@@ -18,11 +18,11 @@ from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import Job, RunOptions, carry_out, default_name, is_open
 from tableorm.jobs.report import RunReport
 from tableorm.jobs.rows import read_run
+from tableorm.rekey.chunks import WindowReport
 from tableorm.rekey.finalize import finalize_window
-from tableorm.rekey.meetings import resolve_window
 from tableorm.rekey.phases import RekeyPhase, StoredPhase
-from tableorm.rekey.report import WindowReport
 from tableorm.rekey.rollback import roll_back_window
+from tableorm.rekey.steps import resolve_window
 from tableorm.rekey.window import move_window
 from tableorm.stores import Row
 

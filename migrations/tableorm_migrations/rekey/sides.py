@@ -18,7 +18,7 @@ from tableorm.models.marker_rows import FORWARD, TENTATIVE, is_marker
 from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.schema import Schema
 from tableorm.protocol.filters import Filter
-from tableorm.rekey.report import WindowReport
+from tableorm.rekey.chunks import WindowReport
 from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import attrs
 
-from ...audit.check import WRONG, Check, VerifyEntity
-from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.check import WRONG, Check, Claims, FoundRows, VerifyEntity
+from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...connection.logger import make_logger
 from ...connection.races import Attempts
 from ...errors import Conflict, DecodeError, EncodeError, EntityNotFound, OutcomeUnknown, shown
+from ...models.kinds import kind_of
 from ...models.manifest import AggregateEntry, ManifestEntry, SubtotalEntry, manifest_of, share_address
 from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND
 from ...models.reserved import SUBTOTAL_HEAD
@@ -27,7 +28,7 @@ from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.commit import commit
 from ...writes.rows import compare
 from ...writes.stages.change import insert_change
-from ...writes.stages.encode import encode
+from ...writes.stages.encode import encode_surely
 from .rows import CountRow, count_row_of
 from .schema import AggregateSchema
 
@@ -65,7 +66,7 @@ def aggregate_of(context: AuditContext, number: CountRow) -> AggregateSchema | N
         holder = context.at(number.row["PartitionKey"], number.field[1])
     found = [
         each
-        for schema in (*context.kinds.schemas, *context.guests)
+        for schema in context.all_schemas
         for each in schema.derived_as(AggregateSchema).values()
         if each.deferred and each.target[0].table_name() == holder.table and each.property_of(number.field[0])
     ]
@@ -109,9 +110,10 @@ class AggregateCheck(Check):
         self.aggregate = aggregate
         self.verify_totals = _verify_holders
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim WRONG where the manifest says another amount, or another holder."""
-        if snapshot.manifest.get(self.name) != snapshot.expected.get(self.name):
+        noted, due = snapshot.entries(self.name)
+        if noted != due:
             return ((snapshot.row["RowKey"], WRONG),)
         return ()
 
@@ -120,10 +122,10 @@ class AggregateCheck(Check):
         for holder, property_, amount in _amounts_of(snapshot.expected.get(self.name)):
             yield holder, *claim_on(holder, property_, amount)
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the manifest with the fields; whether the total is right is verified with its holder."""
         del found
-        noted, due = snapshot.manifest.get(self.name), snapshot.expected.get(self.name)
+        noted, due = snapshot.entries(self.name)
         if noted == due:
             return ()
         address = next((holder for holder, _, _ in _amounts_of(due)), None)
@@ -158,7 +160,7 @@ class TotalHolderCheck(Check):
 
     def contributions(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
         """Take away what the entity holds."""
-        if snapshot.age != "current" or snapshot.problem is not None:
+        if not snapshot.is_current:
             return
         holder = snapshot.row["RowKey"]
         yield holder, *claim_on(holder, self._info.member.property, -_counted_value(snapshot.row, self._info))
@@ -195,7 +197,7 @@ def _checked_aggregates(context: AuditContext, schema: Schema) -> dict[str, Aggr
 def _held_fields(context: AuditContext, schema: Schema) -> list[FieldInfo]:
     """Return the fields of a model that hold the counts and sums that are checked."""
     found: dict[str, FieldInfo] = {}
-    for other in (*context.kinds.schemas, *context.guests):
+    for other in context.all_schemas:
         for aggregate in _checked_aggregates(context, other).values():
             target, info = aggregate.target
             if schema in concrete(target):
@@ -304,8 +306,7 @@ def _add_share(context: AuditContext, row: Row, totals: _Totals) -> None:
     try:
         number = count_row_of(row)
     except DecodeError as error:
-        schemas = (*context.kinds.schemas, *context.guests)
-        if any(each.deferred for schema in schemas for each in schema.derived_as(AggregateSchema).values()):
+        if any(each.deferred for schema in context.all_schemas for each in schema.derived_as(AggregateSchema).values()):
             totals.unknown = str(error)
         return
     if number.kind != SHARE_KIND:
@@ -355,7 +356,7 @@ async def _verify_subtotal(
     declared = aggregate_of(context, now)
     if declared is not None:
         problem = Problem(Damage.STALE, declared.name, address.row_key, text)
-        context.record(declared.schema, address.beside(""), problem, repaired=context.repair)
+        context.record(declared.schema, address.beside(""), problem)
         if context.repair:
             await declared.copy(context.db, now.of, address)
     return True
@@ -370,14 +371,14 @@ async def _verify_holder(context: AuditContext, address: RowAddress, row: Row | 
         except DecodeError as error:
             adder = totals.adders.get(row_key)
             if adder is not None and row is not None and "#" not in kind_of(row):  # others are reported elsewhere
-                problem = Problem(Damage.BLOCKED, adder[1].name, row_key, str(error))
-                context.record(adder[1].schema, address.beside(adder[0]), problem, repaired=False)
+                problem = Problem(Damage.BLOCKED, adder[1].name, row_key, str(error), rebuilt=False)
+                context.record(adder[1].schema, address.beside(adder[0]), problem)
             return True
         return await _verify_subtotal(context, address, number, totals)
     if row is None:
         return await _verify_absent(context, address, totals)
     snapshot = context.snapshot(row)
-    if snapshot is None or snapshot.age != "current" or snapshot.problem is not None:
+    if snapshot is None or not snapshot.is_current:
         return True  # what is wrong with it is reported elsewhere
     problems: list[Problem] = []
     changes: Row = {}
@@ -394,13 +395,11 @@ async def _verify_holder(context: AuditContext, address: RowAddress, row: Row | 
         _LOG.warning("the totals of %s are left undecided: %s; then audit again", address, totals.unknown)
         context.counts.leave()
         return True
-    keys = {"PartitionKey": address.partition_key, "RowKey": row_key}
-    repairs = [Operation(Verb.MERGE, {**keys, **changes}, row["odata.etag"])] if changes else []
+    repairs = [Operation(Verb.MERGE, {**address.keys, **changes}, row["odata.etag"])] if changes else []
     if not await context.settle(address, row, repairs):
         return False
     for problem in problems:
-        repaired = context.repair and problem.rebuilt
-        context.record(snapshot.schema, address, problem, repaired=repaired)
+        context.record(snapshot.schema, address, problem)
     return True
 
 
@@ -435,18 +434,16 @@ async def _verify_absent(context: AuditContext, address: RowAddress, totals: _To
     repaired = create and context.repair
     if repaired:
         holder: Any = declared.make_holder(address.partition_key, row_key)
-        write = encode(insert_change(holder), 0)
-        assert write is not None
         try:
             context.counts.requests += 1
-            await commit(context.db, (write,))
+            await commit(context.db, (encode_surely(insert_change(holder)),))
         except (Conflict, EntityNotFound, OutcomeUnknown):
             return False
     text = (
         f"it is counted in the {target.name} {shown(row_key)} of this partition, which does not exist; so may be others"
     )
-    problem = Problem(Damage.MISSING if create else Damage.DANGLING, declared.name, row_key, text)
-    context.record(snapshot.schema, by, problem, repaired=repaired)
+    problem = Problem(Damage.MISSING if create else Damage.DANGLING, declared.name, row_key, text, rebuilt=create)
+    context.record(snapshot.schema, by, problem)
     return not repaired  # a holder that was inserted is verified next
 
 

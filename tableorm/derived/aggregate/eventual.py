@@ -9,6 +9,7 @@ an older one fails at an ETag.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import attrs
@@ -32,10 +33,18 @@ from ...protocol.codes import Code
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Operation, Row, RowAddress
 from ...writes.commit import commit
-from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, touch_operation, undo_entry
+from ...writes.maintainer import (
+    EntryAndEffects,
+    EntryRules,
+    Source,
+    entry_rules,
+    is_proven,
+    touch_operation,
+    undo_entry,
+)
 from ...writes.plan import Effect, PlannedWrite
 from ...writes.stages.change import insert_change
-from ...writes.stages.encode import encode
+from ...writes.stages.encode import encode_surely
 from ..entity_patch import EntityPatch
 from .eventual_audit import eventual_checks
 from .rows import CountRow, SubtotalPatch, count_row_of
@@ -86,7 +95,7 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
         same = entry.holder.is_same(due.holder) and self.property_of(entry.field) == due.field
         return same and (self.of is not None or entry.amount == 1)
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Move what the entity has added under a former name of the total; otherwise as any count or sum."""
         entry, due = super().rebuild(before, source)
         if isinstance(before, SubtotalEntry) and isinstance(entry, SubtotalEntry) and before.field != entry.field:
@@ -97,7 +106,7 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
         """Return the entry: another name of the property is another subtotal."""
         return entry
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take back what the entity has added to a subtotal, and add what it adds now."""
         entry = self.entry(source.values, source.partition_key, source.row_key)
         if entry == before:
@@ -139,9 +148,7 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
 
     async def try_to_copy(self, db: Connection, holder: RowAddress, subtotals: Sequence[RowAddress]) -> bool:
         """Try to copy several subtotals. Return whether the total now has them; if not, try again."""
-
-        async def read(at: RowAddress) -> Row | None:
-            return await read_row(db, at, name=self.label)
+        read = partial(read_row, db, name=self.label)
 
         # The total first: what a subtotal says is then newer than its ETag.
         shares = [share_address(holder, each) for each in subtotals]
@@ -172,7 +179,7 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
             if not self.create:
                 raise self._missing(holder, None)
             entity: Any = self.make_holder(holder.partition_key, holder.row_key)
-            return await _prepare_holder(db, encode(insert_change(entity), 0))
+            return await _prepare_holder(db, encode_surely(insert_change(entity)))
         kinds = KindSet.of([self.target[0].model])
         write = rebuild_write(kinds, stored, (), token)
         patch = EntityPatch(row_key=holder.row_key, origin=write, amounts=amounts, target=self.target[0])
@@ -187,9 +194,8 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
         return eventual_checks(context, self)
 
 
-async def _prepare_holder(db: Connection, write: PlannedWrite | None) -> bool:
+async def _prepare_holder(db: Connection, write: PlannedWrite) -> bool:
     """Write an entity so that something can be counted in it; return False, since it has to be read again."""
-    assert write is not None
     try:
         await commit(db, (write,))
     except TableOrmError as error:
@@ -208,7 +214,7 @@ class _Total:
 async def _copy_together(total: _Total, subtotals: Sequence[RowAddress]) -> Sequence[None]:
     """Copy some subtotals to a total."""
     some = list(dict.fromkeys(subtotals))
-    async for _ in Attempts(total.db, ATTEMPTS):
+    async for _ in Attempts(total.db):
         if await total.aggregate.try_to_copy(total.db, total.holder, some):
             return [None] * len(subtotals)
     raise LostRace(

@@ -5,12 +5,12 @@ A subtotal is verified as a total in its own partition is, and so is a total by 
 is compared with what its total has of it.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
-from ...audit.check import WRONG, Check, IsCandidate, Phase
+from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, Problem
 from ...audit.report import Damage
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...errors import DecodeError, TableOrmError
 from ...models.manifest import SubtotalEntry, share_address
 from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND
@@ -47,11 +47,7 @@ class _CountCheck(Check):
         """Equal for all counts of a table."""
         return type(self), None
 
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of these rows."""
-        return kind in self.row_kinds
-
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Claim the value, and that the row must be looked at."""
         always = (f"\n\n{row['RowKey']}", -WRONG)
         try:
@@ -69,14 +65,14 @@ class _CountCheck(Check):
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify a row by itself, and repair it."""
         del phase
-        async for _ in Attempts(self.context.db, ATTEMPTS):
+        async for _ in Attempts(self.context.db):
             row = await self.context.read(address)
             if row is None:
                 return
             try:
                 number = count_row_of(row)
             except DecodeError as error:
-                self._record(address, Damage.FOREIGN, str(error), repaired=False)
+                self._record(address, Damage.FOREIGN, str(error))
                 return
             aggregate = aggregate_of(self.context, number)
             if aggregate is None or await self._verify(address, number, aggregate, is_candidate):
@@ -89,9 +85,10 @@ class _CountCheck(Check):
         """Verify what a row says. Return False if somebody else has written meanwhile: look again."""
         raise NotImplementedError
 
-    def _record(self, at: RowAddress, damage: Damage, text: str, *, repaired: bool, refused: str | None = None) -> None:
-        problem = Problem(damage, self.name, at.row_key, text, refused=refused)
-        self.context.record(self.schema, at.beside(""), problem, repaired=repaired)
+    def _record(self, at: RowAddress, damage: Damage, text: str, refused: str | None = None) -> None:
+        rebuilt = damage is not Damage.FOREIGN
+        problem = Problem(damage, self.name, at.row_key, text, rebuilt=rebuilt, refused=refused)
+        self.context.record(self.schema, at.beside(""), problem)
 
     async def _copy(self, aggregate: AggregateSchema, subtotal: RowAddress, holder: RowAddress) -> str | None:
         """When repairing, copy a subtotal to its total. Return why that failed, or None."""
@@ -125,8 +122,7 @@ class SubtotalCheck(_CountCheck):
             return False
         text = f"the subtotal is {number.value}, and {number.field[0]} of {number.of} has {has.value} of it"
         refused = await self._copy(aggregate, address, number.of)
-        repaired = context.repair and refused is None
-        self._record(address, Damage.STALE, text, repaired=repaired, refused=refused)
+        self._record(address, Damage.STALE, text, refused)
         return True
 
     async def _is_under_way(self, address: RowAddress) -> bool:
@@ -148,7 +144,7 @@ class ShareCheck(_CountCheck):
         due = SubtotalEntry.of(holder, number.field[0], 0).row_key
         if share_address(holder, number.of) != address or number.of.row_key != due:
             text = f"it says that it is of {number.of}, and has another key: somebody has made it up"
-            self._record(address, Damage.FOREIGN, text, repaired=False)
+            self._record(address, Damage.FOREIGN, text)
             return True
         if number.value == 0 or number.of.table not in _counted_tables(context):
             return True  # of a table that this program does not know others tell
@@ -165,11 +161,12 @@ class ShareCheck(_CountCheck):
             refused = await self._copy(aggregate, number.of, holder)
         elif not await context.settle(address, number.row):
             return False
-        self._record(address, Damage.ORPHAN, text, repaired=context.repair and refused is None, refused=refused)
+        self._record(address, Damage.ORPHAN, text, refused)
         return True
 
 
 def _counted_tables(context: AuditContext) -> set[str]:
     """Return the tables of the models that are counted across partitions."""
-    schemas = (*context.kinds.schemas, *context.guests)
-    return {s.table_name() for s in schemas if any(e.deferred for e in s.derived_as(AggregateSchema).values())}
+    return {
+        s.table_name() for s in context.all_schemas if any(e.deferred for e in s.derived_as(AggregateSchema).values())
+    }

@@ -14,7 +14,8 @@ from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND
 from ...models.reserved import COPY_OF, ENTITY_TYPE, WRITE_TOKENS
 from ...models.write_tokens import tokens_of, with_token
 from ...protocol.edm import ANNOTATION, INT64_MAX, INT64_MIN, Edm
-from ...stores import Operation, Row, RowAddress, Verb
+from ...stores import Operation, Row, RowAddress, Verb, row_keys
+from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 
 __all__ = ["CountRow", "SubtotalPatch", "count_row_of"]
@@ -79,13 +80,13 @@ def count_row_of(row: Row) -> CountRow:
         pass
     kind = shown(row.get(ENTITY_TYPE))
     problem = f"is a row of kind {kind}, and should be the row of a count across partitions that has its key"
-    raise DecodeError(problem, SUBTOTAL_KIND, (row["PartitionKey"], row["RowKey"]))
+    raise DecodeError(problem, SUBTOTAL_KIND, row_keys(row))
 
 
 _decode_field = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-class SubtotalPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class SubtotalPatch(Effect, Value, frozen=True, kw_only=True):
     """
     A change of the subtotal of a partition.
 

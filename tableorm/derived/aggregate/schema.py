@@ -16,7 +16,7 @@ from ...models.schema import FieldInfo, Schema, concrete, relatives
 from ...models.upgrades import stored_version
 from ...protocol.edm import Edm
 from ...stores import RowAddress
-from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, undo_entry
+from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, is_proven, undo_entry
 from ...writes.plan import Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from ..reference import ReferenceTarget, find_target
@@ -183,7 +183,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         entity: Storable = model(**target.parse_keys(partition_key, row_key))
         return entity
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take back what the entity has added, and add what it adds now."""
         entry, target = self.entry(source.values, source.partition_key, source.row_key), self.target[0]
         if entry == before or (before is not None and entry == self.current_entry(before)):
@@ -208,7 +208,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
             )
         return entry, effects
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """
         Return the right entry alone, unless counts are to be changed: whether the entity was counted nobody knows, and
         an audit sets the count afterwards, from all entities whose manifests say that they add to it.

@@ -7,7 +7,7 @@ import datetime as dt
 from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Iterable
 
-from ...audit.check import WRONG, Check, IsCandidate, Phase
+from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.decisions import LONGEST_REQUEST, LONGEST_WRITE
 from ...audit.report import Damage
@@ -33,15 +33,15 @@ class BlobCheck(Check):
     row_kinds = frozenset({BLOB_KIND})
     row_phases = frozenset({Phase.BEFORE})
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim that the entity must be looked at, if it has a blob."""
         if self.name in {*snapshot.manifest, *snapshot.expected}:
             yield f"\n{snapshot.row['RowKey']}", WRONG
 
     async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
         """Look whether the blob of an entity is there, and whether the manifest names it."""
-        noted, due = (each.get(self.name) for each in (snapshot.manifest, snapshot.expected))
-        if snapshot.problem is not None or not snapshot.legible:
+        noted, due = snapshot.entries(self.name)
+        if not snapshot.is_known:
             return ()
         if noted != due:
             return (Problem(Damage.MANIFEST, self.name, None, "its manifest does not name the blob that it has"),)
@@ -63,7 +63,7 @@ class BlobCheck(Check):
             return (Problem(Damage.DANGLING, self.name, None, text, rebuilt=False),)
         return ()
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Claim that the void row of an upload must be looked at, when no request of its write can arrive any more."""
         void = not is_held(row) and CLOCK.now() - time_of(row, BLOB_KIND) > LONGEST_REQUEST
         return ((f"\n{row['RowKey']}", -WRONG),) if void else ()
@@ -123,7 +123,7 @@ async def _look_at(context: AuditContext, schema: Schema, name: str, info: BlobI
     if context.repair and await settle_upload(context.db, address, f"{schema.name}.{name}"):
         return
     at = RowAddress(address.table, address.partition_key, "")
-    context.record(schema, at, Problem(Damage.ORPHAN, name, info.name, text), repaired=context.repair)
+    context.record(schema, at, Problem(Damage.ORPHAN, name, info.name, text))
 
 
 def _address_of(info: BlobInfo) -> BlobAddress | None:

@@ -9,8 +9,6 @@ in `docs/design/blob-fields.md`.
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import msgspec
-
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...connection.blob_fields import delete_blob
@@ -27,7 +25,8 @@ from ...models.schema import DerivedSchema, Schema
 from ...outbox.uploads import blob_row, is_held, owner_of_blob, row_of_blob
 from ...shapes.blob import Blob, BlobAddress, BlobShape, content_of, sent_blob
 from ...stores import Operation, Row, RowAddress, Verb
-from ...writes.maintainer import EntryRules, Source, entry_rules
+from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules
+from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 from .audit import BlobCheck, audit_uploads
 
@@ -61,7 +60,7 @@ class _BlobDerivation(Derivation):
         return BlobMaintainer(self.name, schema)
 
 
-class _BlobRow(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
+class _BlobRow(Effect, Value, frozen=True):
     """
     The insert of the row of a blob.
 
@@ -111,11 +110,6 @@ class BlobMaintainer(AuditedMaintainer):
         """Return how many rows an entity has of the field: one, if it has a blob."""
         return 1 if values is None or values.get(self.name) is not None else 0
 
-    def shares_rows(self, *, keys_apart: bool) -> bool:
-        """Return that no two entities have one blob."""
-        del keys_apart
-        return False
-
     # What writes do
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> UploadEntry | None:
@@ -125,7 +119,7 @@ class BlobMaintainer(AuditedMaintainer):
         parts = None if blob is None else content_of(blob).parts
         return None if parts is None else UploadEntry(*BlobAddress.of(parts.address))
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note the blob in the manifest, and insert the row of one that was sent."""
         text = source.row.get(self.schema.fields[self.name].members[0].property)
         if text is None:
@@ -145,7 +139,7 @@ class BlobMaintainer(AuditedMaintainer):
             )
         return entry, []
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note the blob in the manifest."""
         del before
         return self.entry(source.values, source.partition_key, source.row_key), []
@@ -184,12 +178,9 @@ DERIVATIONS_OF_SHAPES[BlobShape] = _BlobDerivation
 
 @entry_rules(UploadEntry)
 class _UploadRules(EntryRules[UploadEntry]):
-    def undo(self, name: str, entry: UploadEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Return nothing: the blob is deleted after the write."""
-        del name, entry, write, checked
-        return []
+    """A blob is deleted after the write that drops it."""
 
-    def follow(self, name: str, entry: UploadEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def follow(self, name: str, entry: UploadEntry, source: Source) -> EntryAndEffects:
         """Keep the entry: an older program writes the entity, and leaves the properties of the field in its row."""
         del name, source
         return entry, []
@@ -210,7 +201,7 @@ async def _delete_dropped(db: Connection, source: RowAddress, entries: Sequence[
     async def drop(entry: ManifestEntry) -> None:
         assert isinstance(entry, UploadEntry)
         address = BlobAddress(entry.table, entry.token, entry.partition_key)
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             row = await read_row(db, row_of_blob(address), name=BLOB_KIND)
             if row is None or not is_held(row) or await _is_of_another(db, source, entry, row):
                 return

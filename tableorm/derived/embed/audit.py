@@ -6,18 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ...audit.check import WRONG, Check
-from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.check import WRONG, Check, Claims, FoundRows
+from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...errors import shown
-from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
+from ...models.kinds import kind_of
+from ...models.manifest import CopyEntry, HolderEntry, ManifestEntry, SourceEntry, manifest_of
 from ...models.schema import Schema, concrete
+from ...outbox.decision import read_decisions
 from ...protocol.edm import ANNOTATION
-from ...stores import Row
+from ...stores import Row, RowAddress
+from ...writes.maintainer import Maintainer
 from ...writes.rows import same_value
+from ..placed_check import PlacedCheck, ReadRow
 from .schema import EmbedSchema, copies_of
 
-__all__ = ["CopyHolderCheck", "SourceCheck", "embed_checks"]
+__all__ = ["CopyHolderCheck", "EventualCopyCheck", "SourceCheck", "embed_checks"]
 
 
 def embed_checks(context: AuditContext, embed: EmbedSchema) -> Sequence[Check]:
@@ -70,13 +74,13 @@ class CopyHolderCheck(Check):
         super().__init__(context, embed.schema, embed.name)
         self._embed = embed
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim what the source says and has, if all is right; WRONG where the manifest says another source."""
-        if snapshot.age != "current" or snapshot.problem is not None:
+        if not snapshot.is_current:
             return
         embed, row, row_key = self._embed, snapshot.row, snapshot.row["RowKey"]
-        due = snapshot.expected.get(self.name)
-        if snapshot.manifest.get(self.name) != due or (due is None and self._has_copies(row)):
+        noted, due = snapshot.entries(self.name)
+        if noted != due or (due is None and self._has_copies(row)):
             yield row_key, WRONG
         source = _source_of(due)
         if source is not None:
@@ -84,20 +88,19 @@ class CopyHolderCheck(Check):
             number = _number_of(row_key, properties, row, properties.values())
             yield _claim_address(source, embed.holder_name(row_key)), number
 
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the entities that it refers to, and that its manifest names."""
         del found
-        if snapshot.age != "current" or snapshot.problem is not None:
+        if not snapshot.is_current:
             return set()
-        sources = [_source_of(snapshot.expected.get(self.name)), _source_of(snapshot.manifest.get(self.name))]
-        return {source for source in sources if source is not None}
+        return {source for source in map(_source_of, snapshot.entries(self.name)) if source is not None}
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the copies with their source, and what both manifests say."""
-        if snapshot.age != "current" or snapshot.problem is not None:
-            return ()
+        if not snapshot.is_current:
+            return
         embed, name, row = self._embed, self.name, snapshot.row
-        noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
+        noted, due = snapshot.entries(name)
         source, noted_source = _source_of(due), _source_of(noted)
         other = None if source is None else found.get(source)
         if source is not None:
@@ -105,23 +108,22 @@ class CopyHolderCheck(Check):
             if other is None or not embed.is_target(other):
                 what = "does not exist" if other is None else f"is of kind {shown(kind_of(other))}"
                 text = f"it refers to the {target.name} {shown(source)} of this partition, which {what}"
-                return [Problem(Damage.DANGLING, name, source, text, rebuilt=False)]
-        problems: list[Problem] = []
+                yield Problem(Damage.DANGLING, name, source, text, rebuilt=False)
+                return
         sources = [each for each in (source, noted_source) if each is not None]
         first = next((each for each in sources if not self._is_legible(found.get(each))), None)
         if (other is None and self._has_copies(row)) or (other is not None and self._differs(row, other)):
             whose = "though it refers to none" if source is None else f"which are not as {shown(source)} is"
             text = f"it holds copies of fields, {whose}"
-            problems.append(Problem(Damage.STALE, name, source, text, first=first))
+            yield Problem(Damage.STALE, name, source, text, first=first)
         if noted != due:
             named = "names none" if noted is None else f"says {shown(noted.to_json())}"
             what = "refers to none" if source is None else f"refers to {shown(source)}"
             text = f"it {what}, and its manifest {named}"
-            problems.append(Problem(Damage.MANIFEST, name, source, text, first=first))
+            yield Problem(Damage.MANIFEST, name, source, text, first=first)
         if other is not None and not self._is_noted(row["RowKey"], other):
             text = f"the manifest of the entity {shown(source)} does not say that this one holds copies of it"
-            problems.append(Problem(Damage.MANIFEST, name, source, text, first=first))
-        return problems
+            yield Problem(Damage.MANIFEST, name, source, text, first=first)
 
     def _has_copies(self, row: Row) -> bool:
         return any(name in row for name in self._embed.target[1])
@@ -132,7 +134,7 @@ class CopyHolderCheck(Check):
         return not all(same_value(row.get(name), value) for name, value in copies.items())
 
     def _is_legible(self, row: Row | None) -> bool:
-        snapshot = None if row is None else self.context.snapshot(row)
+        snapshot = self.context.snapshot(row)
         return snapshot is None or snapshot.legible
 
     def _is_noted(self, row_key: str, other: Row) -> bool:
@@ -155,30 +157,28 @@ class SourceCheck(Check):
         super().__init__(context, schema, embed.stem)
         self._declared_name = embed.name
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Take away what the holders claim."""
         for note, holder, properties in self._noted_holders(snapshot):
             number = _number_of(holder, properties, snapshot.row, properties)
             yield _claim_address(snapshot.row["RowKey"], note), -number
 
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the holders."""
         del found
         return {holder for _, holder, _ in self._noted_holders(snapshot)}
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
-        """Return the holders that hold nothing; what else may be wrong is verified with the holder."""
-        name, problems = self._declared_name, list[Problem]()
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
+        """Yield the holders that hold nothing; what else may be wrong is verified with the holder."""
+        name = self._declared_name
         for note, holder, _ in self._noted_holders(snapshot):
-            row = found.get(holder)
-            other = None if row is None else self.context.snapshot(row)
+            other = self.context.snapshot(found.get(holder))
             if other is not None and other.problem is not None:
                 continue  # nobody knows
-            entries = () if other is None else (other.manifest.get(name), other.expected.get(name))
+            entries = () if other is None else other.entries(name)
             if SourceEntry(snapshot.row["RowKey"], note) not in entries:
                 text = f"its manifest says that {shown(holder)} holds copies of it ({name}), which does not"
-                problems.append(Problem(Damage.MANIFEST, note, holder, text))
-        return problems
+                yield Problem(Damage.MANIFEST, note, holder, text)
 
     def _noted_holders(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, dict[str, str]]]:
         """Yield the holders in the manifest: name of the entry, RowKey of the holder, properties."""
@@ -186,3 +186,51 @@ class SourceCheck(Check):
             if name.partition(":")[0] == self.name:
                 holder, properties = _holder_of(entry)
                 yield name, holder, properties
+
+
+class EventualCopyCheck(PlacedCheck):
+    """
+    The check of the copies that entities of a model hold of others.
+
+    Args:
+        context: The rows of the table.
+        embed: The declaration.
+    """
+
+    def __init__(self, context: AuditContext, embed: EmbedSchema) -> None:
+        assert isinstance(embed, Maintainer)
+        kind = f"{embed.schema.kind}#{embed.name}"
+        super().__init__(context, embed.schema, embed.name, kind, embed.reconcile, lenient=False)
+        self._embed = embed
+
+    async def _compare(
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
+    ) -> Sequence[Problem]:
+        embed, name, row = self._embed, self.name, snapshot.row
+        target, properties = embed.target
+        found: list[Problem] = []
+        if noted != due:
+            wanted = "none" if due is None else shown(due.to_json())
+            text = f"its manifest says {shown(noted and noted.to_json())} of what it copies, and should say {wanted}"
+            found.append(Problem(Damage.MANIFEST, name, None, text))
+        if not isinstance(due, CopyEntry):
+            return found
+        at = RowAddress.of(due)
+        source = await read(at)
+        if source is None or not embed.is_target(source):
+            text = f"it refers to the {target.name} {at}, which does not exist"
+            return [*found, Problem(Damage.DANGLING, name, at.row_key, text, rebuilt=False)]
+        if embed.stem not in manifest_of(source):
+            text = f"the manifest of {at} does not say that others hold copies of it"
+            found.append(Problem(Damage.MANIFEST, name, at.row_key, text))
+        copies = copies_of({theirs: mine for mine, theirs in properties.items()}, source)
+        same = all(same_value(row.get(mine), value) for mine, value in copies.items())
+        if not same and not await self._is_under_way(at):
+            found.append(Problem(Damage.STALE, name, at.row_key, f"its copies are not as {at} is"))
+        return found
+
+    async def _is_under_way(self, source: RowAddress) -> bool:
+        if self.context.only is not None:
+            return False
+        decisions = await read_decisions(self.context.db, source.table, source.partition_key)
+        return any(work.row_key == source.row_key for each in decisions for work in each.works)

@@ -75,10 +75,9 @@ class Embedded(Derivation):
                 raise ModelError(
                     f"{schema.name}.{twice} would hold copies by two Embedded(...); give each fields of its own"
                 )
-        if self.consistency is not None:
-            via = None if self.via is None else self.via.name
-            return EventualEmbedMaintainer(self.name, schema, self.key, model=self.model, fields=self.fields, via=via)
-        return EmbedMaintainer(self.name, schema, self.key, model=self.model, fields=self.fields)
+        via = None if self.via is None else self.via.name
+        make = EmbedMaintainer if self.consistency is None else EventualEmbedMaintainer
+        return make(self.name, schema, self.key, model=self.model, fields=self.fields, via=via)
 
 
 class EmbedMaintainer(EmbedSchema, AuditedMaintainer):

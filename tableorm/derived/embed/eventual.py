@@ -7,9 +7,8 @@ its index entry is there. The manifest of a holder says of which version of the 
 for each version, also where they are equal, so that whoever acts by an older one fails at the ETag of the holder.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import Any, ClassVar
 
 import msgspec
@@ -26,21 +25,20 @@ from ...connection.rows import is_place, read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import DecodeError, LostRace, ModelError, NotSupported, TableOrmError, shown
 from ...keys.bounds import Condition
-from ...models.key import Storable
-from ...models.kinds import KindSet
+from ...models.kinds import kind_of
 from ...models.manifest import CopyEntry, HeldEntry, ManifestEntry, manifest_of, manifest_text
 from ...models.marker_rows import MoveState, is_marker, note_follower
-from ...models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
+from ...models.reserved import MANIFEST, WRITE_TOKENS
 from ...models.schema import Schema
 from ...models.write_tokens import new_token, newest_token, tokens_of, with_token
 from ...protocol.codes import Code
 from ...protocol.filters import Op
-from ...stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb
+from ...stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb, row_keys
 from ...writes.commit import commit
-from ...writes.maintainer import EntryRules, PagedRules, Source, entry_rules
-from ...writes.plan import Effect, PlannedWrite
+from ...writes.maintainer import EntryAndEffects, EntryRules, PagedRules, Source, entry_rules, touch_operation
+from ...writes.plan import PlannedWrite
 from ..index.schema import EntrySchema
-from .eventual_audit import EventualCopyCheck
+from .audit import EventualCopyCheck
 from .schema import EmbedSchema, FillCopies, check_copies, copies_of, find_eventual
 
 __all__ = ["EventualEmbedMaintainer"]
@@ -52,29 +50,15 @@ _LEFT = "left "  # before two cursors as JSON, in place of one: the first page w
 
 
 class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
-    """
-    What entities of a model embed of entities that may be in other partitions.
-
-    Args:
-        via: Name of the index that finds the holders of a source; None for their own keys.
-    """
+    """What entities embed of others that may be in other partitions. It takes the arguments of `EmbedSchema`."""
 
     entry_type: ClassVar[type[ManifestEntry]] = CopyEntry
     deferred = follows = movable = True
     rows_per_chunk = 1  # the decision row
 
-    def __init__(
-        self,
-        name: str,
-        schema: Schema,
-        key: Mapping[str, str],
-        *,
-        model: Callable[[], type[Storable]] | type[Storable],
-        fields: Mapping[str, str],
-        via: str | None,
-    ) -> None:
-        super().__init__(name, schema, key, model=model, fields=fields)
-        self.via = via
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        schema, via = self.schema, self.via
         index = None if via is None else schema.derived.get(via)
         found = schema if index is None else index.row_schema
         if found is None or (via is not None and index is None) or getattr(found, "where", None) is not None:
@@ -89,7 +73,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
             raise ModelError(
                 f"{self.label}: {via or f'the PartitionKey of {schema.name}'} has {{{missing[0]}}}, so the key of "
                 f"the other entity does not tell in which partition its holders are; give via= an index with "
-                f"partition_key={next(iter(key.values()))!r}"
+                f"partition_key={next(iter(self.key.values()))!r}"
             )
         held = {*partition.fields, *row.fields, *self.sources.values()}
         self._placing = frozenset(m.property for each in held for m in schema.fields[each].members)
@@ -112,10 +96,6 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         target.held[self.stem] = HeldEntry(self.schema.table_name(), tuple(sorted(properties.values())))
         return target, properties
 
-    @cached_property
-    def _kinds(self) -> KindSet:
-        return KindSet.of([self.schema.model])  # which is not declared yet when this is made
-
     # What writes do
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> CopyEntry | None:
@@ -124,14 +104,14 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         keys = self.keys(values)
         return None if keys is None else CopyEntry(*keys, self.target[0].table_name())
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies of another entity, if the entity refers to another one now."""
         entry = self.entry(source.values, source.partition_key, source.row_key)
         if entry == before:
             return before, []
         return self.rebuild(before, source)
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies in any case."""
         del before
         entry = self.entry(source.values, source.partition_key, source.row_key)
@@ -164,7 +144,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
             NotSupported: A newer program has written it: leave it to one.
             TableOrmError: It cannot be written, or the store did not answer.
         """
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             stored = await read_row(db, holder, name=self.label)
             noted = manifest_of(stored).get(self.name)
             if stored is None or is_marker(stored) or not isinstance(noted, CopyEntry):
@@ -242,10 +222,10 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         own, kinds = self.schema.table_name(), (self.schema.kind, getattr(self._places, "kind", None))
         entries, found = self._places if isinstance(self._places, EntrySchema) else None, list[RowAddress]()
         for each in page.rows:
-            if str(each.get(ENTITY_TYPE, self.schema.kind)).partition(":")[0] not in kinds:
+            if (kind_of(each) or self.schema.kind) not in kinds:
                 continue
             with suppress(DecodeError):  # an entry that names no entity: audits tell
-                keys = (each["PartitionKey"], each["RowKey"]) if entries is None else entries.owner_keys(each)
+                keys = row_keys(each) if entries is None else entries.owner_keys(each)
                 holder = RowAddress(own, *keys)
                 if is_place(holder):
                     found.append(holder)
@@ -256,7 +236,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         return (EventualCopyCheck(context, self),) if self.schema in context.kinds.schemas else ()
 
 
-class _FillEventually(FillCopies, frozen=True, eq=False, gc=False):
+class _FillEventually(FillCopies, frozen=True):
     """
     The copies that an entity has to hold of another one of another partition.
 
@@ -272,17 +252,12 @@ class _FillEventually(FillCopies, frozen=True, eq=False, gc=False):
         """Return the other entity, whose manifest says from now on that others may hold copies of it."""
         assert isinstance(self.source, RowAddress)
         schema, stem = self.embed.target[0], self.embed.stem
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             row = await self.embed.read_source(db, self.source)
             if row is None or manifest_of(row).get(stem) == schema.held[stem]:
                 return row
-            noted = {
-                "PartitionKey": row["PartitionKey"],
-                "RowKey": row["RowKey"],
-                MANIFEST: manifest_text({**manifest_of(row), stem: schema.held[stem]}),
-                WRITE_TOKENS: with_token(tokens_of(row), new_token()),
-            }
-            merge = Operation(Verb.MERGE, noted, row["odata.etag"])
+            noted = {MANIFEST: manifest_text({**manifest_of(row), stem: schema.held[stem]})}
+            merge = touch_operation(row, new_token(), noted)
             await write_as_read(db, self.source.table, [merge], name=schema.name, what=f"{self.source}")
         raise LostRace(
             f"{self.label}: others wrote {self.source} first, {ATTEMPTS} times in a row; try it again",
@@ -297,17 +272,12 @@ class _FillEventually(FillCopies, frozen=True, eq=False, gc=False):
         if source is None or not isinstance(noted, CopyEntry):
             return write
         entries[self.name] = structs.replace(noted, version=newest_token(source))
-        members, operation = {MANIFEST: manifest_text(entries)}, write.operation
-        operation = Operation(operation.verb, {**operation.row, **members}, operation.if_match)
-        return structs.replace(write, operation=operation, after={**(write.after or {}), **members}, weight=None)
+        return write.with_members({MANIFEST: manifest_text(entries)})
 
 
 @entry_rules(CopyEntry)
 class _CopyRules(EntryRules[CopyEntry]):
-    def undo(self, name: str, entry: CopyEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Return nothing: the source does not know its holders."""
-        del name, entry, write, checked
-        return []
+    """Nothing is undone: the source does not know its holders."""
 
     async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[CopyEntry]) -> None:
         """Do nothing: the declaration is gone, and with it the fields."""
@@ -315,12 +285,9 @@ class _CopyRules(EntryRules[CopyEntry]):
 
 @entry_rules(HeldEntry)
 class _HeldRules(PagedRules[HeldEntry]):
-    def undo(self, name: str, entry: HeldEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Return nothing: what follows is done by pages."""
-        del name, entry, write, checked
-        return []
+    """What follows a write of the source is done by pages."""
 
-    def follow(self, name: str, entry: HeldEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def follow(self, name: str, entry: HeldEntry, source: Source) -> EntryAndEffects:
         """Keep the entry, as a program that declares the copies would write it."""
         schema = source.write.change.schema
         return entry if schema is None else schema.held.get(name, entry), []

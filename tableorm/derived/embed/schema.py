@@ -17,8 +17,8 @@ from ...models.reserved import ENTITY_TYPE, is_reserved_property
 from ...models.schema import MISFITS, Schema, concrete
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
-from ...stores import Row
-from ...writes.maintainer import EntryRules, Fill, Source, entry_rules, undo_entry
+from ...stores import Row, row_keys
+from ...writes.maintainer import EntryAndEffects, EntryRules, Fill, Source, entry_rules, undo_entry
 from ...writes.plan import Change, Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from ..reference import ReferenceTarget, find_target
@@ -58,6 +58,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         key: The key fields of the other entity: "{field}" of this model, or text.
         model: The other model, or a function that returns it.
         fields: By field of this model the field of the other one that it is a copy of.
+        via: Name of the index that finds the holders of a source in other partitions; None for their own keys.
     """
 
     entry_type: ClassVar[type[ManifestEntry]] = SourceEntry
@@ -70,9 +71,10 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         *,
         model: Callable[[], type[Storable]] | type[Storable],
         fields: Mapping[str, str],
+        via: str | None = None,
     ) -> None:
         super().__init__(name, schema, key)
-        self._model, self.fields = model, fields
+        self._model, self.fields, self.via = model, fields, via
         _EMBEDS.add(self)
         for field in fields:
             info = schema.fields.get(field)
@@ -144,7 +146,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         """Return 1 for the other entity, unless the entity goes."""
         return int(values is not None)
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies of another entity, if the entity refers to another one now."""
         entry = self.entry(source.values, source.partition_key, source.row_key)
         # An upgrade may have renamed what holds the copies, which the manifest of the other entity names.
@@ -153,7 +155,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         effects: list[Effect] = [] if before is None else undo_entry(self.name, before, source.write)
         return entry, [*effects, *self._fill(entry, source)]
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies in any case, and let the other entity's manifest say so."""
         entry = self.entry(source.values, source.partition_key, source.row_key)
         effects = self._fill(entry, source)
@@ -172,7 +174,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         return [EntityPatch(row_key=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]
 
 
-class FillCopies(Fill, frozen=True, eq=False, gc=False):
+class FillCopies(Fill, frozen=True):
     """
     The copies that an entity has to hold of another one.
 
@@ -229,8 +231,7 @@ def check_copies(schema: Schema, properties: Mapping[str, str], source: Row | No
             schema.by_property[mine].type.decode(value, source.get(theirs + ANNOTATION))
         except MISFITS as error:
             problem = f"{error}, and {label} would hold a copy of its {theirs}; correct that first"
-            keys = source["PartitionKey"], source["RowKey"]
-            raise DecodeError(problem, str(source.get(ENTITY_TYPE)), keys) from None
+            raise DecodeError(problem, str(source.get(ENTITY_TYPE)), row_keys(source)) from None
 
 
 def copies_of(properties: Mapping[str, str], row: Row) -> Row:
@@ -249,19 +250,16 @@ class _SourceRules(EntryRules[SourceEntry]):
     def undo(self, name: str, entry: SourceEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Let the other entity's manifest forget this holder, and no other one."""
         del name, checked
-        if entry.holder_name.partition(":")[2] != write.operation.row["RowKey"]:
+        if entry.holder_name.partition(":")[2] != write.row_key:
             return []
         return [EntityPatch(row_key=entry.row_key, origin=write, entries={entry.holder_name: None})]
 
 
 @entry_rules(HolderEntry)
 class _HolderRules(EntryRules[HolderEntry]):
-    def undo(self, name: str, entry: HolderEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Do nothing: only the holder takes it back, and until then a delete is refused."""
-        del name, entry, write, checked
-        return []
+    """Only the holder takes its entry back, and until then a delete is refused."""
 
-    def follow(self, name: str, entry: HolderEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def follow(self, name: str, entry: HolderEntry, source: Source) -> EntryAndEffects:
         """
         Change the copies of properties that change, if the manifest of the holder says that it has them.
 

@@ -5,14 +5,14 @@ A row of each number up to what the counter says was committed before the counte
 trimmed since. So the counter is read, then the rows, then the counter again, while others write.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
-from ...audit.check import WRONG, Check, IsCandidate, Phase
+from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, Problem
 from ...audit.report import Damage
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...errors import DecodeError
 from ...models.marker_rows import CHANGE_KIND, FEED_KIND
 from ...models.schema import Schema
@@ -51,11 +51,7 @@ class FeedCheck(Check):
         super().__init__(context, schema, name)
         self._verified: set[str] = set()
 
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of the rows of a feed."""
-        return kind in self.row_kinds
-
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """Claim the number of a change; for the counter take away the claims of the numbers that are kept."""
         try:
             if row["RowKey"] == COUNTER_KEY:
@@ -75,7 +71,7 @@ class FeedCheck(Check):
         if partition_key in self._verified:
             return
         self._verified.add(partition_key)
-        async for _ in Attempts(self.context.db, ATTEMPTS):
+        async for _ in Attempts(self.context.db):
             if await self._verify(partition_key):
                 return
         self.context.counts.leave()
@@ -89,11 +85,11 @@ class FeedCheck(Check):
         text = _find_problem(feeds, Counter(feed="") if before is None else before, counter)
         if text is None:
             return True
-        repaired = context.repair and bool(feeds or etag)
-        if repaired and not await self._repair(partition_key, feeds, counter, etag):
+        rebuilt = bool(feeds or etag)
+        if context.repair and rebuilt and not await self._repair(partition_key, feeds, counter, etag):
             return False
-        problem = Problem(Damage.GAP, self.name, COUNTER_KEY, text)
-        context.record(self.schema, context.at(partition_key, ""), problem, repaired=repaired)
+        problem = Problem(Damage.GAP, self.name, COUNTER_KEY, text, rebuilt=rebuilt)
+        context.record(self.schema, context.at(partition_key, ""), problem)
         return True
 
     async def _read_counter(self, partition_key: str) -> tuple[str | None, Counter | None]:

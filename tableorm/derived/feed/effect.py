@@ -3,19 +3,19 @@ What a transaction does to the change feed of its partition: it advances the cou
 """
 
 import attrs
-import msgspec
 from msgspec import structs
 
 from ...errors import DecodeError, ModelError
 from ...models.marker_rows import FEED_KIND
 from ...stores import Operation, Row, Verb
+from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 from .rows import COUNTER_KEY, Counter, NotedChange, change_key, change_row, counter_of
 
 __all__ = ["FeedEffect", "note_write"]
 
 
-class FeedEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
+class FeedEffect(Effect, Value, frozen=True):
     """
     The note of what a transaction changes.
 

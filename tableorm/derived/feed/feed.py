@@ -13,7 +13,7 @@ from ...models.derivation import Derivation
 from ...models.manifest import ManifestEntry
 from ...models.placement import declared_models
 from ...models.schema import Schema
-from ...writes.maintainer import Source
+from ...writes.maintainer import EntryAndEffects, Source
 from ...writes.plan import Effect, PlannedWrite
 from .audit import FeedCheck
 from .effect import note_write
@@ -111,7 +111,7 @@ class FeedMaintainer(AuditedMaintainer):
         """Return None: the manifest does not say it, since it follows from the write alone."""
         del values, partition_key, row_key
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note the write."""
         del before
         return None, [note_write(source.write)]
@@ -120,7 +120,7 @@ class FeedMaintainer(AuditedMaintainer):
         """Note the delete."""
         return [note_write(write)]
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note nothing: the entity stays as it is."""
         del before, source
         return None, []

@@ -25,7 +25,7 @@ from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...models.write_tokens import tokens_of, with_token
 from ...protocol.edm import ANNOTATION, Edm
 from ...protocol.limits import MAX_ENTITY_BYTES, MAX_VALUE_BYTES
-from ...stores import Bounds, Row
+from ...stores import Bounds, Row, row_keys
 
 __all__ = [
     "COUNTER_KEY",
@@ -139,7 +139,7 @@ def counter_of(row: Row) -> Counter:
             f"is not the counter of a change feed ({_LAST} is {shown(row.get(_LAST))}, {_TRIMMED} is "
             f"{shown(row.get(_TRIMMED))}); another program has written it: repair it with `tableorm audit --repair`",
             FEED_KIND,
-            (row["PartitionKey"], row["RowKey"]),
+            row_keys(row),
         )
     return counter
 
@@ -207,5 +207,5 @@ def parse_change(row: Row) -> tuple[str, list[NotedChange]]:
         f"is not a change of a change feed ({_CHANGES} is {shown(row.get(_CHANGES))}); another program has written it: "
         "delete it, and repair the feed with `tableorm audit --repair`",
         CHANGE_KIND,
-        (row["PartitionKey"], row["RowKey"]),
+        row_keys(row),
     )

@@ -70,7 +70,7 @@ async def trim_feed(
 
 async def _trim_oldest(db: Connection, table: str, partition_key: str, keep: dt.timedelta, pace: Pace | None) -> int:
     """Delete some of the oldest changes, and return how many. Takes and raises what `trim_feed` does."""
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         counter = await read_counter(db, table, partition_key)
         if counter is None:
             return 0

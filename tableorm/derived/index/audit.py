@@ -2,23 +2,27 @@
 What an audit checks of an index: that each entity has its index entry, and that this holds what the entity does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
-from ...audit.check import WRONG, IsCandidate, Phase
-from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.check import WRONG, Claims, FoundRows, IsCandidate, Phase
+from ...audit.context import AuditContext, EntitySnapshot, Problem
+from ...audit.decisions import LONGEST_WRITE
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
-from ...connection.races import ATTEMPTS, Attempts
-from ...connection.rows import delete_as_read
+from ...connection.races import Attempts
+from ...connection.rows import delete_as_read, time_of
 from ...errors import DecodeError, EncryptionError, shown
-from ...models.manifest import ManifestEntry, PlacedEntry
+from ...models.kinds import entry_name_of, kind_of
+from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, OPENED
-from ...stores import Operation, Row, RowAddress
+from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
+from ...stores import CLOCK, Operation, Row, RowAddress, row_keys
 from ..placed_check import PlacedCheck, ReadRow, Reconcile
 from .eventual_schema import EventualIndexSchema
 from .schema import IndexSchema, contents_of
 
-__all__ = ["EventualIndexCheck", "IndexCheck"]
+__all__ = ["EventualIndexCheck", "IndexCheck", "UniqueIndexCheck"]
 
 _NOBODY = RowAddress("", "", "")  # the owner that an entry names which names none
 
@@ -73,13 +77,13 @@ class IndexCheck(EntryCheck):
         """Return whether the entry is of the version of the model."""
         return bool(row[ENTITY_TYPE] == self._current)
 
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the entry; alone it also claims WRONG for an entity that cannot be read."""
-        if self._alone and (snapshot.problem is not None or not snapshot.legible):
+        if self._alone and not snapshot.is_known:
             return [(snapshot.row["RowKey"], WRONG)]
         return super().claims(snapshot)
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the entry; alone it also says why the entity cannot be read."""
         problems = super().compare(snapshot, found)
         return [*entity_problems(snapshot), *problems] if self._alone else problems
@@ -104,45 +108,41 @@ class EventualIndexCheck(PlacedCheck):
         self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
     ) -> Sequence[Problem]:
         problems: list[Problem] = []
+
+        def find(damage: Damage, address: str | None, text: str, *, rebuilt: bool = True) -> None:
+            problems.append(Problem(damage, self.name, address, text, rebuilt=rebuilt))
+
         if isinstance(due, PlacedEntry):
-            row, where = (
-                await read(RowAddress.of(due)),
-                f"({due.partition_key!r}, {due.row_key!r}) of table {due.table}",
-            )
+            row, where = await read(RowAddress.of(due)), _where(due)
             wanted = snapshot.derived_rows.get(self.name)
             if row is None:
-                text = f"there is no index entry at {where}"
-                problems.append(Problem(Damage.MISSING, self.name, due.row_key, text))
+                find(Damage.MISSING, due.row_key, f"there is no index entry at {where}")
             elif not self._is_entry_of(row, snapshot.row):
                 text = f"a row of kind {shown(kind_of(row))} is at {where}, where the index entry belongs"
-                problems.append(Problem(Damage.BLOCKED, self.name, due.row_key, text, rebuilt=False))
+                find(Damage.BLOCKED, due.row_key, text, rebuilt=False)
             elif wanted is not None and _eventual_contents(row) != _eventual_contents(wanted):
-                text = f"the index entry at {where} differs from its entity"
-                problems.append(Problem(Damage.STALE, self.name, due.row_key, text))
+                find(Damage.STALE, due.row_key, f"the index entry at {where} differs from its entity")
             elif noted != due:
                 text = f"the index entry at {where} is right, but the manifest of the entity does not name it"
-                problems.append(Problem(Damage.MANIFEST, self.name, due.row_key, text))
+                find(Damage.MANIFEST, due.row_key, text)
         if isinstance(noted, PlacedEntry) and noted != due:
-            row, where = (
-                await read(RowAddress.of(noted)),
-                f"({noted.partition_key!r}, {noted.row_key!r}) of table {noted.table}",
-            )
+            row, where = await read(RowAddress.of(noted)), _where(noted)
             if row is not None and self._is_entry_of(row, snapshot.row):
                 text = f"the index entry at {where} was left behind: the entity belongs elsewhere, or nowhere"
-                problems.append(Problem(Damage.ORPHAN, self.name, noted.row_key, text))
+                find(Damage.ORPHAN, noted.row_key, text)
             else:
                 text = f"its manifest names {where}, and the entity should have no index entry there"
-                problems.append(Problem(Damage.MANIFEST, self.name, noted.row_key, text))
+                find(Damage.MANIFEST, noted.row_key, text)
         elif noted is not None and not isinstance(noted, PlacedEntry):
             text = f"its manifest names {shown(noted.to_json())}, and the index is one of other partitions"
-            problems.append(Problem(Damage.MANIFEST, self.name, None, text))
+            find(Damage.MANIFEST, None, text)
         return problems
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that an entry belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
         del phase, is_candidate
         context, row_key = self.context, address.row_key
-        async for _ in Attempts(context.db, ATTEMPTS):
+        async for _ in Attempts(context.db):
             row = await context.read(address)
             if row is None or not self.owns(kind_of(row)):
                 return
@@ -158,7 +158,7 @@ class EventualIndexCheck(PlacedCheck):
                     f"the index entry at {shown(row_key)} names no entity of table {self.schema.table_name()}, as each "
                     "that tableorm writes does"
                 )
-                problem = Problem(Damage.FOREIGN, self.name, row_key, text)
+                problem = Problem(Damage.FOREIGN, self.name, row_key, text, rebuilt=False)
             elif not await self._is_orphan(row, owner):
                 return
             else:
@@ -166,9 +166,8 @@ class EventualIndexCheck(PlacedCheck):
                 text = f"the index entry at {shown(row_key)} belongs to no entity: {keys} is gone, or has it elsewhere"
                 problem = Problem(Damage.ORPHAN, self.name, row_key, text)
             if await context.settle(address, row, repairs):
-                repaired = context.repair and bool(repairs)
                 entity = owner if owner.table else address.beside("")
-                context.record(self.schema, entity, problem, repaired=repaired)
+                context.record(self.schema, entity, problem)
                 return
         context.counts.leave()
 
@@ -181,7 +180,7 @@ class EventualIndexCheck(PlacedCheck):
 
     def _noted_as(self, row: Row) -> ManifestEntry:
         """Return what the manifest of its entity says of an entry."""
-        return PlacedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table)
+        return PlacedEntry(*row_keys(row), self.context.kinds.table)
 
     def _is_entry_of(self, row: Row, primary: Row) -> bool:
         owner = RowAddress.of_row(self.schema.table_name(), primary)
@@ -191,3 +190,85 @@ class EventualIndexCheck(PlacedCheck):
 def _eventual_contents(entry: Row) -> bytes:
     """Return what an entry holds, whichever version of its entity it was written for."""
     return contents_of({name: value for name, value in entry.items() if name != COPIED_VERSION})
+
+
+class UniqueIndexCheck(EventualIndexCheck):
+    """
+    The check of the entries of a unique index in other partitions, which reserve values.
+
+    An entry that is missing or wrong is repaired by claiming the value of its entity anew, as a write does. One that
+    nobody holds may be that of a write under way: it counts as left behind after an hour, and is deleted only after its
+    claim was made void.
+
+    Args:
+        context: The rows of the table.
+        index: The index of one model.
+    """
+
+    def __init__(self, context: AuditContext, index: EventualIndexSchema) -> None:
+        super().__init__(context, index, None)
+
+    def row_claims(self, row: Row) -> Claims:
+        """Claim that the entry must be looked at, if its write must have ended long since."""
+        old = CLOCK.now() - time_of(row, self.schema.name) > LONGEST_WRITE
+        return ((f"\n\n{row['RowKey']}", -WRONG),) if old else ()
+
+    async def _compare(
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
+    ) -> Sequence[Problem]:
+        if isinstance(due, ReservedEntry):
+            problem = await self._compare_value(snapshot, due, read, noted=noted == due)
+            if problem is not None:
+                return [problem]
+        if noted is not None and noted != due:
+            text = f"its manifest says that it holds {_where(noted)}, which its fields do not say"
+            return [Problem(Damage.MANIFEST, self.name, None, text)]
+        return ()
+
+    async def _compare_value(
+        self, snapshot: EntitySnapshot, due: ReservedEntry, read: ReadRow, *, noted: bool
+    ) -> Problem | None:
+        row, where = await read(RowAddress.of(due)), _where(due)
+        primary = snapshot.row
+        own = RowAddress.of_row(self.schema.table_name(), primary)
+        found = None if row is None else owner_and_token(row)
+        if row is None:
+            return Problem(
+                Damage.MISSING, self.name, due.row_key, f"nothing reserves its value: there is no row {where}"
+            )
+        if found is None or entry_name_of(row) != self.name:
+            text = f"a row of kind {shown(kind_of(row))} is at {where}, where the row belongs that reserves its value"
+            return Problem(Damage.BLOCKED, self.name, due.row_key, text, rebuilt=False)
+        owner, token = found
+        if owner != own:
+            holder = await find_holder(self.context.db, due.place, [owner])
+            if holder is not None:
+                text = f"{owner} holds its value: the row {where} reserves it for that entity"
+                return Problem(Damage.TAKEN, self.name, due.row_key, text, rebuilt=False)
+            text = f"its value is reserved by the row {where} for {owner}, which does not hold it"
+            return Problem(Damage.STALE, self.name, due.row_key, text)
+        if not noted:
+            text = f"the row {where} reserves its value for it, but its manifest does not say that it holds it"
+            return Problem(Damage.MANIFEST, self.name, due.row_key, text)
+        claim = manifest_of(primary).get(self.name)
+        if isinstance(claim, ReservedEntry) and claim.token != token:
+            text = f"the row {where} reserves its value by another claim than that of its manifest"
+            return Problem(Damage.STALE, self.name, due.row_key, text)
+        return None
+
+    async def _is_orphan(self, row: Row, owner: RowAddress) -> bool:
+        """Return whether nobody holds the value of an entry; before a repair, that nobody will by its claim."""
+        found = owner_and_token(row)
+        if found is None or not await super()._is_orphan(row, owner):
+            return False
+        place = cast("ReservedEntry", self._noted_as(row)).place
+        return not self.context.repair or await find_last_holder(self.context.db, place, *found) is None
+
+    def _noted_as(self, row: Row) -> ManifestEntry:
+        return ReservedEntry(*row_keys(row), self.context.kinds.table, "")
+
+
+def _where(place: ManifestEntry) -> str:
+    if isinstance(place, PlacedEntry):
+        return f"({place.partition_key!r}, {place.row_key!r}) of table {place.table}"
+    return shown(place.to_json())

@@ -5,32 +5,45 @@ What writes do to the index entries of their entities.
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-import msgspec
 from msgspec import structs
 
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...connection.rows import delete_as_read
-from ...errors import DecodeError, EncryptionError, EntityExists, TableOrmError, TemplateError, UniqueViolation, shown
+from ...errors import (
+    DecodeError,
+    EncryptionError,
+    EntityExists,
+    LimitExceeded,
+    TableOrmError,
+    TemplateError,
+    UniqueViolation,
+    shown,
+)
 from ...keys.template import Template
+from ...models.kinds import kind_of
 from ...models.manifest import EachEntry, IndexEntry, ManifestEntry
 from ...models.marker_rows import TENTATIVE, tentative_kind
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.visibility import is_live
 from ...models.write_tokens import with_tokens_of
 from ...protocol.codes import Code, Fault
+from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Operation, Row, Verb, utc_now
-from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, undo_entry
+from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, is_proven, undo_entry
+from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 from .audit import IndexCheck
-from .schema import IndexSchema, contents_of
+from .schema import EntrySchema, IndexSchema, contents_of
 
-__all__ = ["IndexEntryEffect", "IndexMaintainer"]
+__all__ = ["EachIndexMaintainer", "EntryMaintainer", "IndexEntryEffect", "IndexMaintainer"]
+
+S = TypeVar("S", bound=EntrySchema)
 
 
-class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
+class IndexEntryEffect(Effect, Value, frozen=True):
     """
     A write of the index entry of an entity.
 
@@ -51,7 +64,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     origin: PlannedWrite
     existed: bool
     row: Row | None = None
-    values: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    values: Mapping[str, Any] = {}
     reads: bool = False
     canonical: bool = False
     givers: tuple[str, ...] = ()
@@ -72,7 +85,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             last,
             existed=self.existed or other.existed,
             reads=self.reads or other.reads,
-            givers=(*last.givers, *first.givers, first.origin.operation.row["RowKey"]),
+            givers=(*last.givers, *first.givers, first.origin.row_key),
         )
 
     def tentative(self) -> Effect:
@@ -148,7 +161,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     def _is_ours(self, stored: Row) -> bool:
         """Return whether a row is an entry of this very entity in this index; in any if the index is not known."""
         kind = _kind_of(stored)
-        if stored.get(COPY_OF) not in (self.origin.operation.row["RowKey"], *self.givers):
+        if stored.get(COPY_OF) not in (self.origin.row_key, *self.givers):
             return False
         # What an entity was before it became one of another class had the same index by its name.
         return kind.endswith(f"#{self.index.entry_name}") if self.index is not None else "#" in kind
@@ -201,7 +214,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 
 def _kind_of(stored: Row) -> str:
     """Return the kind of an index entry, tentative or not, without its version."""
-    return str(stored.get(ENTITY_TYPE, "")).partition(":")[0].removesuffix(TENTATIVE)
+    return kind_of(stored).removesuffix(TENTATIVE)
 
 
 @entry_rules(EachEntry)
@@ -217,22 +230,46 @@ class _IndexRules(EntryRules[ManifestEntry]):
         return [IndexEntryEffect(index, key, write, existed=True, reads=reads) for key in entry.entry_keys]
 
 
-class IndexMaintainer(AuditedMaintainer):
+class EntryMaintainer(AuditedMaintainer, Generic[S]):
     """
-    An index of a model, kept right by the writes of its entities.
+    An index of a model, wherever its entries are.
 
     Args:
         rows: The schema of its entries.
-        template: Template of their RowKeys.
     """
 
-    entry_type: ClassVar[type[ManifestEntry]] = IndexEntry
     movable = True
 
-    def __init__(self, rows: IndexSchema, template: Template) -> None:
+    def __init__(self, rows: S) -> None:
         super().__init__(rows.entry_name, rows.primary)
-        self.rows, self._template = rows, template
-        self.building, self.declaration = rows.building, rows.declaration
+        self.rows, self.building, self.declaration = rows, rows.building, rows.declaration
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it."""
+        return self.rows.describe()
+
+    def row_templates(self) -> Sequence[Template]:
+        """Return the template of the entries' RowKeys."""
+        return self.rows.templates()[1:]
+
+    def shares_rows(self, *, keys_apart: bool) -> bool:
+        """Return whether classes share the values of a unique index, or have the keys of entities in common."""
+        return self.rows.unique or not keys_apart
+
+    @property
+    def row_schema(self) -> S:
+        """The schema of its entries."""
+        return self.rows
+
+
+class IndexMaintainer(EntryMaintainer[IndexSchema]):
+    """An index of a model, kept right by the writes of its entities."""
+
+    entry_type: ClassVar[type[ManifestEntry]] = IndexEntry
+
+    def __init__(self, rows: IndexSchema) -> None:
+        super().__init__(rows)
+        template = self._template = rows.templates()[1]
         self.in_periods = not rows.unique  # uniqueness would end with the period
         self.may_refuse = rows.unique
         fields = rows.primary.fields
@@ -247,26 +284,9 @@ class IndexMaintainer(AuditedMaintainer):
 
     # What is declared
 
-    def describe(self) -> dict[str, Any]:
-        """Return what was declared, as JSON has it."""
-        return self.rows.describe()
-
-    def row_templates(self) -> Sequence[Template]:
-        """Return the template of the entries' RowKeys."""
-        return (self._template,)
-
-    def shares_rows(self, *, keys_apart: bool) -> bool:
-        """Return whether classes share the values of a unique index, or have keys that keep the entries apart."""
-        return self.rows.unique or not keys_apart
-
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
         """Return 1 if an entity with these fields has an entry."""
         return int(values is None or all(values.get(name) is not None for name in self.rows.needed))
-
-    @property
-    def row_schema(self) -> IndexSchema:
-        """The schema of its entries."""
-        return self.rows
 
     def holds_all(self, given: AbstractSet[str]) -> bool:
         """Return whether there is an entry of all such entities, which has all fields or is followed to them."""
@@ -311,7 +331,7 @@ class IndexMaintainer(AuditedMaintainer):
         """Return the entry that the entity ought to have."""
         return self.rows.entry_row(values, row, entry.row_key) if isinstance(entry, IndexEntry) else None
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write the entry if what it holds changes; delete the entry at another key."""
         rows, write = self.rows, source.write
         address = rows.address(source.values)
@@ -325,8 +345,7 @@ class IndexMaintainer(AuditedMaintainer):
                 IndexEntryEffect(rows, address, write, existed, row, source.values, reads=reads, canonical=canonical)
             )
         if old is not None and old != address:
-            stored = (write.first or write.change).stored
-            row = {} if stored is None else stored.row
+            row = write.origin.stored_row or {}
             # Most keys are plain text, which is compared without decoding the row.
             told = self._text is not None and self._keyed <= row.keys() and self._text % row == old
             reads = not told and not is_proven(IndexEntry(old), write)
@@ -335,7 +354,7 @@ class IndexMaintainer(AuditedMaintainer):
             return before, effects
         return None if address is None else IndexEntry(address), effects
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write the entry, after reading it if the manifest names it; delete what the manifest names wrongly."""
         rows, write = self.rows, source.write
         address = rows.address(source.values)
@@ -352,3 +371,88 @@ class IndexMaintainer(AuditedMaintainer):
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the entries."""
         return (IndexCheck(context, self.rows),)
+
+
+_USUAL = 9
+
+
+class EachIndexMaintainer(IndexMaintainer):
+    """
+    An index of a model that has an entry for each element of a list.
+
+    Entries of elements that stay are written only if what they hold has changed.
+    """
+
+    entry_type = EachEntry
+
+    def own_rows(self, values: Mapping[str, Any] | None) -> int:
+        """Return how many entries an entity with these fields has, or how many it may have if they are not known."""
+        return _USUAL if values is None else len(values.get(self._list) or ())  # what has no room is sent in parts
+
+    @property
+    def _list(self) -> str:
+        return str(self.rows.templates()[1].each)
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> EachEntry | None:
+        """Return the RowKeys of the entity's entries. Raises TemplateError."""
+        del partition_key, row_key
+        return _entry_of(self.rows.addresses(values))
+
+    def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
+        """Return the first of the entries that the entity ought to have; the others differ in their RowKeys."""
+        return self.rows.entry_row(values, row, entry.entry_keys[0]) if isinstance(entry, EachEntry) else None
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
+        """Write the entries of elements that came, or all if what they hold changes; delete those of others."""
+        return self._derive(before, source, checked=False)
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
+        """Write all entries, after reading those that the manifest names; delete what it names wrongly."""
+        entry, effects = self._derive(before, source, checked=True)
+        if before is not None and not isinstance(before, EachEntry):
+            effects += undo_entry(self.name, before, source.write, checked=True)
+        return entry, effects
+
+    def _derive(self, before: ManifestEntry | None, source: Source, *, checked: bool) -> EntryAndEffects:
+        rows, write, values = self.rows, source.write, source.values
+        due = rows.addresses(values)
+        noted = frozenset(before.entry_keys if isinstance(before, EachEntry) else ())
+        rewrites = checked or (bool(noted) and rows.concerns(source.changed))
+        written = [key for key in due if rewrites or key not in noted]
+        gone = sorted(noted.difference(due))
+        reads = checked
+        if before is not None and (gone or rewrites) and not checked:
+            reads = not (self._is_told(source) or is_proven(before, write))
+        self._refuse_many(source, len(due), len(written), len(gone))
+        effects: list[Effect] = [IndexEntryEffect(rows, key, write, existed=True, reads=reads) for key in gone]
+        row = with_tokens_of(rows.entry_row(values, source.row, written[0]), source.row) if written else {}
+        for key in written:
+            there, own = key in noted, {**values, self._list: due[key]}
+            canonical = write.operation.canonical
+            effects.append(
+                IndexEntryEffect(
+                    rows, key, write, there, {**row, "RowKey": key}, own, reads=reads and there, canonical=canonical
+                )
+            )
+        entry = _entry_of(due)
+        return before if entry == before else entry, effects
+
+    def _refuse_many(self, source: Source, elements: int, written: int, gone: int) -> None:
+        """Refuse a write of more entries than a transaction has room for. Raises LimitExceeded."""
+        size, limit = written + gone + 1, MAX_TRANSACTION_OPERATIONS
+        if size <= limit:
+            return
+        raise LimitExceeded(
+            f"{source.write.origin}: {self._list} has {elements} elements, so that {written} entries of index "
+            f"{self.label} would be written and {gone} deleted, in one transaction of {limit} operations with the "
+            "entity; change fewer elements at a time, or store an entity for each of them instead of a list",
+            Code.INVALID_INPUT,
+            model=self.schema.name,
+            field=self._list,
+            limit=limit,
+            size=size,
+        )
+
+
+def _entry_of(due: Mapping[str, Any]) -> EachEntry | None:
+    return EachEntry(tuple(due)) if due else None

@@ -9,71 +9,42 @@ for an older version fails at its ETag.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar
 
-from ...audit.check import AuditedMaintainer, Check
+from ...audit.check import Check
 from ...audit.context import AuditContext
 from ...connection.connection import Connection
 from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rows import delete_as_read, read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import EntityExists, LostRace, NotSupported, shown
-from ...keys.template import Template
-from ...models.kinds import KindSet
+from ...models.kinds import entry_name_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
 from ...models.write_tokens import newest_token, tokens_of
 from ...protocol.codes import Code
 from ...stores import Operation, Row, RowAddress, Verb
-from ...writes.maintainer import EntryRules, Source, entry_rules, load_known
-from ...writes.plan import Effect, PlannedWrite
+from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, load_known
 from .audit import EventualIndexCheck
+from .effect import EntryMaintainer
 from .eventual_schema import EventualIndexSchema
 
 __all__ = ["EventualIndexMaintainer"]
 
 
-class EventualIndexMaintainer(AuditedMaintainer):
-    """
-    An eventual index of a model.
-
-    Args:
-        rows: The schema of its entries.
-    """
+class EventualIndexMaintainer(EntryMaintainer[EventualIndexSchema]):
+    """An eventual index of a model."""
 
     entry_type: ClassVar[type[ManifestEntry]] = PlacedEntry
-    deferred = movable = True
+    deferred = True
     rows_per_chunk = 1  # the decision row
 
     def __init__(self, rows: EventualIndexSchema) -> None:
-        super().__init__(rows.entry_name, rows.primary)
-        self.rows, self.building, self.declaration = rows, rows.building, rows.declaration
+        super().__init__(rows)
         self.table, self.partition = rows.table, rows.partition
 
-    @cached_property
-    def _kinds(self) -> KindSet:
-        return KindSet.of([self.schema.model])  # which is not declared yet when this is made
-
     # What is declared
-
-    def describe(self) -> dict[str, Any]:
-        """Return what was declared, as JSON has it."""
-        return self.rows.describe()
-
-    def row_templates(self) -> Sequence[Template]:
-        """Return the template of the entries' RowKeys."""
-        return (self.rows.templates()[1],)
-
-    def shares_rows(self, *, keys_apart: bool) -> bool:
-        """Return whether classes have the keys of entities in common: then an entry is of one entity all the same."""
-        return not keys_apart
-
-    @property
-    def row_schema(self) -> EventualIndexSchema:
-        """The schema of its entries."""
-        return self.rows
 
     def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
         """Return the entry that the entity ought to have."""
@@ -86,14 +57,10 @@ class EventualIndexMaintainer(AuditedMaintainer):
         del partition_key, row_key
         return self.rows.place(values)
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest where the entry is."""
         del before
         return self.rows.place(source.values), []
-
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
-        """Note in the manifest where the entry is."""
-        return self.effects(before, source)
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
         """Return whether the entry is to be elsewhere, or holds something of what changes."""
@@ -146,11 +113,12 @@ class EventualIndexMaintainer(AuditedMaintainer):
         """Return what makes an entry right; None if it is right, or the row is not an entry of this entity."""
         wanted = self.wanted_row(primary)
         if wanted is None or wanted[0] != place:
-            return None if stored is None or not self._is_of_kind(stored) else delete_as_read(stored)
+            # Or it was made when the entity was of another class, with a declaration of that name.
+            return None if stored is None or entry_name_of(stored) != self.name else delete_as_read(stored)
         row = wanted[1]
         if stored is None:
             return Operation(Verb.INSERT, row)
-        if stored.get(COPY_OF) != row[COPY_OF] or _name_of(stored) != self.name:
+        if stored.get(COPY_OF) != row[COPY_OF] or entry_name_of(stored) != self.name:
             raise EntityExists(
                 f"{self.label}: the entry of {row[COPY_OF]} belongs at ({place.partition_key!r}, {place.row_key!r}) of "
                 f"table {place.table}, where a row of kind {shown(stored.get(ENTITY_TYPE))} of "
@@ -158,12 +126,10 @@ class EventualIndexMaintainer(AuditedMaintainer):
                 Code.ENTITY_EXISTS,
                 index=self.rows.label,
             )
-        if self._is_of_kind(stored) and stored.get(COPIED_VERSION) == row[COPIED_VERSION]:
+        kind = str(stored.get(ENTITY_TYPE)).partition(":")[0]
+        if kind == self.rows.kind and stored.get(COPIED_VERSION) == row[COPIED_VERSION]:
             return None
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
-
-    def _is_of_kind(self, stored: Row) -> bool:
-        return str(stored.get(ENTITY_TYPE)).partition(":")[0] == self.rows.kind
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the entries."""
@@ -172,10 +138,7 @@ class EventualIndexMaintainer(AuditedMaintainer):
 
 @entry_rules(PlacedEntry)
 class _EventualIndexRules(EntryRules[PlacedEntry]):
-    def undo(self, name: str, entry: PlacedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Return nothing: the entry is removed after the write."""
-        del name, entry, write, checked
-        return []
+    """An entry is removed after the write."""
 
     async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[PlacedEntry]) -> None:
         """Delete entries that the manifest of the entity does not name. Takes and raises as `EntryRules.remove`."""
@@ -189,7 +152,7 @@ class _EventualIndexRules(EntryRules[PlacedEntry]):
                     f"the entity {source} has an entry at {place} by {shown(name)}, which this program does not know; "
                     "leave it to a program that does, or update this one"
                 )
-            return None if stored is None or _name_of(stored) != name else delete_as_read(stored)
+            return None if stored is None or entry_name_of(stored) != name else delete_as_read(stored)
 
         await _reconcile(db, source, entries, name, correct)
 
@@ -223,7 +186,7 @@ async def _reconcile(
         return await _write(db, *change, label)
 
     owner = source.to_json()
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         # The entries first: what the entity says is then newer than their ETags.
         stored = await map_together(read, places)
         primary = await read_row(db, source, name=label)
@@ -246,8 +209,3 @@ async def _reconcile(
 async def _write(db: Connection, place: PlacedEntry, operation: Operation, label: str) -> bool:
     """Write an entry. Return False if it is not as it was read, or nobody knows whether it was written: look again."""
     return await write_as_read(db, place.table, [operation], name=label, what=f"the entry of {label}")
-
-
-def _name_of(stored: Row) -> str:
-    """Return the name of the declaration that a row is an entry of; "" if it is not one."""
-    return str(stored.get(ENTITY_TYPE)).partition(":")[0].partition("#")[2]

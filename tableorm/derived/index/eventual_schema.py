@@ -7,7 +7,7 @@ and count an entry only if the primary's values yield its keys; without that the
 earlier moment.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -19,58 +19,16 @@ from ...keys.template import Template
 from ...models.manifest import PlacedEntry
 from ...models.placement import refuse_own_keys
 from ...models.reserved import COPIED_VERSION, COPY_OF
-from ...models.schema import Schema
-from ...stores import Row, RowAddress
-from .schema import EntrySchema, Include
+from ...stores import Row, RowAddress, row_keys
+from .schema import EntrySchema
 
 __all__ = ["EventualIndexSchema"]
 
 
 class EventualIndexSchema(EntrySchema):
-    """
-    The schema of the entries of an index in other partitions.
-
-    Args:
-        entry_name: Name of the declaration.
-        primary: The schema of the model.
-        table: Name of the entries' table; None for that of the model.
-        partition: Template of the entries' PartitionKeys; None for that of the model.
-        row: Template of the entries' RowKeys.
-        unique: Whether no two entities may have the same key.
-        include: Which fields index entries hold: "all", "keys" or names.
-        where: Takes the entity; only entities for which it is true have an entry. None for all.
-        building: Whether the index is written and not read yet; None if the store says so.
-        follows: Whether readers fetch the primary of each entry, to check it.
-    """
+    """The schema of the entries of an index in other partitions, whose primaries readers fetch to check them."""
 
     exact = False
-
-    def __init__(
-        self,
-        entry_name: str,
-        primary: Schema,
-        *,
-        table: str | None,
-        partition: Template | None,
-        row: Template,
-        unique: bool,
-        include: Include,
-        where: Callable[[Any], bool] | None,
-        building: bool | None,
-        follows: bool = True,
-    ) -> None:
-        super().__init__(
-            entry_name,
-            primary,
-            table=table or primary.table,
-            partition=partition or primary.templates()[0],
-            row=row,
-            unique=unique,
-            include=include,
-            where=where,
-            building=building,
-            follows=follows,
-        )
 
     @cached_property
     def unverified(self) -> "EventualIndexSchema | None":
@@ -156,5 +114,5 @@ class EventualIndexSchema(EntrySchema):
         """Return whether the primary's values yield the keys of the entry."""
         del primary
         with suppress(TemplateError):  # values that no entry can have
-            return self.place(values) == PlacedEntry(entry["PartitionKey"], entry["RowKey"], self.table_name())
+            return self.place(values) == PlacedEntry(*row_keys(entry), self.table_name())
         return False

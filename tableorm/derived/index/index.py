@@ -11,8 +11,7 @@ from ...keys.parse import parse_template
 from ...models.derivation import Derivation, RowsOf, check_building, check_placement
 from ...models.key import Storable
 from ...models.schema import Schema
-from .each import EachIndexMaintainer
-from .effect import IndexMaintainer
+from .effect import EachIndexMaintainer, IndexMaintainer
 from .eventual import EventualIndexMaintainer
 from .eventual_schema import EventualIndexSchema
 from .schema import Include, IndexSchema
@@ -106,38 +105,30 @@ class Index(Derivation):
                 "has one for each entity; leave out partition_key, table and consistency, or store an entity for each "
                 "element"
             )
-        if self.consistency is not None:
-            partition = None
-            if self.partition_key is not None:
-                partition = parse_template(self.partition_key, label, "partition_key", known, schema.kind)
-            rows = EventualIndexSchema(
-                self.name,
-                schema,
-                table=self.table,
-                partition=partition,
-                row=row,
-                unique=self.unique,
-                include=self.include,
-                where=self.where,
-                building=self.building,
-            )
-            return UniqueIndexMaintainer(rows) if self.unique else EventualIndexMaintainer(rows)
-        if schema.periods is not None and self.building is None:
+        if schema.periods is not None and self.building is None and self.consistency is None:
             raise ModelError(
                 f"{label} is refused without building=: the store keeps no state of an index of many tables, and "
                 f"{schema.name} has a table for each period; give building=False if each table has had this index from "
                 "its first row, else building=True until the tables that had rows before it are dropped"
             )
-        own_rows = IndexSchema(
+        partition = schema.templates()[0]
+        if self.partition_key is not None:
+            partition = parse_template(self.partition_key, label, "partition_key", known, schema.kind)
+        kind = IndexSchema if self.consistency is None else EventualIndexSchema
+        rows = kind(
             self.name,
             schema,
-            row,
+            table=self.table or schema.table,
+            partition=partition,
+            row=row,
             unique=self.unique,
             include=self.include,
             where=self.where,
             building=self.building,
         )
-        return IndexMaintainer(own_rows, row) if row.each is None else EachIndexMaintainer(own_rows, row)
+        if isinstance(rows, EventualIndexSchema):
+            return UniqueIndexMaintainer(rows) if self.unique else EventualIndexMaintainer(rows)
+        return IndexMaintainer(rows) if row.each is None else EachIndexMaintainer(rows)
 
     if TYPE_CHECKING:
 

@@ -70,7 +70,8 @@ class EntrySchema(Schema):
         include: Which fields index entries hold: "all", "keys" or names.
         where: Takes the entity; only entities for which it is true have an entry. None for all.
         building: Whether the index is written and not read yet; None if the store says so.
-        follows: Whether readers fetch the primary of each entry.
+        follows: Whether readers fetch the primary of each entry; None for whether they have to: the entry holds keys
+            alone, or may be older than its primary.
 
     Attributes:
         keys_only: Whether an entry holds nothing but where its primary row is.
@@ -93,12 +94,13 @@ class EntrySchema(Schema):
         include: Include,
         where: Callable[[Any], bool] | None,
         building: bool | None,
-        follows: bool,
+        follows: bool | None = None,
     ) -> None:
         self.entry_name, self._primary = entry_name, primary
         self.unique, self.include, self.where, self.building = unique, include, where, building
         self.label = f"{primary.name}.{entry_name}"
-        self.keys_only, self.follows = include == "keys", follows
+        self.keys_only = include == "keys"
+        self.follows = self.keys_only or not self.exact if follows is None else follows
         refuse_without_kind(self.label, primary)
         self._check(table, partition, row)
         fields = self._fields(partition, row)
@@ -118,7 +120,7 @@ class EntrySchema(Schema):
         )
         self.name = self.label
         self.visibility = primary.visibility
-        self.partial = not follows and len(self.fields) < len(primary.fields)
+        self.partial = not self.follows and len(self.fields) < len(primary.fields)
         self.each = None if row.each is None else primary.fields[row.each]
         if self.each is not None and self.each.name not in fields:
             (member,) = self.each.members
@@ -382,42 +384,7 @@ class EntrySchema(Schema):
 
 
 class IndexSchema(EntrySchema):
-    """
-    The schema of the entries of an index of one partition.
-
-    Args:
-        entry_name: Name of the declaration.
-        primary: The schema of the model.
-        row: Template of the entries' RowKeys.
-        unique: Whether no two entities of a partition may have the same key.
-        include: Which fields index entries hold: "all", "keys" or names.
-        where: Takes the entity; only entities for which it is true have an entry. None for all.
-        building: Whether the index is written and not read yet; None if the store says so.
-    """
-
-    def __init__(
-        self,
-        entry_name: str,
-        primary: Schema,
-        row: Template,
-        *,
-        unique: bool,
-        include: Include,
-        where: Callable[[Any], bool] | None,
-        building: bool | None,
-    ) -> None:
-        super().__init__(
-            entry_name,
-            primary,
-            table=primary.table,
-            partition=primary.templates()[0],
-            row=row,
-            unique=unique,
-            include=include,
-            where=where,
-            building=building,
-            follows=include == "keys",
-        )
+    """The schema of the entries of an index of one partition."""
 
     def _check(self, table: str | None, partition: Template, row: Template) -> None:
         del table

@@ -20,10 +20,10 @@ from ...models.reserved import ENTITY_TYPE
 from ...outbox.reservations import Held, reserve
 from ...protocol.codes import Code
 from ...stores import Row
-from ...writes.maintainer import EntryRules, Source, entry_rules
-from ...writes.plan import Effect, PlannedWrite
+from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules
+from ...writes.plan import PlannedWrite
+from .audit import UniqueIndexCheck
 from .eventual import EventualIndexMaintainer
-from .unique_audit import UniqueIndexCheck
 
 __all__ = ["UniqueIndexMaintainer"]
 
@@ -38,11 +38,6 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
 
     entry_type = ReservedEntry
     movable = False
-
-    def shares_rows(self, *, keys_apart: bool) -> bool:
-        """Return that classes share its values."""
-        del keys_apart
-        return True
 
     def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
         """Return an entry without the token of its claim, which the values of an entity do not tell."""
@@ -59,14 +54,14 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
         del partition_key, row_key
         return _claim(self.rows.place(values), "")
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest where the entry is, and the claim of a new value."""
         claim = _claim(self.rows.place(source.values), source.claim)
         if isinstance(before, ReservedEntry) and claim is not None and before.place == claim.place:
             return before, []
         return claim, []
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Claim the value anew, whatever the manifest says."""
         del before
         return _claim(self.rows.place(source.values), source.claim), []
@@ -130,10 +125,7 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
 
 @entry_rules(ReservedEntry)
 class _ReservedRules(EntryRules[ReservedEntry]):
-    def undo(self, name: str, entry: ReservedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Return nothing: the value is released after the write."""
-        del name, entry, write, checked
-        return []
+    """Nothing is undone by a write: its value is released afterwards."""
 
 
 def _claim(place: PlacedEntry | None, token: str) -> ReservedEntry | None:

@@ -17,14 +17,15 @@ from contextlib import aclosing
 
 import attrs
 
-from ...audit.check import WRONG, Check, IsCandidate, Phase
-from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase
+from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.report import Damage
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...errors import DecodeError, shown
+from ...models.kinds import kind_of
 from ...models.manifest import ListEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
-from ...stores import Operation, Row, RowAddress, Verb
+from ...stores import Operation, Row, RowAddress, Verb, row_keys
 from .rows import BITS, SEPARATOR, bits_of, is_divided, keys_of, list_row, split_address
 from .schema import ListSchema
 
@@ -64,14 +65,10 @@ class ListCheck(Check):
         # Until a list is complete, entities may be missing in it whose manifests do not name it.
         self._lenient = context.is_incomplete(index.declaration, building=index.building)
 
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of the list's rows."""
-        return kind == self.kind
-
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim the entity's key in its list; WRONG where the manifest names another list, or none."""
-        row_key, due = snapshot.row["RowKey"], snapshot.expected.get(self.name)
-        noted = snapshot.manifest.get(self.name)
+        row_key = snapshot.row["RowKey"]
+        noted, due = snapshot.entries(self.name)
         if noted is None and self._lenient:
             return
         if noted != due:
@@ -81,12 +78,12 @@ class ListCheck(Check):
             address = _claim_address(key, row_key)
             yield address, hash((self.kind, address))
 
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+    def row_claims(self, row: Row) -> Claims:
         """
         Claim the keys of a row, its halves if it was divided, and that it is a half of another row; of a foreign row
         WRONG alone.
         """
-        if not self._has_row(row["PartitionKey"], row["RowKey"]):
+        if not self._has_row(*row_keys(row)):
             yield row["RowKey"], -WRONG
             return
         (list_key, bits), number = _place_of(row), hash(row[ENTITY_TYPE])
@@ -102,7 +99,7 @@ class ListCheck(Check):
         if bits:
             yield row["RowKey"][:-1], number
 
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the rows from the first of a list to the one where the key belongs: of its list, and the one noted."""
         wanted: set[str] = set()
         for entries in (snapshot.expected, snapshot.manifest):
@@ -111,14 +108,14 @@ class ListCheck(Check):
                 wanted |= _path_to_key(key, snapshot.row["RowKey"], found)
         return wanted
 
-    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the entity with its list; a row that is damaged is verified by itself."""
         problem = self._compare(snapshot, found)
         return () if problem is None else (problem,)
 
-    def _compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Problem | None:
+    def _compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Problem | None:
         name, row_key = self.name, snapshot.row["RowKey"]
-        noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
+        noted, due = snapshot.entries(name)
         if noted is None and self._lenient:
             return None
         key, noted_key = _list_key_of(due), _list_key_of(noted)
@@ -148,7 +145,7 @@ class ListCheck(Check):
 
     async def _verify_shape(self, address: RowAddress) -> None:
         """Verify that a row can be read, and that it is where readers look; repair it."""
-        context, attempts = self.context, Attempts(self.context.db, ATTEMPTS)
+        context, attempts = self.context, Attempts(self.context.db)
         async for _ in attempts:
             row = await context.read(address)
             if row is None or kind_of(row) != self.kind:
@@ -159,18 +156,17 @@ class ListCheck(Check):
             if not await context.settle(address.beside(str(fault.problem.address)), fault.stored, fault.repairs):
                 continue
             attempts.skip_pause()
-            repaired = context.repair and bool(fault.repairs)
-            context.record(self.schema, address.beside(""), fault.problem, repaired=repaired)
-            if not repaired:
+            context.record(self.schema, address.beside(""), fault.problem)
+            if not (context.repair and fault.repairs):
                 return
         context.counts.leave()
 
     def _damaged(self, damage: Damage, address: str, text: str, stored: Row | None, *repairs: Operation) -> _Damaged:
-        return _Damaged(Problem(damage, self.name, address, text), stored, repairs)
+        return _Damaged(Problem(damage, self.name, address, text, rebuilt=bool(repairs)), stored, repairs)
 
     def _find_foreign(self, row: Row) -> _Damaged | None:
         """Find that no row of a list can have the keys of this one."""
-        partition_key, address = row["PartitionKey"], row["RowKey"]
+        partition_key, address = row_keys(row)
         if self._has_row(partition_key, address):
             return None
         text = f"a row of kind {shown(self.kind)} is at {shown(address)}, and no row of the list can have these keys"
@@ -178,7 +174,7 @@ class ListCheck(Check):
 
     async def _find_misplaced(self, row: Row) -> _Damaged | None:
         """Find rows on the way to this one that are gone, or one that no longer says that it was divided."""
-        partition_key, address = row["PartitionKey"], row["RowKey"]
+        partition_key, address = row_keys(row)
         _, bits = _place_of(row)
         way = [address[: len(address) - length] for length in range(len(bits), 0, -1)]
         all_found = dict(zip(way, await self.context.read_all(partition_key, way), strict=True))
@@ -200,7 +196,7 @@ class ListCheck(Check):
 
     async def _divide_again(self, row: Row) -> _Damaged:
         """Mark a row as divided again; the keys that it has go to its two halves."""
-        partition_key, address = row["PartitionKey"], row["RowKey"]
+        partition_key, address = row_keys(row)
         halves = await self.context.read_all(partition_key, [address + bit for bit in "01"])
         _, bits = _place_of(row)
         operations = [_replace(row, self._divided_row(row))]
@@ -222,7 +218,7 @@ class ListCheck(Check):
         """Find that a row cannot be read: then its keys are those of the entities that ought to be in the list."""
         if is_divided(row) or _read_keys(row) is not None:
             return None
-        partition_key, address = row["PartitionKey"], row["RowKey"]
+        partition_key, address = row_keys(row)
         list_key, bits = _place_of(row)
         text = f"the row {shown(address)} of the list cannot be read"
         halves = await self.context.read_all(partition_key, [address + bit for bit in "01"])
@@ -249,7 +245,7 @@ class ListCheck(Check):
     async def _verify_keys(self, address: RowAddress, is_candidate: IsCandidate) -> None:
         """Verify that a row has no keys that do not belong there; repair it."""
         context = self.context
-        async for _ in Attempts(context.db, ATTEMPTS):
+        async for _ in Attempts(context.db):
             row = await context.read(address)
             if row is None or kind_of(row) != self.kind:
                 return
@@ -270,7 +266,7 @@ class ListCheck(Check):
                 continue
             for key, text in wrong.items():
                 problem = Problem(Damage.ORPHAN, self.name, address.row_key, text)
-                context.record(self.schema, address.beside(key), problem, repaired=context.repair)
+                context.record(self.schema, address.beside(key), problem)
             return
         context.counts.leave()
 
@@ -284,7 +280,7 @@ class ListCheck(Check):
                 continue
             primary = await self.context.read(self.context.at(row["PartitionKey"], key))
             await self.context.turns.take()
-            snapshot = None if primary is None else self.context.snapshot(primary)
+            snapshot = self.context.snapshot(primary)
             if snapshot is not None and snapshot.schema is self.schema and _belongs(snapshot, name, list_key):
                 continue  # what is wrong then is verified with the entity
             what = "is gone" if snapshot is None else "belongs to it neither by its manifest nor by its fields"
@@ -292,17 +288,17 @@ class ListCheck(Check):
         return wrong
 
     def _divided_row(self, row: Row) -> Row:
-        return list_row(row["PartitionKey"], row["RowKey"], self.kind, (), divided=True)
+        return list_row(*row_keys(row), self.kind, (), divided=True)
 
 
-def _path_to_key(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> set[str]:
+def _path_to_key(list_key: str, row_key: str, found: FoundRows) -> set[str]:
     """Return the RowKeys of the rows on the way to where a key belongs, as far as the rows are known."""
     last = _last_address(list_key, row_key, found)
     first = len(list_key) + len(SEPARATOR)
     return {last[:end] for end in range(first, len(last) + 1)}
 
 
-def _last_address(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> str:
+def _last_address(list_key: str, row_key: str, found: FoundRows) -> str:
     """Return the RowKey of the last row on the way to where a key belongs, as far as the rows are known."""
     address = list_key + SEPARATOR
     bits = bits_of(row_key, BITS - 1)
@@ -311,7 +307,7 @@ def _last_address(list_key: str, row_key: str, found: Mapping[str, Row | None]) 
     return address
 
 
-def _is_listed(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> bool:
+def _is_listed(list_key: str, row_key: str, found: FoundRows) -> bool:
     row = found.get(_last_address(list_key, row_key, found))
     return row is not None and row_key in (_read_keys(row) or ())
 
@@ -352,4 +348,4 @@ def _belongs(snapshot: EntitySnapshot, name: str, list_key: str) -> bool:
     """Return whether an entity may be in a list: its manifest says so, or it should be, or nobody knows."""
     if snapshot.problem or not snapshot.legible:
         return True
-    return list_key in (_list_key_of(snapshot.manifest.get(name)), _list_key_of(snapshot.expected.get(name)))
+    return list_key in map(_list_key_of, snapshot.entries(name))

@@ -127,14 +127,14 @@ class BlobListCheck(EventualListCheck):
     async def verify_lists(self) -> None:
         """Verify that the entities that each list names are in it; otherwise take them out, if that is repaired."""
         context = self.context
-        async with aclosing(lists_of(context.db, self.schema.table_name(), self._kind)) as places:
+        async with aclosing(lists_of(context.db, self.schema.table_name(), self.kind)) as places:
             async for place in places:
                 context.counts.derived_rows += 1
                 try:
                     parts = [some async for some in members_of(context.db, place)]  # all: it may be damaged at its end
                 except DecodeError as error:
                     problem = Problem(Damage.FOREIGN, self.name, place.list_key, str(error), rebuilt=False)
-                    context.record(self.schema, context.at(place.partition_key, ""), problem, repaired=False)
+                    context.record(self.schema, context.at(place.partition_key, ""), problem)
                     continue
                 while parts:
                     some = parts.pop()

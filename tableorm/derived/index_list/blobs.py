@@ -81,7 +81,7 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
             fits = stream.info.length <= 2 * MOST_BYTES  # many that come at once fill it up beyond its limit
             return _Blob(stream.info.etag, b"".join([chunk async for chunk in stream.chunks]) if fits else b"")
 
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         try:
             return await _ask(db, "get-blob", place.kind, read)
         except Fault as fault:

@@ -2,7 +2,6 @@
 The effect of a write on a row of an index list.
 """
 
-import msgspec
 from msgspec import structs
 
 from ...errors import EntityExists, shown
@@ -12,6 +11,7 @@ from ...models.write_tokens import tokens_of, with_token
 from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import EntryRules, entry_rules, touch_operation
+from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 from .rows import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
@@ -21,7 +21,7 @@ MOST_BYTES = 512 * 1024
 """Bytes of keys in a row of a list that this program does not declare."""
 
 
-class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
+class ListEffect(Effect, Value, frozen=True):
     """
     Entities whose keys come into a row of an index list, or leave it.
 
@@ -140,5 +140,5 @@ class _ListRules(EntryRules[ListEntry]):
     def undo(self, name: str, entry: ListEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Let the entity leave the list."""
         del name, checked  # a row of a list is read in any case
-        removes = frozenset({write.operation.row["RowKey"]})
+        removes = frozenset({write.row_key})
         return [ListEffect(entry.list_key, "", write, entry.kind, MOST_BYTES, removes=removes)]

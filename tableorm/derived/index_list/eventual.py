@@ -5,7 +5,6 @@ A list may name entities that are in it no more; what the manifest of an entity 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar
 
 from ...audit.check import AuditedMaintainer, Check
@@ -13,12 +12,10 @@ from ...audit.context import AuditContext
 from ...connection.connection import Connection
 from ...connection.tasks import map_together
 from ...errors import NotSupported, shown
-from ...models.kinds import KindSet
 from ...models.manifest import ManifestEntry, PlacedListEntry, manifest_of
 from ...models.placement import refuse_own_keys
-from ...stores import Row, RowAddress
-from ...writes.maintainer import EntryRules, Source, entry_rules, load_known
-from ...writes.plan import Effect, PlannedWrite
+from ...stores import Row, RowAddress, row_keys
+from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, load_known
 from .effect import MOST_BYTES
 from .eventual_audit import EventualListCheck
 from .eventual_rows import RowList, keys_of_members
@@ -63,12 +60,12 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
             return None
         return self.place(self.list_partition.format(values), key)
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest which list the entity is in."""
         del before
         return self.entry(source.values, source.partition_key, source.row_key), []
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest which list the entity is in."""
         return self.effects(before, source)
 
@@ -97,11 +94,7 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
                 "it to a program that works on that one"
             )
         entity = load_known(self._kinds, primary, self.label)
-        return entity is not None and self.entry(entity.__dict__, primary["PartitionKey"], primary["RowKey"]) == place
-
-    @cached_property
-    def _kinds(self) -> KindSet:
-        return KindSet.of([self.schema.model])  # which is not declared yet when this is made
+        return entity is not None and self.entry(entity.__dict__, *row_keys(primary)) == place
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the lists."""
@@ -111,12 +104,7 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
 
 @entry_rules(PlacedListEntry)
 class PlacedListRules(EntryRules[PlacedListEntry]):
-    """What writes do with entries of such lists, also of those that the program does not declare."""
-
-    def undo(self, name: str, entry: PlacedListEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Return nothing: the entity is taken out of the list after the write."""
-        del name, entry, write, checked
-        return []
+    """An entity is taken out of its list after the write, also if the program does not declare the list."""
 
     async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[PlacedListEntry]) -> None:
         """Take the entity out of lists that its manifest does not name. Takes and raises as `EntryRules.remove`."""

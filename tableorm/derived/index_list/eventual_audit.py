@@ -8,12 +8,13 @@ from functools import cached_property
 import attrs
 
 from ...audit.check import IsCandidate, Phase
-from ...audit.context import EntitySnapshot, Problem, kind_of
+from ...audit.context import EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...connection.rows import is_place
 from ...errors import DecodeError, TableNotFound, TableOrmError
+from ...models.kinds import kind_of
 from ...models.manifest import ManifestEntry, PlacedListEntry
-from ...stores import Row, RowAddress
+from ...stores import Row, RowAddress, row_keys
 from ..placed_check import PlacedCheck, ReadRow
 from .eventual_rows import find_list_row, keys_of_members, sources_in
 from .rows import split_address
@@ -73,8 +74,8 @@ class EventualListCheck(PlacedCheck):
     def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
         parts, table = split_address(row["RowKey"]), self.schema.table_name()
         if parts is None:
-            raise DecodeError("is no row of a list", self._kind, (row["PartitionKey"], row["RowKey"]))
-        place = PlacedListEntry(row["PartitionKey"], parts[0], self.context.kinds.table, self._kind)
+            raise DecodeError("is no row of a list", self.kind, row_keys(row))
+        place = PlacedListEntry(row["PartitionKey"], parts[0], self.context.kinds.table, self.kind)
         return place, [RowAddress(table, *keys) for keys in keys_of_members(row, table)]
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
@@ -93,9 +94,9 @@ class EventualListCheck(PlacedCheck):
             text = f"the row {row_key!r} has the kind of an index list, and no list has such a key"
         if parts is None:
             problem = Problem(Damage.FOREIGN, self.name, row_key, text, rebuilt=False)
-            self.context.record(self.schema, address.beside(""), problem, repaired=False)
+            self.context.record(self.schema, address.beside(""), problem)
             return
-        place = PlacedListEntry(address.partition_key, parts[0], self.context.kinds.table, self._kind)
+        place = PlacedListEntry(address.partition_key, parts[0], self.context.kinds.table, self.kind)
         for keys in members:
             await self._verify_member(place, keys)
 
@@ -111,5 +112,4 @@ class EventualListCheck(PlacedCheck):
                 await self._reconcile(self.context.db, source, [place])
             except TableOrmError as error:
                 problem = attrs.evolve(problem, refused=str(error))
-        repaired = self.context.repair and problem.refused is None
-        self.context.record(self.schema, source, problem, repaired=repaired)
+        self.context.record(self.schema, source, problem)

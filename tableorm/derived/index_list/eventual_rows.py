@@ -6,6 +6,7 @@ put into the list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import attrs
 from msgspec import structs
@@ -16,7 +17,7 @@ from ...errors import DecodeError, EntityExists, shown
 from ...models.manifest import PlacedListEntry
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.codes import Code
-from ...stores import Operation, Row, RowAddress, Verb
+from ...stores import Operation, Row, RowAddress, Verb, row_keys
 from ..placed_check import ReadRow
 from .following import FollowingList
 from .rows import BITS, SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
@@ -76,11 +77,7 @@ class RowList(FollowingList[_ListRow]):
 
     async def find_parts(self, sources: Sequence[RowAddress]) -> dict[RowAddress, _ListRow]:
         """Return the row of the list that each entity belongs into; each row is read once. Raises DecodeError."""
-
-        async def read(address: RowAddress) -> Row | None:
-            return await read_row(self.db, address, name=self.place.kind)
-
-        return await _find_parts(read, self.place, sources)
+        return await _find_parts(partial(read_row, self.db, name=self.place.kind), self.place, sources)
 
     async def correct_part(self, part: _ListRow, wanted: Mapping[RowAddress, str | None]) -> bool:
         """Write a row, or divide it, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""
@@ -182,6 +179,6 @@ def _members_in(row: Row | None) -> Iterator[tuple[RowAddress, str]]:
                 f"is a list of keys, and {shown(text)} in it does not name an entity; delete the row, then run "
                 "db.build_index of the list",
                 str(row.get(ENTITY_TYPE)),
-                (row["PartitionKey"], row["RowKey"]),
+                row_keys(row),
             )
         yield RowAddress(*keys), version

@@ -107,7 +107,7 @@ async def _correct_together(which: FollowingList[Any], corrections: Sequence[_Co
     """Make a list say of some entities what these say, and return what went wrong with each."""
     errors = dict[_Correction, Exception]()
     left = corrections
-    async for _ in Attempts(which.db, ATTEMPTS):
+    async for _ in Attempts(which.db):
         left = await _try_to_correct(which, left, errors)
         if not left:
             break

@@ -12,7 +12,7 @@ from ...errors import DecodeError
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.edm import ANNOTATION, Edm
 from ...protocol.limits import binary_size
-from ...stores import Row
+from ...stores import Row, row_keys
 
 __all__ = ["BITS", "DIVIDED", "SEPARATOR", "bits_of", "bytes_of", "is_divided", "keys_of", "list_row", "split_address"]
 
@@ -89,7 +89,7 @@ def keys_of(row: Row | None) -> dict[str, None]:
         raise DecodeError(
             f"is a list of keys that cannot be read: {error}; repair it with `tableorm audit --repair`",
             str(row.get(ENTITY_TYPE)),
-            (row["PartitionKey"], row["RowKey"]),
+            row_keys(row),
         ) from None
     return dict.fromkeys(packed.split("\n")[:-1])
 

@@ -22,7 +22,7 @@ from ...models.manifest import ListEntry, ManifestEntry, manifest_of
 from ...models.schema import Schema
 from ...protocol.limits import MAX_KEY_UNITS
 from ...stores import Row
-from ...writes.maintainer import Maintainer, Source, undo_entry
+from ...writes.maintainer import EntryAndEffects, Maintainer, Source, undo_entry
 from ...writes.plan import Effect
 from .effect import ListEffect
 from .rows import BITS, SEPARATOR, keys_of, split_address
@@ -165,14 +165,14 @@ class ListSchema(Maintainer):
 
     # Writing
 
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Let the entity leave a list and come into another one."""
         entry = self._list_of(source)
         if entry == before and source.write.change.verb != "rebuild":
             return entry, []
         return entry, self._move(before, entry, source, checked=False)
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """
         Put the entity into its list, also if the manifest says that it is there; take it out of another list that the
         manifest names.

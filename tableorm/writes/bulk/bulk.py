@@ -39,10 +39,9 @@ from ...models.property_bag import PropertyBag
 from ...outbox.shared_bell import SharedBell
 from ...protocol.codes import Fault
 from ...stores import Row
-from ..existing import find_existing
-from ..home import has_remedy
+from ..home import find_existing, has_remedy
 from ..patch import Known
-from ..plan import Change, PlannedWrite, SendOptions, WritePlan
+from ..plan import Change, PlannedWrite, Refusal, SendOptions, WritePlan
 from ..stages.change import (
     as_given,
     delete_change,
@@ -59,9 +58,8 @@ from ..stages.execute import claim, execute, is_light, most_bytes, plan_writes, 
 from ..stages.lost_replies import InDoubt
 from ..stages.seal import has_work
 from ..subject import check_change
-from .chunk import commit_chunk, defer, unexpected
+from .chunk import Partition, PartitionQueue, commit_chunk, defer, unexpected
 from .pacing import AdaptiveConcurrency, Pace
-from .partition_queue import Partition, PartitionQueue
 from .report import FAILURES_KEPT, BulkFailed, BulkFailure, BulkReport
 
 __all__ = ["Bulk", "delete_found", "insert_plainly", "report_kept"]
@@ -431,7 +429,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
                 self._concurrency.widen()
 
     async def _end_refused(
-        self, failed: Sequence[tuple[PlannedWrite, TableOrmError]], again: Sequence[list[PlannedWrite]] = ()
+        self, failed: Sequence[Refusal], again: Sequence[list[PlannedWrite]] = ()
     ) -> Sequence[list[PlannedWrite]]:
         """
         Report writes that were refused, and return what is sent again, a part at a time. Of inserts that leave a row as

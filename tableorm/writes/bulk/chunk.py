@@ -4,6 +4,7 @@ change other rows. A write that fails does not stop the others.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -24,13 +25,23 @@ from ...errors import (
 )
 from ...models.schema import Schema
 from ...outbox.shared_bell import SharedBell
-from ...stores import Operation, RetryBudget, Row, Verb
+from ...protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
+from ...stores import Operation, RetryBudget, Verb
 from ..commit import commit, read_current
-from ..plan import Change, Mode, PlannedWrite, SendOptions
+from ..plan import Change, Mode, PlannedWrite, Refusal, SendOptions
 from ..stages.complete import complete
 from ..stages.encode import encode, needs_row
 
-__all__ = ["ChunkOutcome", "commit_chunk", "defer", "most_rows", "most_shared_rows", "unexpected"]
+__all__ = [
+    "ChunkOutcome",
+    "Partition",
+    "PartitionQueue",
+    "commit_chunk",
+    "defer",
+    "most_rows",
+    "most_shared_rows",
+    "unexpected",
+]
 
 
 @attrs.frozen
@@ -45,7 +56,7 @@ class ChunkOutcome:
     """
 
     written: int
-    failed: Sequence[tuple[PlannedWrite, TableOrmError]] = ()
+    failed: Sequence[Refusal] = ()
     again: Sequence[list[PlannedWrite]] = ()
 
 
@@ -56,7 +67,7 @@ def defer(change: Change) -> PlannedWrite:
     Raises:
         EncodeError: A value does not fit its field.
     """
-    row: Row = {"PartitionKey": change.partition_key, "RowKey": change.row_key}
+    row = change.address.keys
     if change.mode is not Mode.SAVE:
         write = encode(change, 0)  # for its size, and to refuse values that do not fit
         row = row if write is None else write.operation.row
@@ -162,7 +173,7 @@ async def _complete(
     writes: Sequence[PlannedWrite],
     read: dict[str, PlannedWrite],
     throttled: Callable[[], None],
-) -> tuple[list[tuple[PlannedWrite, PlannedWrite]], list[tuple[PlannedWrite, TableOrmError]]]:
+) -> tuple[list[tuple[PlannedWrite, PlannedWrite]], list[Refusal]]:
     """
     Return each write with the one that is sent for it, and each that fails; those without effect are in neither.
 
@@ -191,7 +202,7 @@ async def _complete(
         return found
 
     ready: list[tuple[PlannedWrite, PlannedWrite]] = []
-    failed: list[tuple[PlannedWrite, TableOrmError]] = []
+    failed: list[Refusal] = []
     for write, found in zip(writes, await map_together(complete_write, writes), strict=True):
         if isinstance(found, TableOrmError):
             failed.append((write, found))
@@ -212,3 +223,71 @@ def unexpected(change: Change, error: Exception) -> DecodeError:
 
 def _is_forced(change: Change) -> bool:
     return needs_row(change) and change.if_match in (None, "*") and not change.is_copied
+
+
+Partition = tuple[str, str]
+"""A partition: the name of its table and its PartitionKey."""
+
+
+class PartitionQueue:
+    """
+    The operations of one partition that wait, in order, and how many bytes each has at most.
+
+    Args:
+        partition: The partition.
+
+    Attributes:
+        busy: Whether a transaction of the partition is under way.
+        ready: Whether the queue is among those that are sent next.
+        derives: Whether some operations need their stored rows, or change other rows.
+        alone: The queue by itself. All operations share it: the garbage collector would look at a list for each.
+    """
+
+    __slots__ = ("_sizes", "alone", "busy", "derives", "partition", "ready", "writes")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition, self.alone = partition, (self,)  # a cycle, one for each queue
+        self.writes: deque[PlannedWrite] = deque()
+        self._sizes: deque[int] = deque()
+        self.busy = self.ready = self.derives = False
+
+    def append(self, write: PlannedWrite, size: int) -> None:
+        """Add an operation of at most `size` bytes."""
+        self.writes.append(write)
+        self._sizes.append(size)
+
+    def clear(self) -> None:
+        """Drop all operations."""
+        self.writes.clear()
+        self._sizes.clear()
+
+    def take_chunk(self, most: int) -> tuple[list[PlannedWrite], int]:
+        """
+        Take the operations of the next transaction.
+
+        Args:
+            most: How many operations it may have.
+
+        Returns:
+            The operations, and how many bytes they have at most.
+        """
+        chunk: list[PlannedWrite] = []
+        row_keys: set[str] = set()
+        writes, sizes, size = self.writes, self._sizes, 0
+        room = MAX_TRANSACTION_OPERATIONS
+        if self.derives:
+            schemas = {write.change.schema for write in writes}
+            room -= max((most_shared_rows(schema) for schema in schemas if schema is not None), default=0)
+        while writes and len(chunk) < most:
+            row_key = writes[0].change.address.row_key
+            # A transaction writes a row once: the second operation on it waits for the next transaction.
+            if row_key in row_keys or (chunk and size + sizes[0] > MAX_TRANSACTION_BYTES):
+                break
+            if self.derives:
+                room -= most_rows(writes[0].change)
+                if chunk and room < 0:
+                    break
+            row_keys.add(row_key)
+            chunk.append(writes.popleft())
+            size += sizes.popleft()
+        return chunk, size

@@ -14,7 +14,7 @@ from ...models.key import Key
 from ...models.marker_rows import MARKER_HEADS, MoveMark
 from ...models.property_bag import PropertyBag, is_projection, read_in_part, stored_row_of
 from ...models.reserved import is_reserved_property
-from ...models.schema import Schema
+from ...models.schema import Schema, concrete
 from ...models.state import STATE, UNSTORED, EntityState, state_of
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, RowAddress
@@ -39,6 +39,7 @@ __all__ = [
     "as_given",
     "delete_change",
     "guard_change",
+    "hides_class",
     "insert_change",
     "merge_change",
     "over_row",
@@ -512,7 +513,7 @@ def delete_change(
 
 
 def _refuse_alone(subject: Subject | Key[Any]) -> None:
-    """Refuse to delete an entity of which others are deleted first."""
+    """Refuse to delete an entity of which others are deleted first, or whose key does not tell what else is."""
     model: Any = subject.model if isinstance(subject, Key) else type(subject)
     schema: Schema | None = getattr(model, "__schema__", None)
     if schema is not None and schema.relations and schema.cascades:
@@ -520,6 +521,20 @@ def _refuse_alone(subject: Subject | Key[Any]) -> None:
             f"{schema.name} is deleted by db.delete(...) alone, one at a time: it has a relation with "
             "on_delete='cascade', so that its children are deleted first"
         )
+    if hides_class(schema):
+        raise ModelError(
+            f"delete of {subject} is refused: {model.__name__} is abstract, and the class of the entity tells what is "
+            "deleted with it; give the entity, or a key of its class, or use db.delete(key)"
+        )
+
+
+def hides_class(schema: Schema | None) -> bool:
+    """Return whether a model is an abstract one that has a class of which a delete needs more than the key."""
+    return (
+        schema is not None
+        and schema.abstract
+        and any(each.tracked or each.stages or each.maintained or each.cascades for each in concrete(schema))
+    )
 
 
 def guard_change(subject: Subject) -> Change:
@@ -557,11 +572,9 @@ def rewrite_change(subject: Entity, verb: str, mark: MoveMark | None = None) -> 
     Raises:
         PreconditionFailed: Nobody knows its ETag, since its row was written by others before the reply was known.
     """
-    state, row = _row_of(subject)
-    etag = None if row is None else row.get("odata.etag")
+    state, etag, before = _as_read(subject)
     if etag is None:
         raise missing_etag(verb, subject, stale=True)
-    before = _remembered(subject, state, row, None, etag, blind=False, copied=None)
     key, schema = key_of(subject), subject.__schema__
     address = RowAddress.of(key)
     values, extra = subject.__dict__, _unknown_of(state, schema)
@@ -572,10 +585,16 @@ def rewrite_change(subject: Entity, verb: str, mark: MoveMark | None = None) -> 
 
 def _touch(verb: str, mode: Mode, subject: Subject, **more: Any) -> Change:
     """Return a change that writes nothing into a row that is as it was read."""
+    _, etag, before = _as_read(subject)
+    row = {} if before is None else before.row
+    return _row_change(verb, mode, subject, etag, before, (UNTOUCHED, overlaid(row, {}), 0), **more)
+
+
+def _as_read(subject: Subject) -> tuple[EntityState, str | None, Known | None]:
+    """Return what a subject knows of its row, the ETag that this has, and the row as it was read."""
     state, row = _row_of(subject)
     etag = None if row is None else row.get("odata.etag")
-    before = _remembered(subject, state, row, None, etag, blind=False, copied=None)
-    return _row_change(verb, mode, subject, etag, before, (UNTOUCHED, overlaid(row or {}, {}), 0), **more)
+    return state, etag, _remembered(subject, state, row, None, etag, blind=False, copied=None)
 
 
 def as_given(change: Change) -> Change:

@@ -20,7 +20,7 @@ from ...models.state import state_of
 from ...models.upgrades import stored_version
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
-from ...stores import Row
+from ...stores import Row, row_keys
 from ..marker_errors import refuse_marker
 from ..patch import Expects, Extent, Known, Patch
 from ..plan import Change, Mode
@@ -46,7 +46,8 @@ def complete(change: Change, row: Row | None) -> Change:
         PreconditionFailed: It is no longer the row that the entity was read as.
         WrongKind: The row is of another kind or of none, or it is a copy or a list.
     """
-    if row is not None and change.schema is not None and is_marker(row):
+    schema = change.schema
+    if row is not None and schema is not None and is_marker(row):
         refuse_marker(change, row)
     if row is None:
         if change.mode not in _UPSERTS:
@@ -54,22 +55,23 @@ def complete(change: Change, row: Row | None) -> Change:
         patch = Patch(Expects.ABSENT, Extent.ROW, cast("Row", change.patch.set).copy())
         return structs.replace(change, mode=Mode.INSERT, patch=patch, before=None, stored=None)
     etag: str = row["odata.etag"]
-    if change.schema is not None and (COPY_OF in row or "#" in str(row.get(ENTITY_TYPE, ""))):
-        _refuse_derived(change, row)
-    if change.schema is not None and not change.is_copied:
-        _refuse_other_kind(change, change.schema, row)
     known = change.before
     upgraded = known is not None and known.upgraded and change.mode is not Mode.DELETE
-    if change.schema is not None and (upgraded or _is_older(change, row)):
-        entity = KindSet.of([change.schema.model]).load(row.copy())
-        if isinstance(entity, Entity):
-            row = {**(state_of(entity).row or {}), "odata.etag": etag}
-            upgraded = True
-    if change.schema is not None and not upgraded:
-        row = change.schema.unseal(row)
-    if known is not None and change.schema is not None and change.schema.home is not None:
-        etag_now = change.schema.home.etag_now(change.if_match, known.row, row)
-        change = structs.replace(change, if_match=etag_now)
+    if schema is not None:
+        if COPY_OF in row or "#" in str(row.get(ENTITY_TYPE, "")):
+            _refuse_derived(change, row)
+        if not change.is_copied:
+            _refuse_other_kind(change, schema, row)
+        if upgraded or _is_older(change, schema, row):
+            entity = KindSet.of([schema.model]).load(row.copy())
+            if isinstance(entity, Entity):
+                row = {**(state_of(entity).row or {}), "odata.etag": etag}
+                upgraded = True
+        if not upgraded:
+            row = schema.unseal(row)
+        if known is not None and schema.home is not None:
+            etag_now = schema.home.etag_now(change.if_match, known.row, row)
+            change = structs.replace(change, if_match=etag_now)
     if change.if_match not in (None, "*", etag):
         raise PreconditionFailed(
             f"{change}: the row has changed since it was read; read it again and repeat the change",
@@ -86,11 +88,8 @@ def complete(change: Change, row: Row | None) -> Change:
     return structs.replace(change, mode=mode, patch=patch, stored=stored, if_match=etag)
 
 
-def _is_older(change: Change, row: Row) -> bool:
+def _is_older(change: Change, schema: Schema, row: Row) -> bool:
     """Whether some fields are to be written into a row of an older version, which would upgrade over them."""
-    schema = change.schema
-    if schema is None:
-        return False
     # What others keep in an entity says whether it can be deleted, by the names that it has now.
     looks = change.mode in (Mode.MERGE, Mode.UPSERT_MERGE, Mode.REPLACE) or (
         change.mode is Mode.DELETE and schema.maintained
@@ -162,7 +161,7 @@ def _refuse_other(change: Change, row: Row, known: Known, properties: frozenset[
 
 def _places_of_entries(schema: Schema, row: Row) -> Iterator[tuple[str, str]]:
     """Yield PartitionKey and RowKey of each index entry that an entity has, by what its row says."""
-    partition_key, row_key = row["PartitionKey"], row["RowKey"]
+    partition_key, row_key = row_keys(row)
     values = schema.decode(row.copy()).__dict__
     for each in schema.derived.values():
         entry = each.entry(values, partition_key, row_key)

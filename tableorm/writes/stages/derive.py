@@ -19,9 +19,9 @@ from ...models.schema import FieldInfo, Schema
 from ...models.write_tokens import new_token
 from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, Verb, row_keys
 from ..maintainer import Fill, Maintainer, Source, effects_of_delete, rules_of, undo_entry
-from ..patch import Expects, Extent
+from ..patch import Expects, Extent, Value
 from ..plan import Change, Effect, Mode, PlannedWrite, check_allowed, refuse_before_sending
 from ..rows import changes
 
@@ -38,7 +38,7 @@ __all__ = [
 _MERGE, _INSERT_OR_MERGE = Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
 
 
-class DeferredWork(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class DeferredWork(Value, frozen=True, kw_only=True):
     """
     What a write leaves to do in other partitions.
 
@@ -62,7 +62,6 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         deferred: What the writes leave to do in other partitions.
         token: The write token of all of them.
         claim: The token of the decision row, and of the claims of unique values.
-        transaction: Whether the user asked for a transaction, and gets its errors.
     """
 
     writes: list[PlannedWrite]
@@ -71,7 +70,6 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     deferred: list[DeferredWork] = []
     token: str
     claim: str = ""
-    transaction: bool
 
 
 def derives(write: PlannedWrite) -> bool:
@@ -83,13 +81,12 @@ def derives(write: PlannedWrite) -> bool:
     return stored is not None and MANIFEST in stored.row
 
 
-def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: str | None = None) -> Derived:
+def derive(writes: Sequence[PlannedWrite], *, claim: str | None = None) -> Derived:
     """
     Return some writes with their manifests, and their effects on other rows.
 
     Args:
         writes: All writes of a transaction, one for each row.
-        transaction: Whether the user asked for a transaction, and gets its errors.
         claim: The token of the decision row, if there is one; None for a new one.
 
     Raises:
@@ -102,7 +99,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
     token: str | None = None
     for write in writes:
         token = token or write.token
-    result = Derived(writes=[], token=token or new_token(), claim=claim or new_token(), transaction=transaction)
+    result = Derived(writes=[], token=token or new_token(), claim=claim or new_token())
     for write in writes:
         try:
             one, found = _derive_one(write, result) if derives(write) else (write, [])
@@ -110,7 +107,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
                 earlier = result.effects.get(effect.row_key)
                 result.effects[effect.row_key] = effect if earlier is None else _merge(earlier, effect)
         except TableOrmError as error:
-            refuse_before_sending(write, error, transaction=transaction)
+            refuse_before_sending(write, error)
         result.writes.append(one)
         if write.starts:
             result.deferred.extend(DeferredWork(work=each, origin=one) for each in write.starts)
@@ -121,7 +118,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
     for number, write in enumerate(result.writes):
         own = result.effects.pop(write.operation.row["RowKey"], None)
         if own is not None and write.after is not None:
-            check_allowed(own, write.after, transaction=transaction)
+            check_allowed(own, write.after)
         refused = write if own is None else own.origin  # the row may be right, but not what another write does to it
         try:
             if own is not None:
@@ -130,7 +127,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
             if write.after is None:
                 _refuse_needed(write, own)
         except TableOrmError as error:
-            refuse_before_sending(refused, error, transaction=transaction)
+            refuse_before_sending(refused, error)
     return result
 
 
@@ -223,7 +220,7 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
 
 def _seen(change: Change) -> Row | None:
     """Return the stored row that a write changes, as far as it is known; None if it inserts one."""
-    return None if change.patch.expects is Expects.ABSENT or change.stored is None else change.stored.row
+    return None if change.patch.expects is Expects.ABSENT else change.stored_row
 
 
 def _effects_in_move(mark: MoveMark, effects: Sequence[Effect]) -> list[Effect]:
@@ -299,7 +296,7 @@ def _hand_over(result: Derived) -> None:
         for name, claim in claims_of(each.work, result.claim):
             if claim.place in claims:
                 error = maintainer_of(each.origin, name).refuse_claim(claim, each.origin, None)
-                refuse_before_sending(each.origin, error, transaction=result.transaction)
+                refuse_before_sending(each.origin, error)
             claims[claim.place] = number, name
     if not claims:
         return
@@ -372,7 +369,7 @@ def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[E
     assert schema is not None
     assert row is not None
     try:
-        stored: Mapping[str, ManifestEntry] | None = manifest_of(None if change.stored is None else change.stored.row)
+        stored: Mapping[str, ManifestEntry] | None = manifest_of(change.stored_row)
     except DecodeError:
         stored = None
     names = frozenset(change.only or ())
@@ -526,5 +523,5 @@ def stored_number(value: Any, name: str, change: Change, row: Row) -> int:
             f"has {shown(value)} as {name}, which is not a number, and {change} needs it; set it to 0, then let "
             "`tableorm audit --repair` count",
             str(row.get(ENTITY_TYPE)),
-            (row["PartitionKey"], row["RowKey"]),
+            row_keys(row),
         ) from None

@@ -143,10 +143,9 @@ def encode_patch(change: Change, index: int, token: str | None = None) -> Planne
 
 
 def _delete(change: Change, index: int) -> PlannedWrite:
-    keys: Row = {"PartitionKey": change.partition_key, "RowKey": change.row_key}
     tokens = () if change.stored is None else tokens_of(change.stored.row)
     base = tokens[0] if tokens else None
-    operation = Operation(Verb.DELETE, keys, change.if_match)
+    operation = Operation(Verb.DELETE, change.address.keys, change.if_match)
     return PlannedWrite(operation=operation, change=change, index=index, after=None, weight=0, base=base)
 
 

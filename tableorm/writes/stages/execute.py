@@ -96,7 +96,7 @@ _HEADERS = 1024  # of an operation in the body of a transaction, with the addres
 def plan_derived(derived: Derived, found: FoundRows) -> WritePlan:
     """Return the plan of writes and their effects, to explain them. Takes and raises what `plan_sealed` does."""
     writes, decision = _gather(derived, found)
-    return plan_writes(writes, transaction=derived.transaction, decision=decision)
+    return plan_writes(writes, decision=decision)
 
 
 async def plan_sealed(db: Connection, derived: Derived, found: FoundRows) -> WritePlan:
@@ -116,16 +116,16 @@ async def plan_sealed(db: Connection, derived: Derived, found: FoundRows) -> Wri
     """
     writes, decision = _gather(derived, found)
     if any(map(is_keyed, writes)):
-        writes = [*await seal_with_keys(db, writes, transaction=derived.transaction)]
-    return plan_writes(writes, transaction=derived.transaction, decision=decision)
+        writes = [*await seal_with_keys(db, writes)]
+    return plan_writes(writes, decision=decision)
 
 
 def _gather(derived: Derived, found: FoundRows) -> tuple[list[PlannedWrite], Decision | None]:
     """Return writes with their effects, and the decision that the last of them writes."""
     writes = list(derived.writes)
     for fill in derived.fills:
-        number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
-        writes[number] = _fill(derived, writes, number, fill, found)
+        number = next(n for n, write in enumerate(writes) if write.row_key == fill.row_key)
+        writes[number] = _fill(writes, number, fill, found)
     for effect in derived.effects.values():
         writes += _plan_effect(derived, effect, found.get(effect.row_key))
     decision = None
@@ -142,11 +142,12 @@ def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
     try:
         row = decision.to_row()
     except TableOrmError as error:
-        refuse_before_sending(origin, error, transaction=derived.transaction)
+        refuse_before_sending(origin, error)
     return PlannedWrite(
         operation=Operation(Verb.INSERT, row),
         change=origin.change,
         index=origin.index,
+        transaction=origin.transaction,
         after=row,
         weight=None,
         token=decision.token,
@@ -157,14 +158,14 @@ def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
 
 def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[PlannedWrite]:
     if stored is not None:
-        check_allowed(effect, stored, transaction=derived.transaction)
+        check_allowed(effect, stored)
     try:
         operation = effect.operation(stored, derived.token)
         if operation is None:
             return []
         further = effect.further_operations(stored, derived.token) if effect.inserts else ()
     except TableOrmError as error:
-        refuse_before_sending(effect.origin, error, transaction=derived.transaction)
+        refuse_before_sending(effect.origin, error)
     base = newest_token(stored) or None
     return [
         _effect_write(derived, effect, operation, base),
@@ -182,6 +183,7 @@ def _effect_write(derived: Derived, effect: Effect, operation: Operation, base: 
         operation=operation,
         change=origin.change,
         index=origin.index,
+        transaction=origin.transaction,
         after=row,
         weight=weight,
         partial=operation.verb is Verb.MERGE,
@@ -192,28 +194,25 @@ def _effect_write(derived: Derived, effect: Effect, operation: Operation, base: 
     )
 
 
-def _fill(derived: Derived, writes: Sequence[PlannedWrite], number: int, fill: Fill, found: FoundRows) -> PlannedWrite:
+def _fill(writes: Sequence[PlannedWrite], number: int, fill: Fill, found: FoundRows) -> PlannedWrite:
     """Return a write with the part that is made from another row, as that is stored or will be by these writes."""
     write = writes[number]
     source: Row | None = None
     if fill.source is not None:
-        same = next((each for each in writes if each.operation.row["RowKey"] == fill.source), None)
+        same = next((each for each in writes if each.row_key == fill.source), None)
         source = found.get(fill.source) if same is None else same.after
     try:
         return fill.apply_to(write, source)
     except TableOrmError as error:
-        refuse_before_sending(write, error, transaction=derived.transaction)
+        refuse_before_sending(write, error)
 
 
-def plan_writes(
-    writes: Sequence[PlannedWrite], *, transaction: bool = False, decision: Decision | None = None
-) -> WritePlan:
+def plan_writes(writes: Sequence[PlannedWrite], *, decision: Decision | None = None) -> WritePlan:
     """
     Return the plan of some writes, each of another row: of one table and partition, and within the service's limits.
 
     Args:
         writes: What is to be sent.
-        transaction: Whether the user asked for a transaction, and gets its errors.
         decision: The decision that the last of them writes; None if nothing is left to do in other partitions.
 
     Raises:
@@ -235,12 +234,12 @@ def plan_writes(
         if write.weight is None or write.weight > _SHORT:
             short = False
             if not is_light(write.weight) and not _is_judged(write):
-                _check_row(plan, write, transaction=transaction)
+                _check_row(plan, write)
                 judged[number] = _as_judged(write)
     if judged:
         plan = structs.replace(plan, writes=tuple(judged.get(number, write) for number, write in enumerate(writes)))
     if not short and (len(writes) > 1 or split):
-        _check_transaction(plan, transaction=transaction)
+        _check_transaction(plan)
     return plan
 
 
@@ -270,16 +269,16 @@ def _is_split(write: PlannedWrite) -> bool:
     return write.change.schema is not None and write.change.schema.split is not None
 
 
-def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> None:
+def _check_row(plan: WritePlan, write: PlannedWrite) -> None:
     if write.after is None:
         return
     for operation in sealed(write):
         # Of a row that is known in part only what is sent can be judged.
         whole = not write.partial and operation is write.operation
-        _check_operation(plan, write, write.after if whole else operation.row, transaction=transaction)
+        _check_operation(plan, write, write.after if whole else operation.row)
 
 
-def _check_operation(plan: WritePlan, write: PlannedWrite, row: Row, *, transaction: bool) -> None:
+def _check_operation(plan: WritePlan, write: PlannedWrite, row: Row) -> None:
     try:
         if write.operation.canonical:  # made by the encoder, so that only the keys and the size can be wrong
             check_key("PartitionKey", row["PartitionKey"])
@@ -291,7 +290,7 @@ def _check_operation(plan: WritePlan, write: PlannedWrite, row: Row, *, transact
         error = translate(_named(fault, write), str(write.origin), plan.table, write.origin.subject)
         if isinstance(error, LimitExceeded):
             _measure(error, fault, write, row)
-        if not transaction:
+        if not write.transaction:
             raise error from None
         raise in_transaction(write.origin, write.index, error) from error
 
@@ -371,19 +370,18 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
     return Fault(fault.code, message, fault.index, fault.property)
 
 
-def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
+def _check_transaction(plan: WritePlan) -> None:
     writes = [write for write in plan.writes for _ in sealed(write)]
     if len(writes) > MAX_TRANSACTION_OPERATIONS:
         derived = sum(write.effect is not None for write in writes)
         hint = f"; {derived} of them write what is derived from its entities" if derived else ""
-        if transaction:
+        if writes[0].transaction:
             hint += "; use several transactions, or db.bulk(), which divides its operations"
         _refuse_size(
             writes[MAX_TRANSACTION_OPERATIONS],
             f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed{hint}",
             Code.INVALID_INPUT,
             (MAX_TRANSACTION_OPERATIONS, len(writes)),
-            transaction=transaction,
         )
     if sum(map(most_bytes, plan.writes)) <= MAX_TRANSACTION_BYTES:
         return
@@ -399,19 +397,14 @@ def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
                 f"{MAX_TRANSACTION_BYTES} are allowed",
                 Code.REQUEST_BODY_TOO_LARGE,
                 (MAX_TRANSACTION_BYTES, total),
-                transaction=transaction,
             )
 
 
-def _refuse_size(
-    write: PlannedWrite, problem: str, code: Code, sizes: tuple[int, int], *, transaction: bool
-) -> NoReturn:
+def _refuse_size(write: PlannedWrite, problem: str, code: Code, sizes: tuple[int, int]) -> NoReturn:
     """Refuse a transaction that is too large. Of the sizes the first is the limit, the second how much there is."""
-    message = problem if transaction else f"{write.origin}, with its copies: {problem}; nothing was sent"
+    message = problem if write.transaction else f"{write.origin}, with its copies: {problem}; nothing was sent"
     error = LimitExceeded(message, code, limit=sizes[0], size=sizes[1])
-    if not transaction:
-        raise error
-    raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error
+    refuse_before_sending(write, error)
 
 
 def _check_partition(plan: WritePlan, write: PlannedWrite) -> None:
@@ -516,7 +509,7 @@ def _point_to_write(plan: WritePlan, fault: Fault) -> None:
     starts, at = _starts(plan), fault.index
     fault.index = bisect_right(starts, at) - 1
     if at not in starts and fault.code in LOST_RACE:
-        first = plan.writes[fault.index].operation.row["RowKey"]
+        first = plan.writes[fault.index].row_key
         fault.message = (
             f"a row that belongs to {first!r} is not as that one says, since another program has written or deleted "
             "it: read them as property bags and repair them"
@@ -541,21 +534,20 @@ def claim(doubt: InDoubt) -> list[int]:
     return unknown
 
 
-def refusal(plan: WritePlan, fault: Fault, *, transaction: bool) -> TableOrmError:
+def refusal(plan: WritePlan, fault: Fault) -> TableOrmError:
     """
     Return the error of a plan that was surely not applied, with where it came from.
 
     Args:
         plan: What was sent.
         fault: What the store said.
-        transaction: Whether the user asked for a transaction, and gets its errors.
     """
     writes = plan.writes
     at = fault.index if fault.index is not None and fault.index < len(writes) else None
     write = writes[at or 0]
     error = refusal_of(write, fault)
     error.__cause__ = fault
-    if not transaction:
+    if not write.transaction:
         return error
     if at is None:
         what = f"transaction of {len(writes)} operations in {plan.table}, partition {plan.partition_key!r}"
@@ -583,9 +575,9 @@ def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
         row, partial = without(row, hidden), True
     subject, schema = change.subject, change.schema
     if schema is not None and schema.split is not None and row is not None:
-        row = schema.split.noted(row, None if change.stored is None else change.stored.row)
+        row = schema.split.noted(row, change.stored_row)
     if schema is not None and schema.keyed is not None and row is not None and write.sealed is not None:
-        row[OPENED] = schema.keyed.noted(write.sealed[1], None if change.stored is None else change.stored.row)
+        row[OPENED] = schema.keyed.noted(write.sealed[1], change.stored_row)
     superseded = superseded or write.stale
     if row is not None and etag is not None and not superseded:
         row["odata.etag"] = etag

@@ -20,8 +20,6 @@ A bag knows nothing but properties: its replace decides the whole row, unless th
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from ...errors import EncodeError
 from ...models.property_bag import PropertyBag
 from ...models.property_types import FieldInfo, Member
@@ -30,7 +28,7 @@ from ...models.schema import Schema
 from ...models.upgrades import stored_version
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ...stores import Row, RowAddress
-from ..patch import Expects, Extent, Known, Patch, without
+from ..patch import Expects, Extent, Known, Patch, Value, without
 from ..plan import Mode
 from ..rows import NOT_PROPERTIES, changes, compare, content, is_absent_value, overlaid
 from .prepare import no_removal
@@ -59,7 +57,7 @@ def new_patch(mode: Mode, schema: Schema, address: RowAddress, values: dict[str,
     return _blind_patch(mode, row, _halves(schema, values, row) if schema.shaped else _NOTHING), row, weight
 
 
-class Shown(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class Shown(Value, frozen=True, kw_only=True):
     """
     What an entity shows when a verb is called.
 
@@ -133,7 +131,7 @@ def _whole(mode: Mode, shown: Shown, *, drop_extra: bool) -> Patched:
         assert before is not None
         return _changed(shown, row, changed), whole, weight
     if mode is Mode.UPSERT_MERGE and before is not None:
-        gone = frozenset(_removed(shown, row))
+        gone = _removed(shown, row)
         return Patch(Expects.EITHER, Extent.SOME, row, gone), overlaid(without(before.row, gone), whole), weight
     if blind:
         return _blind_patch(mode, row, _halves(schema, shown.values, row)), whole, weight
@@ -187,17 +185,16 @@ def _save_loaded(shown: Shown) -> Patched:
     changed = changes(before.row, row)
     # The row may have what the entity knows nothing of, and has a default for.
     changed = without(changed, frozenset(name for name in changed if _is_default(shown, name, changed)))
-    removed = frozenset(_removed(shown, row))
+    removed = _removed(shown, row)
     if not removed and not before.upgraded and _is_only_made(shown, changed):
         changed = {}
-    whole = overlaid(without(before.row, removed), changed)
-    return Patch(Expects.PRESENT, Extent.SOME, changed, removed), whole, None
+    return _over(Expects.PRESENT, before.row, changed, removed)
 
 
 def _merge_all(shown: Shown) -> Patched:
     row = _loaded(shown)
     row |= _clearing(shown.schema, shown.schema.shaped, shown.values, row, shown.before)
-    gone = _halves(shown.schema, shown.values, row) if shown.before is None else frozenset(_removed(shown, row))
+    gone = _halves(shown.schema, shown.values, row) if shown.before is None else _removed(shown, row)
     return _merged(shown, row, gone)
 
 
@@ -220,9 +217,13 @@ def _merge_some(shown: Shown, only: Sequence[str]) -> Patched:
 
 
 def _merged(shown: Shown, row: Row, gone: frozenset[str] = frozenset()) -> Patched:
-    keys = {"PartitionKey": shown.address.partition_key, "RowKey": shown.address.row_key}
-    known = keys if shown.before is None else without(shown.before.row, gone)
-    return Patch(Expects.PRESENT, Extent.SOME, row, gone), overlaid(known, row), None
+    known = shown.address.keys if shown.before is None else shown.before.row
+    return _over(Expects.PRESENT, known, row, gone)
+
+
+def _over(expects: Expects, known: Row, row: Row, gone: frozenset[str], extent: Extent = Extent.SOME) -> Patched:
+    """Return the patch that sets some properties and removes others, and what that makes of what is known of a row."""
+    return Patch(expects, extent, row, gone), overlaid(without(known, gone), row), None
 
 
 def _is_surely_absent(before: Known | None, members: Sequence[Member]) -> bool:
@@ -287,7 +288,7 @@ def _loaded(shown: Shown) -> Row:
     return row | changes(schema.unknown(before.row), shown.extra)
 
 
-def _removed(shown: Shown, row: Row) -> list[str]:
+def _removed(shown: Shown, row: Row) -> frozenset[str]:
     """Return the properties that were set to None since they were read, or taken out of the unknown ones."""
     schema, before = shown.schema, shown.before
     assert before is not None
@@ -300,7 +301,7 @@ def _removed(shown: Shown, row: Row) -> list[str]:
         if known or member.field not in shown.read_names:
             gone.append(name)
     unknown = schema.unknown(before.row)
-    return gone + [name for name in unknown if name not in shown.extra and ANNOTATION not in name]
+    return frozenset(gone).union(name for name in unknown if name not in shown.extra and ANNOTATION not in name)
 
 
 def keep_kind(row: Row, stored: Row) -> bool:
@@ -323,28 +324,20 @@ def bag_patch(
     Return what a verb changes, against what its bag remembers of the row. Takes and raises what `entity_patch` does.
     """
     row = _content(mode, bag, before)
+    gone = frozenset[str]() if before is None or only is not None else _taken_out(before, row)
+    if mode is Mode.UPSERT_MERGE and before is not None:
+        return _over(Expects.EITHER, before.row, row, gone)
     if mode in _BLIND:
-        if mode is Mode.UPSERT_MERGE and before is not None:
-            gone = frozenset(_taken_out(before, row))
-            return Patch(Expects.EITHER, Extent.SOME, row, gone), overlaid(without(before.row, gone), row), None
         return _blind_patch(mode, row), row, None
-    if before is None:
-        if mode is not Mode.MERGE:
-            return Patch(Expects.PRESENT, Extent.ROW, row), row, None
-        keys = {"PartitionKey": bag.partition_key, "RowKey": bag.row_key}
-        row = _chosen(bag, row, only)
-        return Patch(Expects.PRESENT, Extent.SOME, row), keys | row, None
-    gone = frozenset(_taken_out(before, row))
     if mode is Mode.MERGE:
-        row, gone = _chosen(bag, row, only), gone if only is None else frozenset[str]()
-        return Patch(Expects.PRESENT, Extent.SOME, row, gone), overlaid(without(before.row, gone), row), None
-    if mode is Mode.REPLACE and (before.complete or drop_extra):
+        known = RowAddress.of(bag).keys if before is None else before.row
+        return _over(Expects.PRESENT, known, _chosen(bag, row, only), gone)
+    if before is None or (mode is Mode.REPLACE and (before.complete or drop_extra)):
         return Patch(Expects.PRESENT, Extent.ROW, row), row, None
     if mode is Mode.REPLACE:  # a bag that knows its row in part changes the rest of it in nothing
-        return Patch(Expects.PRESENT, Extent.FIELDS, row, gone), overlaid(without(before.row, gone), row), None
-    changed = changes(before.row, row)
-    whole = row if before.complete else overlaid(without(before.row, gone), changed)
-    return Patch(Expects.PRESENT, Extent.SOME, changed, gone), whole, None
+        return _over(Expects.PRESENT, before.row, row, gone, Extent.FIELDS)
+    patched = _over(Expects.PRESENT, before.row, changes(before.row, row), gone)
+    return (patched[0], row, None) if before.complete else patched
 
 
 def _content(mode: Mode, bag: PropertyBag, before: Known | None) -> Row:
@@ -376,8 +369,8 @@ def _chosen(bag: PropertyBag, row: Row, only: Sequence[str] | None) -> Row:
     return {name: value for name, value in bag.row.items() if name.removesuffix(ANNOTATION) in only}
 
 
-def _taken_out(before: Known, row: Row) -> list[str]:
-    return [name for name in before.row if name not in row and _is_property(name)]
+def _taken_out(before: Known, row: Row) -> frozenset[str]:
+    return frozenset(name for name in before.row if name not in row and _is_property(name))
 
 
 def _is_property(name: str) -> bool:

@@ -27,7 +27,7 @@ from ...models.schema import MISFITS, FieldInfo, Schema
 from ...models.state import state_of
 from ...protocol.codes import Code
 from ...protocol.edm import Edm, is_entity_tag, timestamp_of_etag
-from ...stores import Row
+from ...stores import Row, row_keys
 from ..plan import Filled, PlannedWrite
 from ..rows import compare, is_absent_value
 from ..subject import Subject, key_of, schema_of_subject
@@ -246,7 +246,7 @@ def refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *, 
     if partial and not all(name in own for name in schema.key_fields):
         return  # what was not loaded was not changed
     current = schema.make_keys(own)
-    if current == (row["PartitionKey"], row["RowKey"]):
+    if current == row_keys(row):
         return
     # The stored keys need not be what the template writes today: what counts is whether the fields changed.
     before = _key_fields(schema, row) if partial else schema.decode(row).__dict__
@@ -272,7 +272,7 @@ def _key_fields(schema: Schema, row: Row) -> dict[str, Any]:
     """The key fields of a row that was read in part, as far as it tells them."""
     found: dict[str, Any] = {}
     with suppress(ValueError):
-        found |= schema.parse_keys(row["PartitionKey"], row["RowKey"])
+        found |= schema.parse_keys(*row_keys(row))
     for name in schema.key_fields:
         info = schema.fields[name]
         if info.stored and info.is_in(row):

@@ -53,7 +53,7 @@ def has_work(write: PlannedWrite) -> bool:
     return any(isinstance(stage, (WorkBefore, KeyedStage)) for stage in schema.stages)
 
 
-async def work_before(db: Connection, write: PlannedWrite, *, transaction: bool) -> None:
+async def work_before(db: Connection, write: PlannedWrite) -> None:
     """
     Let the stages of the row of a write do what comes first.
 
@@ -67,7 +67,7 @@ async def work_before(db: Connection, write: PlannedWrite, *, transaction: bool)
             try:
                 await stage.before(db, write)
             except TableOrmError as error:
-                refuse_before_sending(write, error, transaction=transaction)
+                refuse_before_sending(write, error)
 
 
 def split_once(write: PlannedWrite) -> PlannedWrite:
@@ -89,9 +89,7 @@ def is_keyed(write: PlannedWrite) -> bool:
     return schema is not None and schema.keyed is not None and write.after is not None
 
 
-async def seal_with_keys(
-    db: Connection, writes: Sequence[PlannedWrite], *, transaction: bool
-) -> Sequence[PlannedWrite]:
+async def seal_with_keys(db: Connection, writes: Sequence[PlannedWrite]) -> Sequence[PlannedWrite]:
     """
     Return writes with those rows sealed that need a key, as they are sent.
 
@@ -105,7 +103,7 @@ async def seal_with_keys(
         if schema is None or not is_keyed(write):
             return write
         change, operation, given = write.change, write.operation, write.operation.row
-        stored = None if change.stored is None else change.stored.row
+        stored = change.stored_row
         try:
             for stage in schema.stages:
                 if isinstance(stage, KeyedStage):
@@ -113,7 +111,7 @@ async def seal_with_keys(
                 else:
                     operation = stage.seal(operation)
         except TableOrmError as error:
-            refuse_before_sending(write, error, transaction=transaction)
+            refuse_before_sending(write, error)
         return structs.replace(write, sealed=(given, operation.row))
 
     return await map_together(seal, writes) if len(writes) > 1 else [await seal(writes[0])]
@@ -143,7 +141,7 @@ def sealed(write: PlannedWrite, *, sending: bool = False) -> Sequence[Operation]
             operation = structs.replace(operation, canonical=False)
     if schema.split is None:
         return (operation,)
-    stored = None if write.change.stored is None else write.change.stored.row
+    stored = write.change.stored_row
     first, *others = schema.split.split(operation, stored)
     if operation.verb is not Verb.DELETE and (ENTITY_TYPE in first.row or any(o.verb is Verb.INSERT for o in others)):
         kind = first.row.get(ENTITY_TYPE) or (stored or {})[ENTITY_TYPE]

@@ -3,6 +3,7 @@
 """
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -20,10 +21,9 @@ from tableorm import (
 )
 from tableorm.audit import build as build_module
 from tableorm.derived.aggregate import audit as aggregate_audit
-from tableorm.stores import Operation, Verb
+from tests.audit.patterns.test_audit import HEAD, set_number
 from tests.database.conftest import also_in_file
-from tests.derived.patterns.client import Client
-from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent
+from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent, write_until
 
 
 class EmployeeOfOld(Entity, table="Firm", kind="Employee", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -72,17 +72,6 @@ async def test_all_come_in(db: Database) -> None:
     assert (await db.audit(Employee)).found == 0
 
 
-async def test_many_at_a_time(db: Database) -> None:
-    """Entities of a partition are written in transactions of many, with one write of the count for each of these."""
-    await fill(db, 300)
-    sent: list[str] = []
-    with db.observe(lambda request: sent.append(request.table or "")):
-        report = await db.build_index(Employee.counted, parallel=1)
-
-    assert (report.entities, report.written) == (600, 600)  # the departments are read too, and have nothing to build
-    assert sent.count("Firm") < 25
-
-
 @pytest.mark.parametrize(("people", "transactions"), [(98, 1), (99, 2)])
 async def test_a_transaction_of_counted_entities_is_as_full_as_it_may_be(
     db: Database, people: int, transactions: int
@@ -123,12 +112,6 @@ async def test_while_others_write(db: Database) -> None:
             await bulk.insert(EmployeeOfOld(department="Sales", id=number, salary=number % 20))
     done = asyncio.Event()
 
-    async def work(seed: int) -> None:
-        client = Client(db, seed, people=150)
-        while not done.is_set():
-            await client.step()
-            await asyncio.sleep(0.01)
-
     async def all_built() -> None:
         try:
             for each in (Employee.by_last_name, Employee.counted, Employee.young, Employee.paid):
@@ -136,7 +119,7 @@ async def test_while_others_write(db: Database) -> None:
         finally:
             done.set()
 
-    await asyncio.gather(all_built(), work(1), work(2))
+    await asyncio.gather(all_built(), *(write_until(done, db, random.Random(seed), 150) for seed in (1, 2)))
     await build(db)
     await assert_consistent(db)
     assert [str(each) for each in (await db.audit(Employee)).findings] == []
@@ -145,11 +128,7 @@ async def test_while_others_write(db: Database) -> None:
 async def test_a_wrong_count_is_set_right(db: Database) -> None:
     """What the field held before, from a program that counted otherwise, does not add to it."""
     await fill(db, 10)
-    stored = await db.store.get("Firm", "Sales", "department")
-    number = "77" if isinstance(stored["EmployeeCount"], str) else 77
-    kind = {name: value for name, value in stored.items() if name == "EmployeeCount@odata.type"}
-    keys = {"PartitionKey": "Sales", "RowKey": "department"}
-    await db.store.write("Firm", Operation(Verb.MERGE, {**keys, **kind, "EmployeeCount": number}, "*"))
+    await set_number(db, HEAD, "EmployeeCount", 77)
 
     report = await db.build_index(Employee.counted)
     assert report.complete

@@ -3,6 +3,7 @@ Which change feeds are refused when a class is made.
 """
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -18,77 +19,50 @@ def test_a_time_that_is_none_is_refused(keep: object) -> None:
         Feed(keep=cast("Any", keep))
 
 
-def test_one_feed_is_enough() -> None:
-    """All entities of a partition are in one feed."""
-    with pytest.raises(ModelError, match=r"Twice\.more: Twice has the change feed 'changes' already"):
-
-        class Twice(Entity, table="FeedTwice", partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
-            id: Mapped[int]
-            changes = Feed(keep=KEEP)
-            more = Feed(keep=KEEP)
+def declare(space: dict[str, Any], annotations: dict[str, Any], **keywords: Any) -> None:
+    """Declare a model with a feed, that has an `id` besides what is given."""
+    body = {"__module__": __name__, "__annotations__": {"id": Mapped[int], **annotations}, "changes": Feed(keep=KEEP)}
+    type("Odd", (Entity,), body | space, **{"table": "FeedOdd", "partition_key": "p", "row_key": "k_{id}", **keywords})
 
 
-def test_fields_that_others_keep_are_refused() -> None:
-    """The feed would not say that they change."""
-    with pytest.raises(ModelError, match=r"Counted\.changes: other entities keep Counted\.number"):
-
-        class Counted(Entity, table="FeedCounted", partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
-            id: Mapped[int]
-            number: Mapped[int] = field(default=0, maintained=True)
-            changes = Feed(keep=KEEP)
-
-
-def test_feeds_of_a_table_are_kept_for_one_time() -> None:
-    """They may be one feed."""
-    with pytest.raises(
-        ModelError, match=r"Chair\.changes is kept for 1 day.*, and \w+\.changes of the same table for 7"
-    ):
-
-        class Chair(Entity, table="FedStaff", partition_key="{department}", row_key="chair_{id}"):  # pyright: ignore[reportUnusedClass]
-            department: Mapped[str]
-            id: Mapped[int]
-            changes = Feed(keep=dt.timedelta(days=1))
-
-
-def test_keys_that_could_be_those_of_the_feed_are_refused() -> None:
-    """A model whose RowKey may begin with any text, in a table that has a feed."""
-    with pytest.raises(
-        ModelError, match=r"Loose\.row_key: a RowKey of '\{name\}' can begin with '~f_', .* has the rows"
-    ):
-
-        class Loose(Entity, table="FeedLoose", partition_key="p", row_key="{name}"):  # pyright: ignore[reportUnusedClass]
-            name: Mapped[str]
-            changes = Feed(keep=KEEP)
-
-
-def test_a_model_without_a_kind_is_refused() -> None:
-    """Its entities could not be told from the rows of the feed."""
-    with pytest.raises(ModelError, match=r"Kindless is refused in table FeedKindless, where Kindless\.changes has the"):
-
-        class Kindless(  # pyright: ignore[reportUnusedClass]
-            Entity, table="FeedKindless", partition_key="p", row_key="k_{id}", kind=None
-        ):
-            id: Mapped[int]
-            changes = Feed(keep=KEEP)
+REFUSED: dict[str, tuple[Callable[[], None], str]] = {
+    "a second feed": (
+        lambda: declare({"more": Feed(keep=KEEP)}, {}),
+        r"Odd\.more: Odd has the change feed 'changes' already",
+    ),
+    "fields that others maintain, whose changes it would not note": (
+        lambda: declare({"number": field(default=0, maintained=True)}, {"number": Mapped[int]}),
+        r"Odd\.changes: other entities keep Odd\.number",
+    ),
+    "another time than that of the other feeds of the table": (
+        lambda: declare({"changes": Feed(keep=dt.timedelta(days=1))}, {}, table="FedStaff"),
+        r"Odd\.changes is kept for 1 day.*, and \w+\.changes of the same table for 7",
+    ),
+    "keys that could be those of the feed": (
+        lambda: declare({}, {"name": Mapped[str]}, row_key="{name}"),
+        r"Odd\.row_key: a RowKey of '\{name\}' can begin with '~f_', .* has the rows",
+    ),
+    "no kind, by which entities are told from its rows": (
+        lambda: declare({}, {}, kind=None),
+        r"Odd is refused in table FeedOdd, where Odd\.changes has the",
+    ),
+    "a key field that is called as an option of `db.changes`": (
+        lambda: declare({}, {"after": Mapped[int]}, partition_key="{after}"),
+        r"Odd\.changes: Odd\.after is part of the key",
+    ),
+    "a table for each period, so that a feed would be in many": (
+        lambda: declare({}, {"at": Mapped[dt.datetime]}, table="FeedOdd{at:%Y%m}", row_key="{at:ticks}_{id}"),
+        r"Odd is refused with a table .*: Odd\.changes does not work across tab",
+    ),
+}
 
 
-def test_a_key_field_that_is_called_as_an_option_is_refused() -> None:
-    """`db.changes(after=...)` takes a cursor."""
-    with pytest.raises(ModelError, match=r"Step\.changes: Step\.after is part of the key"):
-
-        class Step(Entity, table="FeedStep", partition_key="{after}", row_key="step"):  # pyright: ignore[reportUnusedClass]
-            after: Mapped[int]
-            changes = Feed(keep=KEEP)
-
-
-def test_a_table_for_each_period_is_refused() -> None:
-    """The changes of a partition would be in many tables."""
-    with pytest.raises(ModelError, match=r"Login is refused with a table .*: Login\.changes does not work across tab"):
-
-        class Login(Entity, table="FeedLogins{at:%Y%m}", partition_key="{user}", row_key="{at:ticks}"):  # pyright: ignore[reportUnusedClass]
-            user: Mapped[str]
-            at: Mapped[dt.datetime]
-            changes = Feed(keep=KEEP)
+@pytest.mark.parametrize("case", REFUSED)
+def test_is_refused(case: str) -> None:
+    """The message names the model, and what is wrong with it."""
+    declared, problem = REFUSED[case]
+    with pytest.raises(ModelError, match=problem):
+        declared()
 
 
 class Free(Entity, table="FeedFree", partition_key="p", row_key="{name}"):

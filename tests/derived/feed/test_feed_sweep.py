@@ -8,10 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tableorm import Database, Entity, Feed, Index, Mapped, PropertyBag, SweepReport, connect, field, utc_now
-from tableorm.derived.feed import trim
 from tableorm.stores import CLOCK
-from tableorm.testing import temporary_database
-from tests.azurite import Azurite
 from tests.derived.feed.staff import KEEP
 
 DAY = dt.timedelta(days=1)
@@ -175,15 +172,3 @@ async def test_a_limit_of_deletes_in_a_second_limits_transactions(db: Database) 
     with db.observe() as seen:
         assert (await db.sweep(Note, parallel=1, rate=40)).trimmed == 5
     assert [len(each.operations) for each in seen.requests if each.operation == "transaction"] == [6]
-
-
-async def test_a_feed_is_swept_on_azurite(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is too young stays."""
-    async with temporary_database(azurite.connection_string, Note) as db:
-        await db.insert(Note(id=1))
-        assert (await db.sweep(Note)).trimmed == 0
-        monkeypatch.setattr(trim, "utc_now", lambda: utc_now() + KEEP + DAY)
-        assert (await db.sweep(Note)).trimmed == 1
-        await db.insert(Note(id=2))
-        assert await noted(db, Note) == [["insert note_002"]]
-        assert (await db.audit(Note)).clean

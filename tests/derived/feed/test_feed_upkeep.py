@@ -68,17 +68,6 @@ async def test_a_long_feed_is_trimmed_by_transactions(db: Database) -> None:
     assert (await db.audit(Employee)).clean
 
 
-async def test_writers_go_on_while_a_feed_is_trimmed(db: Database) -> None:
-    """Both advance the counter under its ETag."""
-    await insert(db, *range(120))
-    CLOCK.advance(KEEP + DAY)
-
-    trimmed, _ = await asyncio.gather(trim(db), insert(db, *range(120, 130)))
-
-    assert trimmed == 120
-    assert await numbers(db) == [*range(121, 131)]
-
-
 async def test_a_reader_is_told_while_it_reads(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is trimmed between two of its requests is not passed over; one that has read nothing yet begins later."""
     monkeypatch.setattr("tableorm.queries.changes.MAX_PAGE", 2)
@@ -173,25 +162,6 @@ async def test_many_rows_are_trimmed_by_a_repair(db: Database) -> None:
     assert (await db.audit(Employee, repair=True)).repaired == 1
     assert await numbers(db) == [*range(241, 251)]
     assert (await db.audit(Employee)).found == 0
-
-
-async def test_an_audit_beside_writers_finds_nothing(db: Database) -> None:
-    """Whatever is committed or trimmed between its requests."""
-
-    async def write() -> None:
-        for number in range(60):
-            await db.insert(Employee(id=number))
-            CLOCK.advance(DAY / 2)
-            if number % 7 == 0:
-                await trim(db)
-
-    task = asyncio.create_task(write())
-    while not task.done():
-        report = await db.audit(Employee, repair=True)
-        assert report.found == 0, str(report)
-        await asyncio.sleep(0)
-    await task
-    assert (await numbers(db))[-1] == 60
 
 
 async def test_a_forged_counter_ends_no_audit(db: Database) -> None:

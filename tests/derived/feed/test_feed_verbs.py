@@ -2,7 +2,6 @@
 What writes note in a change feed: each transaction once, under the next number of its partition.
 """
 
-import asyncio
 import datetime as dt
 
 import pytest
@@ -14,7 +13,6 @@ from tableorm import (
     Entity,
     EntityExists,
     Feed,
-    Index,
     LimitExceeded,
     Mapped,
     ModelError,
@@ -152,43 +150,6 @@ async def test_a_bulk_notes_each_transaction(db: Database) -> None:
     assert (bulk.report.written, bulk.report.requests) == (250, 3)
 
 
-async def test_a_bulk_of_entities_with_an_index_has_room(db: Database) -> None:
-    """Of a hundred rows, 98 are those of 49 entities and their index entries."""
-    async with db.bulk() as bulk:
-        for number in range(120):
-            await bulk.insert(Employee(id=number, mail=str(number)))
-
-    assert [len(change) for change in await noted(db)] == [49, 49, 22]
-
-
-@pytest.mark.parametrize("db", ["memory", "azurite"], indirect=True)
-async def test_writers_of_two_models_share_the_numbers(db: Database) -> None:
-    """They meet at the counter of the partition, also where it is not there yet; each change has a number."""
-    desks, staff = [Desk(name=str(number)) for number in range(8)], [Employee(id=number) for number in range(8)]
-    await asyncio.gather(*map(db.upsert, desks), *map(db.upsert, staff))
-
-    assert sorted(await noted(db)) == sorted([[f"insert {each.key.row_key}"] for each in (*desks, *staff)])
-
-
-async def test_a_query_that_deletes_notes_what_it_has_deleted(db: Database) -> None:
-    """Each entity is noted as deleted."""
-    for number in range(3):
-        await db.insert(Desk(name=str(number)))
-
-    await db.select(Desk).where(Desk.department == "Sales").delete()
-
-    assert (await noted(db))[3:] == [["delete desk_0", "delete desk_1", "delete desk_2"]]
-
-
-async def test_a_move_within_the_partition_is_one_change(db: Database) -> None:
-    """The row at the old key is deleted, and the one at the new key inserted."""
-    ken = Employee(id=1)
-    await db.insert(ken)
-    await db.move(ken, id=2)
-
-    assert (await noted(db))[1] == ["delete empid_000001", "insert empid_000002"]
-
-
 async def test_a_move_to_another_partition_is_refused(db: Database) -> None:
     """Two partitions have two feeds, and a move writes each of them several times."""
     ken = Employee(id=1)
@@ -228,17 +189,6 @@ async def test_entities_of_which_nothing_is_noted_yet(db: Database) -> None:
     assert await noted(db) == [["update empid_000001"], ["delete empid_000002"]]
 
 
-async def test_rows_of_the_feed_are_no_entities(db: Database) -> None:
-    """Queries and counts of models do not find them."""
-    for number in range(3):
-        await db.insert(Employee(id=number))
-
-    query = db.select(Employee).where(Employee.department == "Sales")
-    assert (len(await query.all()), await query.count()) == (3, 3)
-    both = await db.select(Employee, Desk).where(Employee.department == "Sales").all()
-    assert len(both) == 3
-
-
 async def test_a_transaction_that_is_too_large_says_why(db: Database) -> None:
     """Two of a hundred rows are those of the feed."""
     with pytest.raises(TransactionFailed, match=r"101 operations, 100 are allowed; 2 of them write what is derived"):
@@ -256,42 +206,6 @@ async def test_long_keys_are_noted_in_full(db: Database) -> None:
             tx.insert(Desk(name=name))
 
     assert await noted(db) == [[f"insert desk_{name}" for name in names]]
-
-
-async def test_it_is_explained(db: Database) -> None:
-    """The counter is read, then written in one transaction with the entity and the row of the change."""
-    said = db.explain_write("insert", Employee(id=1))
-
-    assert [(step.method, step.path.partition("RowKey=")[2]) for step in said.steps] == [
-        ("GET", "'~f_counter')"),
-        ("POST", ""),
-        ("PUT", "'~f_counter')"),
-        ("POST", ""),
-    ]
-    assert (said.transaction, said.cost) == (True, 2)
-
-
-class Placed(Entity, table="FedPlaced", partition_key="{department}", row_key="empid_{id:06d}"):
-    department: Mapped[str] = field(default="Sales")
-    id: Mapped[int]
-    city: Mapped[str] = field(default="a")
-
-    by_city = Index(partition_key="city_{city}", row_key="at_{department}_{id:06d}", consistency="eventual")
-    changes = Feed(keep=KEEP)
-
-
-async def test_an_index_of_other_partitions_beside_it(db: Database) -> None:
-    """The decision row is inserted by the same transaction, and the entry of the other partition is not noted."""
-    await db.create_tables(Placed)
-    ken = Placed(id=1)
-    await db.insert(ken)
-    ken.city = "b"
-    await db.save(ken)
-    await db.delete(ken)
-
-    found = [change async for change in db.changes(Placed, department="Sales")]
-    assert [[each.verb for each in change.entities] for change in found] == [["insert"], ["update"], ["delete"]]
-    assert (await db.audit(Placed)).clean
 
 
 async def test_a_damaged_counter_refuses_writes(db: Database) -> None:

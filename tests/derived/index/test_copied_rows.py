@@ -8,8 +8,8 @@ import pytest
 
 from tableorm import Database, EncodeError, NotSupported, PropertyBag, connect
 from tableorm.stores import Row
-from tests.derived.index.office import PARTITION, Person, Team, check
 from tests.derived.index.oracle import read_table
+from tests.derived.patterns.club import CLUB, Player, Squad, check
 
 Copy = Callable[[Database, Iterable[PropertyBag]], Awaitable[None]]
 
@@ -55,13 +55,13 @@ COPIES: dict[str, Copy] = {
 
 
 async def fill(db: Database) -> None:
-    await db.create_tables(Person, Team)
-    await db.insert(Team(name="red"))
+    await db.create_tables(Player, Squad)
+    await db.insert(Squad(name="red"))
     for number in range(12):
-        mail = f"m{number}@x" if number % 3 else None
-        await db.insert(Person(id=number, mail=mail, city="ab"[number % 2], points=number, team="red"))
-    red = await db.get(Team, name="red")
-    red.leader = 7
+        nick = f"n{number}" if number % 3 else None
+        await db.insert(Player(id=number, nick=nick, name="ab"[number % 2], points=number, squad="red"))
+    red = await db.get(Squad, club=CLUB, name="red")
+    red.captain = 7
     await db.save(red)
 
 
@@ -75,45 +75,45 @@ async def test_a_copied_partition_is_whole(copy: Copy) -> None:
     """Indexes, lists, counts, sums and copies are right after it, and stay right when entities are written."""
     async with connect("local::memory:") as source, connect("local::memory:") as target:
         await fill(source)
-        await target.create_tables(Person, Team)
-        bags = await source.select_raw("Office").where("PartitionKey eq {}", PARTITION).all()
+        await target.create_tables(Player, Squad)
+        bags = await source.select_raw("Club").where("PartitionKey eq {}", CLUB).all()
         await copy(target, bags)
 
-        found = await target.select_raw("Office").where("PartitionKey eq {}", PARTITION).all()
+        found = await target.select_raw("Club").where("PartitionKey eq {}", CLUB).all()
         assert [stored(bag) for bag in found] == [stored(bag) for bag in bags]
-        assert check(await read_table(target, "Office")) == []
-        high = await target.select(Person.by_points).where(Person.points > 8).all()
+        assert check(await read_table(target, "Club")) == []
+        high = await target.select(Player.by_rank).where(Player.club == CLUB, Player.points > 8).all()
         assert [each.id for each in high] == [9, 10, 11]
         high[0].points = 1
         await target.save(high[0])
         await target.delete(high[1])
-        await target.insert(Person(id=99, mail="m10@x", points=50, team="red", city="c"))
-        assert check(await read_table(target, "Office")) == []
-        assert not (await target.audit(Person, Team)).found
+        await target.insert(Player(id=99, nick="n10", points=50, squad="red", name="c"))
+        assert check(await read_table(target, "Club")) == []
+        assert not (await target.audit(Player, Squad)).found
 
 
 async def test_what_is_deleted_as_a_bag_takes_its_manifest_along() -> None:
     """A delete undoes what was derived; if the same bag is inserted again, nothing is derived from its row."""
     async with connect("local::memory:") as db:
         await fill(db)
-        bag = await db.get(PropertyBag.key("Office", PARTITION, (Person.key(id=10)).row_key))
+        bag = await db.get(PropertyBag.key("Club", CLUB, Player.key(club=CLUB, id=10).row_key))
         await db.delete(bag)
         assert "_ix" not in bag
         await db.insert(bag)
 
-        assert "_ix" not in await db.get(PropertyBag.key("Office", PARTITION, bag.row_key))
+        assert "_ix" not in await db.get(PropertyBag.key("Club", CLUB, bag.row_key))
 
 
 async def test_what_tableorm_keeps_in_a_row_that_was_read_is_not_set() -> None:
     """A save would drop it without a word, so it says that; an unchanged one is refused as before."""
     async with connect("local::memory:") as db:
         await fill(db)
-        await db.insert(PropertyBag("Office", PARTITION, "other", {"a": 1}))
-        bag = await db.get(PropertyBag.key("Office", PARTITION, "other"))
+        await db.insert(PropertyBag("Club", CLUB, "other", {"a": 1}))
+        bag = await db.get(PropertyBag.key("Club", CLUB, "other"))
         bag["_ix"] = "{}"
         with pytest.raises(EncodeError, match=r"PropertyBag\._ix.*use the model"):
             await db.save(bag)
-        person = await db.get(PropertyBag.key("Office", PARTITION, Person.key(id=10).row_key))
-        person["note"] = "x"
+        player = await db.get(PropertyBag.key("Club", CLUB, Player.key(club=CLUB, id=10).row_key))
+        player["name"] = "x"
         with pytest.raises(NotSupported, match="write it through its model"):
-            await db.save(person)
+            await db.save(player)

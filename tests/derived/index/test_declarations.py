@@ -95,11 +95,6 @@ REFUSED: dict[str, tuple[Callable[[], object], type[TableOrmError], tuple[str, .
         ModelError,
         ("Person.by_email", "is the class Index", "write Index(...)"),
     ),
-    "include of nothing": (
-        lambda: model({"by_email": Index(row_key="email_{email}", include=cast("Any", 5))}),
-        ModelError,
-        ("include=5", "'all', 'keys'"),
-    ),
     "unique": (
         lambda: model({"by_email": Index(row_key="email_{email}", unique=cast("Any", "no"))}),
         ModelError,
@@ -135,29 +130,10 @@ REFUSED: dict[str, tuple[Callable[[], object], type[TableOrmError], tuple[str, .
         ModelError,
         ("Index(where=True)", "lambda e:"),
     ),
-    "no condition of a list": (
-        lambda: model({"by_email": IndexList(row_key="email_{email}", where=cast("Any", "active"))}),
-        ModelError,
-        ("IndexList(where='active')", "lambda e:"),
-    ),
-    "no condition of a count": (
-        lambda: model({"n": Count(lambda: cast("Any", None), where=cast("Any", True), name="a")}),
-        ModelError,
-        ("Count(where=True)", "lambda e:"),
-    ),
     "no kind": (
         lambda: model({"by_email": Index(row_key="email_{email}", unique=True)}, kind=None),
         ModelError,
         ("Person.by_email", "kind=None"),
-    ),
-    "kinds told by PartitionKey": (
-        lambda: model(
-            {"by_email": Index(row_key="email_{email}", unique=True)},
-            discriminator="partition_key",
-            partition_key="{kind}_{group}",
-        ),
-        ModelError,
-        ("Person.by_email", "discriminator='property'"),
     ),
     "kinds told by a function": (
         lambda: model({"by_email": Index(row_key="email_{email}", unique=True)}, discriminator=_employee),

@@ -3,8 +3,7 @@ States of indexes: an index is read when the store says that it is complete, by 
 """
 
 import datetime as dt
-import pickle
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,84 +26,49 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.stores import RetryPolicy
-from tableorm.testing import Faults, assert_requests, temporary_database
-from tests.azurite import Azurite
+from tableorm.testing import Faults, assert_requests
 from tests.database.between import Awkward
+from tests.derived.index.conftest import Open
 
 
-class Older(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
+class AnyStaff(Entity, table="StatesStaff", partition_key="{team}", row_key="s_{id:03d}", abstract=True):
+    team: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[Int32] = field(default=0)
+
+
+class Older(AnyStaff, kind="Staff"):
     """What a program declared before there was an index."""
 
-    team: Mapped[str]
-    id: Mapped[int]
-    age: Mapped[Int32] = field(default=0)
 
-
-class Staff(Entity, table="StatesStaff", partition_key="{team}", row_key="s_{id:03d}"):
+class Staff(AnyStaff):
     """The index by age serves queries that name an age, since it keeps the order of the keys."""
-
-    team: Mapped[str]
-    id: Mapped[int]
-    age: Mapped[Int32] = field(default=0)
 
     by_age = Index(row_key="age_{age:03d}_{id:03d}")
 
 
-class StaffByTable(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
+class StaffByTable(AnyStaff, kind="Staff"):
     """Its index has entries in another table."""
-
-    team: Mapped[str]
-    id: Mapped[int]
-    age: Mapped[Int32] = field(default=0)
 
     of_age = Index(table="StatesAges", row_key="{age:03d}_{id:03d}", partition_key="{team}", consistency="eventual")
 
 
-class Changed(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
+class Changed(AnyStaff, kind="Staff"):
     """Its index has the name of another one, and other keys."""
-
-    team: Mapped[str]
-    id: Mapped[int]
-    age: Mapped[Int32] = field(default=0)
 
     by_age = Index(row_key="years_{age:03d}_{id:03d}")
 
 
-class Being(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
+class Being(AnyStaff, kind="Staff"):
     """Its index is written and not read, whatever the store says."""
-
-    team: Mapped[str]
-    id: Mapped[int]
-    age: Mapped[Int32] = field(default=0)
 
     by_age = Index(row_key="age_{age:03d}_{id:03d}", building=True)
 
 
-class Known(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
+class Known(AnyStaff, kind="Staff"):
     """Its index is read, whatever the store says."""
 
-    team: Mapped[str]
-    id: Mapped[int]
-    age: Mapped[Int32] = field(default=0)
-
     by_age = Index(row_key="age_{age:03d}_{id:03d}", building=False)
-
-
-Open = Callable[[], Awaitable[Database]]
-
-
-@pytest.fixture
-async def open_program(tmp_path: Path) -> AsyncIterator[Open]:
-    """Opens one more program on the same tables, each with a connection of its own."""
-    opened: list[Database] = []
-
-    async def open_one() -> Database:
-        opened.append(await connect(f"local:{tmp_path / 'states.tables'}").open())
-        return opened[-1]
-
-    yield open_one
-    for each in opened:
-        await each.close()
 
 
 def by_age(db: Database, age: int = 30) -> Any:
@@ -207,38 +171,6 @@ async def test_entries_of_an_incomplete_index_are_not_read(
             await point(Staff.by_age, team="a", age=30, id=900)
 
 
-async def _count(db: Database) -> int:
-    return int(await by_age(db).count())
-
-
-async def _all(db: Database) -> int:
-    return len(await by_age(db).all())
-
-
-async def _page(db: Database) -> int:
-    return len((await by_age(db).page()).items)
-
-
-async def _delete(db: Database) -> int:
-    return int((await by_age(db).delete()).written)
-
-
-async def _union(db: Database) -> int:
-    return len(await db.union(by_age(db), by_age(db, 31)).all())
-
-
-@pytest.mark.parametrize("count", [_count, _all, _page, _delete, _union])
-async def test_no_query_chooses_an_incomplete_index(
-    open_program: Open, count: Callable[[Database], Awaitable[int]]
-) -> None:
-    """A query that the index would serve finds all entities by their own keys."""
-    db = await open_program()
-    await fill(db)
-
-    assert await count(db) == 4
-    assert "by primary key" in str(by_age(db).explain())
-
-
 async def test_explain_sends_nothing(open_program: Open) -> None:
     """It takes an index for complete until the store was asked; what it shows is not what decides."""
     db = await open_program()
@@ -249,24 +181,6 @@ async def test_explain_sends_nothing(open_program: Open) -> None:
         assert "by index Staff.by_age" in str(query.explain())
     assert len(await query.all()) == 4
     assert "by primary key" in str(query.explain())
-
-
-async def test_parts_of_a_query_read_alike(open_program: Open) -> None:
-    """A query that was divided before anybody knew that the index is complete is read by the entities' own keys."""
-    maker, db = await open_program(), await open_program()
-    await maker.create_tables(Staff)
-    for number in range(40):
-        await maker.insert(Staff(team="a", id=number * 20, age=30))
-
-    parts = by_age(db).split(4)
-    first = await parts[0].all()
-    assert len(await by_age(db).all()) == 40  # which asks
-    rest = [each for part in pickle.loads(pickle.dumps(parts[1:])) for each in await part.bind(db).all()]
-
-    assert [each.id for each in (*first, *rest)] == [number * 20 for number in range(40)]
-    parts = pickle.loads(pickle.dumps(by_age(db).split(4)))
-    other = await open_program()
-    assert [each.id for part in parts for each in await part.bind(other).all()] == [number * 20 for number in range(40)]
 
 
 async def test_a_cursor_goes_on_when_the_index_is_complete(open_program: Open) -> None:
@@ -328,13 +242,6 @@ async def test_a_build_that_is_not_complete_makes_nothing_readable(open_program:
     assert (report.complete, report.readable) == (False, False)
     with pytest.raises(NotSupported, match="is not read"):
         await db.get(Staff.by_age, team="a", age=30, id=1)
-
-
-async def test_what_a_build_is_told_is_checked(open_program: Open) -> None:
-    """Only True says that no older program writes."""
-    db = await open_program()
-    with pytest.raises(TypeError, match=r"build_index\(no_older_writers='yes'\) is refused: give True or False"):
-        await db.build_index(Staff.by_age, no_older_writers="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_declaration_can_say_it_itself(open_program: Open) -> None:
@@ -454,16 +361,6 @@ async def test_a_table_stays_new_for_who_made_it(open_program: Open) -> None:
     await db.drop_table("statesstaff")
     await (await open_program()).create_tables(Older)
     await db.create_tables(Staff)
-    assert await states_of(db) == {"by_age": "write-only"}
-
-
-async def test_an_empty_table_of_others_is_not_new(open_program: Open) -> None:
-    """An older program may be about to write to it."""
-    db = await open_program()
-    await (await open_program()).create_tables(Older)
-
-    await db.create_tables(Staff)
-
     assert await states_of(db) == {"by_age": "write-only"}
 
 
@@ -603,20 +500,6 @@ async def test_a_database_that_is_opened_again_knows_nothing() -> None:
         await db.create_tables(Older)
         with pytest.raises(NotSupported, match="is not read"):
             await db.get(Staff.by_age, team="a", age=30, id=1)
-
-
-async def test_states_on_azurite(azurite: Azurite) -> None:
-    """A table that is there, a build, a second program and a table that is dropped, on the emulator."""
-    async with temporary_database(azurite.connection_string) as db:
-        await fill(db)
-        assert len(await by_age(db).all()) == 4
-        assert (await db.build_index(Staff.by_age, no_older_writers=True)).readable
-        async with connect(azurite.connection_string, prefix=db.prefix) as other:
-            assert len(await other.select(Staff.by_age).where(Staff.team == "a").all()) == 4
-        await db.drop_table(Staff)
-        assert await db.index_states() == []
-        await db.create_tables(Staff)
-        assert await states_of(db) == {"by_age": "readable"}
 
 
 # The audit

@@ -2,8 +2,6 @@
 States of index lists: a list is looked up when the store says that each entity is in it, wherever lists are kept.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,78 +14,48 @@ from tableorm import (
     NotSupported,
     PropertyBag,
     Scope,
-    connect,
 )
 from tableorm.connection.connection import connection_of
+from tests.derived.index.conftest import Open
 
 TABLE, CITIES = "ListStates", "ListStatesCities"
 
 
-class Older(Entity, table=TABLE, kind="Guest", partition_key="{house}", row_key="guest_{id:03d}"):
+class AnyGuest(Entity, table=TABLE, partition_key="{house}", row_key="guest_{id:03d}", abstract=True):
+    house: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str]
+
+
+class Older(AnyGuest, kind="Guest"):
     """What a program declared before there was a list."""
 
-    house: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
 
-
-class Guest(Entity, table=TABLE, kind="Guest", partition_key="{house}", row_key="guest_{id:03d}"):
+class Guest(AnyGuest):
     """With lists in the partition of the entities."""
 
-    house: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
     in_city = IndexList(row_key="city_{city}")
 
 
-class GuestElsewhere(Entity, table=TABLE, kind="Guest", partition_key="{house}", row_key="guest_{id:03d}"):
+class GuestElsewhere(AnyGuest, kind="Guest"):
     """With lists in another table."""
 
-    house: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
     in_city = IndexList(table=CITIES, partition_key="{city}", row_key="{house}", consistency="eventual")
 
 
-class GuestInBlobs(Entity, table=TABLE, kind="Guest", partition_key="{house}", row_key="guest_{id:03d}"):
+class GuestInBlobs(AnyGuest, kind="Guest"):
     """With lists in blobs."""
 
-    house: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
     in_city = IndexList(row_key="city_{city}", blob=True, consistency="eventual")
 
 
-Open = Callable[[], Awaitable[Database]]
-
 every_place = pytest.mark.parametrize("model", [Guest, GuestElsewhere, GuestInBlobs])
-
-
-@pytest.fixture
-async def open_program(tmp_path: Path) -> AsyncIterator[Open]:
-    """Opens one more program on the same tables, each with a connection of its own."""
-    opened: list[Database] = []
-
-    async def open_one() -> Database:
-        opened.append(await connect(f"local:{tmp_path / 'lists.tables'}").open())
-        return opened[-1]
-
-    yield open_one
-    for each in opened:
-        await each.close()
 
 
 async def look_up(db: Any, model: Any) -> list[int]:
     """Look up the guests of a city, in a database or a scope of one house."""
     house: dict[str, Any] = {} if isinstance(db, Scope) else {"house": "a"}
     return [guest.id for guest in await db.lookup(model.in_city, **house, city="Oslo")]
-
-
-async def cost_of(db: Database, model: Any) -> int:
-    """Return how many requests a lookup is."""
-    with db.observe() as seen:
-        await look_up(db, model)
-    return seen.cost
 
 
 async def fill(db: Database, model: Any) -> None:
@@ -97,22 +65,6 @@ async def fill(db: Database, model: Any) -> None:
         await db.insert(Older(house="a", id=number, city="Oslo"))
     await db.create_tables(model)
     await db.insert(model(house="a", id=9, city="Oslo"))
-
-
-async def states_of(db: Database) -> dict[str, str]:
-    return {state.model: state.state for state in await db.index_states()}
-
-
-@every_place
-async def test_who_made_the_table_asks_nothing(open_program: Open, model: Any) -> None:
-    """The program that makes the tables knows that the lists are complete; another one asks once."""
-    first, second = await open_program(), await open_program()
-    await first.create_tables(model)
-    await first.insert(model(house="a", id=1, city="Oslo"))
-
-    cost = await cost_of(first, model)
-    assert [await cost_of(second, model), await cost_of(second, model)] == [cost + 1, cost]
-    assert await states_of(second) == {model.__name__: "readable"}
 
 
 @every_place
@@ -155,20 +107,6 @@ async def test_states_name_the_tables_of_lists(open_program: Open, model: Any) -
     ]
     await db.drop_table(lists)
     assert await db.index_states() == []
-
-
-async def test_a_list_needs_both_of_its_tables_new(open_program: Open) -> None:
-    """Entities, or lists, may have been there before."""
-    db = await open_program()
-    await (await open_program()).create_tables(CITIES)
-    await db.create_tables(GuestElsewhere)
-    assert await states_of(db) == {"GuestElsewhere": "write-only"}
-    for table in (TABLE, CITIES):
-        await db.drop_table(table)
-
-    await db.create_tables(GuestElsewhere)
-
-    assert await states_of(db) == {"GuestElsewhere": "readable"}
 
 
 @every_place

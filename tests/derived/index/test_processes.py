@@ -20,7 +20,7 @@ from tests.torture import Rounds, seeds
 
 def killed(url: str, moments: int, first: int = 0, step: int = 1) -> list[dict[str, Any]]:
     """What was found after each."""
-    child = Path(__file__).with_name("child_office.py")
+    child = Path(__file__).with_name("child_club.py")
     command = [sys.executable, *map(str, (child, url, moments, first, step))]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -42,15 +42,19 @@ def asked(lines: list[dict[str, Any]]) -> set[str]:
 
 
 EVERYTHING = {
-    *("insert Person", "merge person", "replace Person", "delete person"),
-    *("insert Person#by_mail", "insert-or-replace Person#by_mail", "delete mail"),
-    *("insert Person#by_points", "delete points"),
-    *("insert Person#by_city", "replace Person#by_city"),
-    *("merge team", "replace Team"),
+    *("insert Player", "merge player", "replace Player", "delete player"),
+    *("insert Player#by_nick", "insert-or-replace Player#by_nick", "delete nick"),
+    *("insert Player#by_rank", "delete rank"),
+    *("insert Player#by_name", "replace Player#by_name", "insert Player#by_points", "replace Player#by_points"),
+    *("merge squad", "replace Squad", "insert Total", "merge total"),
+    *("insert Note", "delete note", "insert #_feed", "replace #_feed", "insert #_change"),
 }
-"""The program has writes of every sort that there are for these models: a copy, a list, a count, and copies held."""
+"""
+The program has writes of every sort that there are for these models: a copy, a list, a count, copies held, and a change
+that is noted.
+"""
 
-DIVISION = ["replace Person#by_city", "insert Person#by_city", "insert Person#by_city"]
+DIVISION = ["replace Player#by_name", "insert Player#by_name", "insert Player#by_name"]
 
 
 @pytest.mark.one_of(6, group="killed")
@@ -74,6 +78,6 @@ def test_a_process_killed_at_any_write_to_azurite(azurite: Azurite, seed: int, r
     async def drop() -> None:
         # The emulator outlives the test, and the next one begins with nothing.
         async with connect(azurite.connection_string) as db:
-            await db.drop_table("Office")
+            await db.drop_table("Club")
 
     asyncio.run(drop())

@@ -7,10 +7,8 @@ import pytest
 
 from tableorm import (
     Database,
-    EntityNotFound,
     NotSupported,
     PreconditionFailed,
-    Transaction,
     TransactionFailed,
     UniqueViolation,
 )
@@ -50,15 +48,6 @@ async def test_what_is_changed_after_it_was_given(db: Database, together: str, v
     assert (await db.get(Employee, department="Sales", id=1)).last_name == "Later"
 
 
-async def test_an_entity_takes_its_own_place(db: Database) -> None:
-    """Deleted and inserted in one block, with other values."""
-    one, *_ = await prepare(db)
-    async with db.transaction() as tx:
-        tx.delete(one)
-        tx.insert(employee(1, email="new@x", last_name="Zed", active=False))
-    await check(db)
-
-
 async def test_two_entities_of_a_transaction_want_one_value(db: Database) -> None:
     """Nothing is sent; the second of them is named."""
     await prepare(db)
@@ -86,25 +75,6 @@ async def test_a_violation_names_the_operation(db: Database) -> None:
     assert rows_of(await read_table(db, "Staff")) == before
 
 
-async def test_what_was_not_read_is_read_when_the_block_ends(db: Database) -> None:
-    """Forced writes, upserts, and what was read from copies: as they were given, over what is stored by then."""
-    one, *_ = await prepare(db)
-    two = await db.get(Employee.by_email, department="Sales", email="e2@x")
-    async with db.transaction() as tx:
-        tx.replace(employee(1, email="forced@x"), if_match="*")
-        two.age = 50
-        tx.save(two)
-        tx.upsert(employee(3, email=None), mode="replace")
-        tx.upsert(employee(4))
-        one.note = "meanwhile"
-        await db.save(one)  # by somebody else, as it were
-        two.age = 99  # after it was given
-    await check(db)
-    found = {each.id: each for each in await db.select(Employee).where(Employee.department == "Sales").all()}
-    assert (found[1].email, found[1].note, found[2].age, found[3].email) == ("forced@x", None, 50, None)
-    assert 4 in found
-
-
 async def test_what_is_read_late_is_written_once(db: Database) -> None:
     """A second change of the row in the block would not know it: refused, with the way out."""
     await prepare(db)
@@ -117,18 +87,6 @@ async def test_what_is_read_late_is_written_once(db: Database) -> None:
             tx.upsert(employee(1))
             await tx.get(Employee, department="Sales", id=1)
     await check(db)
-
-
-async def test_a_late_write_finds_nothing(db: Database) -> None:
-    """The operation is named, and nothing sent."""
-    await prepare(db)
-    before = rows_of(await read_table(db, "Staff"))
-    with pytest.raises(TransactionFailed) as caught:
-        async with db.transaction() as tx:
-            tx.insert(employee(7))
-            tx.delete(Employee.key(department="Sales", id=99), if_match="*")
-    assert (caught.value.index, type(caught.value.__cause__)) == (1, EntityNotFound)
-    assert rows_of(await read_table(db, "Staff")) == before
 
 
 async def test_a_guard_touches_the_entity_alone(db: Database) -> None:
@@ -151,38 +109,6 @@ async def test_a_guard_touches_the_entity_alone(db: Database) -> None:
     await check(db)
 
 
-async def test_run_transaction_begins_anew(db: Database) -> None:
-    """A lost race for an entity with copies is run again."""
-    await prepare(db)
-    runs = 0
-
-    async def older(tx: Transaction) -> None:
-        nonlocal runs
-        runs += 1
-        one = await tx.get(Employee, department="Sales", id=1)
-        if runs == 1:
-            await db.modify(Employee, lambda e: e.evolve(email="raced@x"), department="Sales", id=1)
-        one.age += 1
-        tx.save(one)
-
-    await db.run_transaction(older)
-    assert runs == 2
-    await check(db)
-    assert (await db.get(Employee.by_email, department="Sales", email="raced@x")).age == 31
-
-
-async def test_an_entity_moves_with_its_copies(db: Database) -> None:
-    """Its old rows go, the new ones say where it is."""
-    one, *_ = await prepare(db)
-    await db.move(one, id=77)
-    await check(db)
-    assert (await db.get(Employee.by_email, department="Sales", email="e1@x")).id == 77
-    assert ("Sales", "empid_000001") not in await read_table(db, "Staff")
-    one.age = 78
-    await db.save(one)
-    await check(db)
-
-
 async def test_an_entity_that_was_read_by_an_index_moves(db: Database) -> None:
     """Likewise, and one of an older version."""
     await prepare(db)
@@ -193,22 +119,3 @@ async def test_an_entity_that_was_read_by_an_index_moves(db: Database) -> None:
         await db.move(found, id=number)
     await check(db)
     assert (await db.get(Employee.by_email, department="Sales", email="old@x")).id == 79
-
-
-async def test_a_bulk_keeps_copies(db: Database) -> None:
-    """Whatever is in a chunk, and what fails in it sinks nothing else."""
-    entities = await prepare(db)
-    for each in entities:
-        each.last_name = "Zed"
-    async with db.bulk(errors="report") as bulk:
-        for number in range(10, 60):
-            await bulk.insert(employee(number, "HR" if number % 2 else "Sales"))
-        for each in entities:
-            await bulk.save(each)
-        await bulk.insert(employee(99, email="e2@x"))
-        await bulk.upsert(employee(10, email="ten@x"))
-        await bulk.delete(Employee.key(department="HR", id=11), if_match="*")
-    await check(db)
-    assert [type(failure.error) for failure in bulk.report.failed] == [UniqueViolation]
-    assert (bulk.report.written, bulk.report.failures) == (55, 1)
-    assert (await db.get(Employee.by_email, department="Sales", email="ten@x")).id == 10

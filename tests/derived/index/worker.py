@@ -1,5 +1,5 @@
 """
-What writes and reads in the concurrent tests: random steps of every verb on the people and teams of an office.
+What writes and reads in the concurrent tests: random steps of every verb on the players and squads of a club.
 """
 
 import asyncio
@@ -16,7 +16,9 @@ import msgspec
 from tableorm import (
     Conflict,
     Database,
+    Entity,
     EntityNotFound,
+    Key,
     OutcomeUnknown,
     TableOrmError,
     Transaction,
@@ -24,14 +26,12 @@ from tableorm import (
     Unavailable,
 )
 from tableorm.models.property_bag import bag_of_row
-from tests.derived.index.office import PARTITION, Person, Team, check
 from tests.derived.index.oracle import Table
+from tests.derived.patterns.club import CLUB, Player, Squad, check
 
 __all__ = [
     "COUNTERS",
-    "MAILS",
-    "PEOPLE",
-    "TEAMS",
+    "SQUADS",
     "Auditor",
     "Reader",
     "Writer",
@@ -45,44 +45,44 @@ __all__ = [
 PEOPLE = range(1, 51)
 COUNTERS = range(46, 51)
 """People whose points are only ever raised by one, and who are never deleted."""
-MAILS = [None, *(f"m{number}" for number in range(20))]
-TEAMS = ["x", "y", "z"]
+NICKS = [None, *(f"n{number}" for number in range(20))]
+SQUADS = ["x", "y", "z"]
 _LOST = (Conflict, EntityNotFound)
 
 
 async def prepare(db: Database) -> None:
     """The tables, the teams, and those whose points are counted."""
-    await db.create_tables(Person)
-    for name in TEAMS:
-        await db.insert(Team(name=name))
+    await db.create_tables(Player)
+    for name in SQUADS:
+        await db.insert(Squad(name=name))
     for number in COUNTERS:
-        await db.insert(Person(id=number, team="x"))
+        await db.insert(Player(id=number, squad="x", points=0))
 
 
 def look(path: Path) -> Table:
     """All rows of a file of the embedded engine at one moment, by one statement of SQLite."""
     connection: Any = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        (number,) = connection.execute("SELECT id FROM catalog WHERE name = 'Office'").fetchone()
+        (number,) = connection.execute("SELECT id FROM catalog WHERE name = 'Club'").fetchone()
         bodies = [body for (body,) in connection.execute(f"SELECT body FROM t{number}")]  # a number
     finally:
         connection.close()
-    bags = [bag_of_row("Office", msgspec.json.decode(body)) for body in bodies]
+    bags = [bag_of_row("Club", msgspec.json.decode(body)) for body in bodies]
     return {(bag.partition_key, bag.row_key): bag for bag in bags}
 
 
 async def read_partition(db: Database) -> Table:
     """All rows, in one page; pages are no snapshots."""
-    page = await db.select_raw("Office").where("PartitionKey eq {}", PARTITION).page(1000)
+    page = await db.select_raw("Club").where("PartitionKey eq {}", CLUB).page(1000)
     assert page.cursor is None
     return {(bag.partition_key, bag.row_key): bag for bag in page.items}
 
 
-async def audited(db: Database) -> list[str]:
+async def audited(db: Database, *more: type[Entity]) -> list[str]:
     """What an audit finds at rest: a witness of its own beside `check`."""
-    report = await db.audit(Person)
+    report = await db.audit(Player, *more)
     assert not report.undecided, str(report)
-    assert report.entities >= len(TEAMS)
+    assert report.entities >= len(SQUADS)
     return [str(each) for each in report.findings]
 
 
@@ -110,8 +110,8 @@ class Writer:
             self._modify,
             self._modify,
             self._save,
-            self._by_mail,
-            self._by_points,
+            self._by_nick,
+            self._by_rank,
             self._upsert,
             self._replace,
             self._merge,
@@ -144,103 +144,107 @@ class Writer:
     def _id(self) -> int:
         return self._random.choice(PEOPLE[: -len(COUNTERS)])
 
-    def _person(self) -> Person:
+    def _player(self) -> Player:
         draw = self._random
-        return Person(
+        return Player(
             id=self._id(),
-            mail=draw.choice(MAILS),
-            city=draw.choice("ab"),
+            nick=draw.choice(NICKS),
+            name=draw.choice("ab"),
             points=draw.randrange(6),
-            team=draw.choice([None, *TEAMS]),
+            squad=draw.choice([None, *SQUADS]),
         )
 
-    def _change(self, person: Person) -> None:
+    def _key(self) -> Key[Player]:
+        return Player.key(club=CLUB, id=self._id())
+
+    def _change(self, player: Player) -> None:
         draw = self._random
         match draw.randrange(5):
             case 0:
-                person.mail = draw.choice(MAILS)
+                player.nick = draw.choice(NICKS)
             case 1:
-                person.city = draw.choice("ab")
+                player.name = draw.choice("ab")
             case 2:
-                person.points = draw.randrange(6)
+                player.points = draw.randrange(6)
             case 3:
-                person.team = draw.choice([None, *TEAMS])
+                player.squad = draw.choice([None, *SQUADS])
             case _:
-                person.note = draw.choice([None, "n"])
+                player.active = draw.choice([True, False])
 
     async def _insert(self) -> None:
-        await self._db.insert(self._person())
+        await self._db.insert(self._player())
 
     async def _modify(self) -> None:
-        await self._db.modify(Person, self._change, id=self._id())
+        await self._db.modify(self._key(), self._change)
 
     async def _save(self) -> None:
-        person = await self._db.get(Person, id=self._id())
-        self._change(person)
-        self._change(person)
-        await self._db.save(person)
+        player = await self._db.get(self._key())
+        self._change(player)
+        self._change(player)
+        await self._db.save(player)
 
-    async def _by_mail(self) -> None:
-        person = await self._db.get(Person.by_mail, mail=self._random.choice(MAILS[1:]))
-        self._change(person)
-        await self._db.save(person)
+    async def _by_nick(self) -> None:
+        player = await self._db.get(Player.by_nick, club=CLUB, nick=self._random.choice(NICKS[1:]))
+        self._change(player)
+        await self._db.save(player)
 
-    async def _by_points(self) -> None:
-        for person in await self._db.select(Person.by_points).where(Person.points < 5).limit(2).all():
-            if person.id not in COUNTERS:
-                self._change(person)
-                await self._db.save(person)
+    async def _by_rank(self) -> None:
+        ranked = self._db.select(Player.by_rank).where(Player.club == CLUB, Player.points < 5)
+        for player in await ranked.limit(2).all():
+            if player.id not in COUNTERS:
+                self._change(player)
+                await self._db.save(player)
 
     async def _upsert(self) -> None:
-        await self._db.upsert(self._person(), mode=self._random.choice(["merge", "replace"]))
+        await self._db.upsert(self._player(), mode=self._random.choice(["merge", "replace"]))
 
     async def _replace(self) -> None:
-        await self._db.replace(self._person(), if_match="*")
+        await self._db.replace(self._player(), if_match="*")
 
     async def _merge(self) -> None:
-        await self._db.merge(self._person(), only=[Person.city, Person.points], if_match="*")
+        await self._db.merge(self._player(), only=[Player.name, Player.points], if_match="*")
 
     async def _delete(self) -> None:
-        await self._db.delete(Person, id=self._id(), if_match="*")
+        await self._db.delete(self._key(), if_match="*")
 
     async def _swap(self) -> None:
-        """Two people exchange their addresses and teams."""
-        first, second = self._id(), self._id()
+        """Two players exchange their nicks and squads."""
+        first, second = self._key(), self._key()
 
         async def swap(tx: Transaction) -> None:
-            one, two = await tx.get(Person, id=first), await tx.get(Person, id=second)
+            one, two = await tx.get(first), await tx.get(second)
             if first != second:
-                one.mail, two.mail, one.team, two.team = two.mail, one.mail, two.team, one.team
+                one.nick, two.nick, one.squad, two.squad = two.nick, one.nick, two.squad, one.squad
                 tx.save(one)
                 tx.save(two)
 
         await self._db.run_transaction(swap, attempts=3)
 
     async def _together(self) -> None:
-        """One goes, and leaves the address to another who comes."""
+        """One goes, and leaves the nick to another who comes."""
         async with self._db.transaction() as tx:
-            old = await tx.get(Person, id=self._id())
-            new = self._person()
+            old = await tx.get(self._key())
+            new = self._player()
             tx.delete(old)
             if new.id != old.id:
-                tx.insert(new.evolve(mail=old.mail))
+                tx.insert(new.evolve(nick=old.nick))
 
     async def _lead(self) -> None:
-        leader = self._random.choice([None, self._id()])
+        captain = self._random.choice([None, self._id()])
 
-        def lead(team: Team) -> None:
-            team.leader = leader
+        def lead(squad: Squad) -> None:
+            squad.captain = captain
 
-        await self._db.modify(Team, lead, name=self._random.choice(TEAMS))
+        await self._db.modify(Squad, lead, club=CLUB, name=self._random.choice(SQUADS))
 
     async def _raise(self) -> None:
         number = self._random.choice(COUNTERS)
 
-        def one_more(person: Person) -> None:
-            person.points += 1
+        def one_more(player: Player) -> None:
+            player.points = (player.points or 0) + 1
 
         try:
-            await self._db.modify(Person, one_more, id=number)
+            await self._db.modify(Player, one_more, club=CLUB, id=number)
         except OutcomeUnknown:
             self.unknown[number] += 1
             raise
@@ -268,7 +272,7 @@ class Reader:
         """Until the writers are done."""
         while not all(writer.done() for writer in writers):
             await self._look_at_one()
-            await self._look_at_city()
+            await self._look_at_name()
             if self._path is not None:
                 wrong = check(await asyncio.to_thread(look, self._path))
                 assert not wrong, wrong
@@ -277,23 +281,26 @@ class Reader:
     async def _look_at_one(self) -> None:
         """Between two looks at an entity that find the same version, its copy is as that."""
         number = self._random.choice(PEOPLE)
-        before = await self._db.get_or_none(Person, id=number)
+        before = await self._db.get_or_none(Player, club=CLUB, id=number)
         if before is None:
             return
-        copy = None if before.mail is None else await self._db.get_or_none(Person.by_mail, mail=before.mail)
-        found = await self._db.get_or_none(Person.by_points, points=before.points, id=number)
-        after = await self._db.get_or_none(Person, id=number)
+        held = None
+        if before.nick is not None:
+            copy = await self._db.get_or_none(Player.by_nick, club=CLUB, nick=before.nick)
+            held = None if copy is None else (copy.id, copy.points)
+        found = await self._db.get_or_none(Player.by_rank, club=CLUB, points=before.points, id=number)
+        after = await self._db.get_or_none(Player, club=CLUB, id=number)
         if after is None or after.etag != before.etag:
             return
-        assert copy == (None if before.mail is None else before), (copy, before)
-        assert found == (before if before.points > 2 else None), (found, before)
+        assert held == (None if before.nick is None else (number, before.points)), (held, before)
+        assert found == (before if (before.points or 0) > 2 else None), (found, before)
         self.looks += 1
 
-    async def _look_at_city(self) -> None:
+    async def _look_at_name(self) -> None:
         """Whoever is looked up is there."""
         with contextlib.suppress(TableOrmError):
-            found = await self._db.lookup(Person.by_city, city="a")
-            assert {person.city for person in found} <= {"a"}
+            found = await self._db.lookup(Player.by_name, club=CLUB, name="a")
+            assert {player.name for player in found} <= {"a"}
 
 
 class Auditor:
@@ -316,7 +323,7 @@ class Auditor:
     async def run(self, writers: "Sequence[asyncio.Task[None]]") -> None:
         """Until the writers are done."""
         while not all(writer.done() for writer in writers):
-            report = await self._db.audit(Person, repair=self._repair and self.audits % 2 == 1)
+            report = await self._db.audit(Player, repair=self._repair and self.audits % 2 == 1)
             assert [str(each) for each in report.findings] == []
             self.audits += 1
             self.looked += report.entities

@@ -1,7 +1,8 @@
 """
 The models of the stateful tests, each derivation in every variant, and what must be stored: worked out by hand.
 
-A `Player` is in a unique index and in two lists, one of them sparse and under a condition; it is counted in its squad,
+A `Player` is in a unique index, in one of keys alone under a condition, and in two lists, of which one is sparse and
+under a condition; it is counted in its squad,
 by another count under a condition, summed, and counted in a `Total` that is made when it is needed; it holds copies of
 another player, perhaps of itself. A `Squad` is counted in the squad above it, perhaps itself, and holds copies of two
 players, perhaps of one. Keys are so long that five of them divide a list.
@@ -59,6 +60,7 @@ class Player(Entity, table="Club", partition_key="{club}", row_key=HEAD + "{id:0
     friend_name: Mapped[str | None] = field(default=None, maintained=True)
 
     by_nick = Index(row_key="nick_{nick}", unique=True, include=["points"])
+    by_rank = Index(row_key="rank_{points:03d}_{id:02d}", include="keys", where=lambda p: (p.points or 0) > 2)
     by_name = IndexList(row_key="name_{name}", divide_at=2048)
     by_points = IndexList(row_key="points_{points:03d}_{squad}", where=lambda p: p.active, divide_at=2048)
     counted = Count(lambda: Squad.size, club="{club}", name="{squad}")
@@ -66,6 +68,11 @@ class Player(Entity, table="Club", partition_key="{club}", row_key=HEAD + "{id:0
     summed = Sum("points", lambda: Squad.points, club="{club}", name="{squad}")
     all = Count(lambda: Total.number, create=True, club="{club}", what="players")
     liked = Embedded(lambda: Player, {"friend_name": "name"}, club="{club}", id="{friend}")
+
+
+def _rank_of(number: int, player: Mapping[str, Any]) -> str | None:
+    points = player.get("points") or 0
+    return f"rank_{points:03d}_{number:02d}" if points > 2 else None
 
 
 _PLAYER = Kind(
@@ -78,6 +85,7 @@ _PLAYER = Kind(
             frozenset({"nick", "points"}),
             adds=lambda e: {"id": e["id"]},
         ),
+        Copies("by_rank", lambda e: _rank_of(e["id"], e), frozenset()),
     ),
 )
 
@@ -153,6 +161,8 @@ def _notes(row_key: str, bag: PropertyBag, everyone: Bags) -> dict[str, Any]:
     if bag["EntityType"] == "Player":
         if bag.get("nick") is not None:
             due["by_nick"] = f"nick_{bag['nick']}"
+        rank = _rank_of(int(row_key.removeprefix(HEAD)), bag)
+        due |= {"by_rank": rank} if rank is not None else {}
         due |= {name: {"list": [key, f"Player#{name}"]} for name, key in _lists(bag).items()}
         due |= {name: {"add": [to, {field_: much}]} for name, (to, field_, much) in _added(bag).items()}
     elif bag.get("above") is not None:

@@ -2,9 +2,24 @@
 Departments that count, sum and name their employees, and what their rows must be: worked out from the entities alone.
 """
 
+import asyncio
+import contextlib
+import random
 from collections import Counter
 
-from tableorm import Count, Database, Embedded, Entity, Index, IndexList, Mapped, Sum, field
+from tableorm import (
+    Conflict,
+    Count,
+    Database,
+    Embedded,
+    Entity,
+    EntityNotFound,
+    Index,
+    IndexList,
+    Mapped,
+    Sum,
+    field,
+)
 
 
 class Department(Entity, table="Firm", partition_key="{name}", row_key="department"):
@@ -73,3 +88,30 @@ async def assert_consistent(db: Database, name: str = "Sales") -> None:
         for key in bytes(value).decode().splitlines()
     ]
     assert Counter(stored) == Counter(f"empid_{each.id:06d}" for each in people if each.last_name is not None)
+
+
+async def write_until(done: asyncio.Event, db: Database, pick: random.Random, people: int) -> None:
+    """Write employees and their department at random."""
+
+    def appoint(department: Department) -> None:
+        department.manager_id = pick.randrange(people)
+
+    while not done.is_set():
+        employee = Employee(
+            department="Sales",
+            id=pick.randrange(people),
+            name=pick.choice("ABC"),
+            last_name=pick.choice(["Li", "Wu", None]),
+            salary=pick.choice([None, 0, 5, 50]),
+        )
+        with contextlib.suppress(Conflict, EntityNotFound):
+            match pick.randrange(4):
+                case 0:
+                    await db.insert(employee)
+                case 1:
+                    await db.upsert(employee, mode=pick.choice(["merge", "replace"]))
+                case 2:
+                    await db.delete(employee.key, if_match="*")
+                case _:
+                    await db.modify(Department, appoint, name="Sales")
+        await asyncio.sleep(0.01)

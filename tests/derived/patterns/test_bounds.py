@@ -209,19 +209,6 @@ async def test_the_refusal_says_what_where_and_by_what(goods: Database) -> None:
     assert isinstance(refused.value.__cause__, ValueError)
 
 
-async def test_a_holder_that_is_written_in_the_same_transaction(goods: Database) -> None:
-    """The error is that of the movement, and the transaction does nothing."""
-    stock = await goods.get(Stock, shop="a")
-    stock.note = "x"
-    with pytest.raises(TransactionFailed) as failed:
-        async with goods.transaction() as tx:
-            tx.save(stock)
-            tx.insert(Movement(id=2, amount=-7))
-
-    assert failed.value.index == 1
-    assert (await goods.get(Stock, shop="a")).note == ""
-
-
 async def break_the_level(db: Database, level: int) -> None:
     """As a program did that declares no bound."""
     bag = await db.get(PropertyBag.key("Goods", "a", "stock"))

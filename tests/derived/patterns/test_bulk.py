@@ -2,47 +2,8 @@
 Bulk writes of entities that are counted, listed and embedded: what fails sinks nothing else, and the rest is right.
 """
 
-import random
-
-from tableorm import Database, EntityExists, EntityNotFound, PreconditionFailed, UniqueViolation
+from tableorm import Database, EntityExists, PreconditionFailed, UniqueViolation
 from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent
-
-
-async def test_what_needs_the_stored_row_is_read(db: Database) -> None:
-    """Upserts, forced replaces and deletes by key take back what was derived."""
-    pick = random.Random(7)
-    await db.insert(Department(name="Sales"))
-    async with db.bulk(errors="report") as bulk:
-        for number in range(60):
-            await bulk.insert(Employee(department="Sales", id=number, salary=number % 20))
-    async with db.bulk(errors="report") as bulk:
-        for number in range(80):
-            employee = Employee(department="Sales", id=number, salary=pick.choice([None, 3, 30]), last_name="Wu")
-            match number % 4:
-                case 0:
-                    await bulk.upsert(employee, mode="replace")
-                case 1:
-                    await bulk.upsert(employee)
-                case 2:
-                    await bulk.replace(employee, if_match="*")
-                case _:
-                    await bulk.delete(employee.key, if_match="*")
-
-    missing = [failure for failure in bulk.report.failed if isinstance(failure.error, EntityNotFound)]
-    assert (bulk.report.written, len(missing)) == (70, 10)
-    await assert_consistent(db)
-
-
-async def test_a_later_change_is_another_write(db: Database) -> None:
-    """What waits for its row is written as it was given."""
-    await db.insert(Department(name="Sales"))
-    employee = Employee(department="Sales", id=1, salary=3)
-    async with db.bulk() as bulk:
-        await bulk.upsert(employee)
-        employee.salary = 1000
-
-    assert (await db.get(Employee, department="Sales", id=1)).salary == 3
-    await assert_consistent(db)
 
 
 async def test_failures_sink_nothing_else(db: Database) -> None:

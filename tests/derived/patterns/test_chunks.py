@@ -12,7 +12,6 @@ from tableorm import (
     Index,
     Mapped,
     OutcomeUnknown,
-    PreconditionFailed,
     RetryPolicy,
     TableNotFound,
     Unavailable,
@@ -66,23 +65,6 @@ async def test_what_fails_is_left_out(db: Database) -> None:
     assert isinstance(failed, Employee)
     assert failed.id == 12
     assert bulk.report.requests == 2
-    await assert_consistent(db)
-
-
-async def test_what_was_read_before_fails_alone(db: Database) -> None:
-    """A write under the ETag of before is no lost race, however often it is tried."""
-    await fill(db, 1, 2, 3)
-    stale = await db.get(Employee, department="Sales", id=2)
-    await db.modify(Employee, lambda each: setattr(each, "salary", 5), department="Sales", id=2)
-    others = [await db.get(Employee, department="Sales", id=number) for number in (1, 3)]
-    async with db.bulk(errors="report") as bulk:
-        for employee in (others[0], stale, others[1]):
-            employee.salary = 7
-            await bulk.save(employee)
-
-    assert (bulk.report.written, bulk.report.failures) == (2, 1)
-    assert isinstance(bulk.report.failed[0].error, PreconditionFailed)
-    assert (await db.get(Employee, department="Sales", id=2)).salary == 5
     await assert_consistent(db)
 
 

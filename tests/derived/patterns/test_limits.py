@@ -4,7 +4,6 @@ What a person meets who derives too much, or from what is not there: said at onc
 
 import datetime as dt
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -19,44 +18,12 @@ from tableorm import (
     LimitExceeded,
     Mapped,
     PropertyBag,
-    ReferenceNotFound,
     TemplateError,
-    TransactionFailed,
     WrongKind,
     connect,
     field,
 )
 from tests.derived.patterns.firm import Department, Employee
-
-
-async def test_what_it_counts_in_is_not_there(db: Database) -> None:
-    """Forced writes too say so at once: that is no lost race."""
-    someone = Employee(department="Lost", id=1)
-    modes: tuple[Literal["merge", "replace"], ...] = ("merge", "replace")
-    for mode in modes:
-        with pytest.raises(ReferenceNotFound, match=r"counts it in Department 'department' .* insert that first"):
-            await db.upsert(someone, mode=mode)
-    with pytest.raises(TransactionFailed, match="insert that first") as caught:
-        async with db.transaction() as tx:
-            tx.upsert(someone)
-    assert isinstance(caught.value.__cause__, ReferenceNotFound)
-    async with db.bulk(errors="report") as bulk:
-        await bulk.upsert(someone)
-    assert [type(each.error) for each in bulk.report.failed] == [ReferenceNotFound]
-
-
-async def test_who_is_needed_is_not_deleted_by_force(db: Database) -> None:
-    """Likewise: in a transaction and in bulk it is refused at once."""
-    await db.insert(Department(name="Sales"))
-    await db.insert(Employee(department="Sales", id=1))
-    requests = db.stats.requests
-    with pytest.raises(TransactionFailed, match="other entities are counted in it"):
-        async with db.transaction() as tx:
-            tx.delete(Department.key(name="Sales"), if_match="*")
-    async with db.bulk(errors="report") as bulk:
-        await bulk.delete(Department.key(name="Sales"), if_match="*")
-    assert bulk.report.failures == 1
-    assert db.stats.requests - requests < 10
 
 
 class Guest(Entity, table="Firm", partition_key="{house}", row_key="guest_{id:04d}"):
@@ -120,15 +87,6 @@ async def test_too_many_hold_copies(db: Database) -> None:
         for number in range(1, 100):
             await db.insert(Visitor(house="a", id=number, host_id=0))
     assert (await db.audit(Visitor)).found == 0
-
-
-async def test_a_reference_to_nobody_is_told_at_once(db: Database) -> None:
-    """By `modify` as by any write: to read again would not help."""
-    await db.insert(Visitor(house="a", id=0))
-    requests = db.stats.requests
-    with pytest.raises(ReferenceNotFound, match=r"Visitor.host refers to .*, which does not exist"):
-        await db.modify(Visitor, lambda visitor: visitor.evolve(host_id=7), house="a", id=0)
-    assert db.stats.requests - requests < 5
 
 
 async def test_all_rows_of_a_partition_can_be_deleted(db: Database) -> None:

@@ -2,8 +2,6 @@
 Which queries take an index on their own, what explains it, and that nobody can tell.
 """
 
-import random
-
 import pytest
 
 from tableorm import Access, Database, Entity, Expression, Index, Mapped, ModelError, ScanRefused, field
@@ -92,43 +90,6 @@ async def test_a_refused_scan_names_the_index(db: Database) -> None:
     for condition in (Person.id == 3, Person.age == 20):  # no index begins with it, or not one that has every entity
         with pytest.raises(ScanRefused, match=r"Person.city == ...\), or .allow_scan"):
             await db.select(Person).where(condition).all()
-
-
-async def test_nobody_can_tell(db: Database) -> None:
-    """The same entities in the same order, whichever way they are found; so are pages, counts and deletes."""
-    pick = random.Random(3)
-    people = [
-        Person(
-            city="Oslo",
-            id=number,
-            name=pick.choice(["Li", "Wu", "Oz"]),
-            email=None if number % 3 else f"{number}@x",
-            age=number % 20,
-        )
-        for number in range(40)
-    ]
-    async with db.bulk(errors="report") as bulk:
-        for person in people:
-            await bulk.insert(person)
-    for name in ("Li", "Wu", "Oz", "none"):
-        query = db.select(Person).where(Person.city == "Oslo", Person.name == name)
-        wanted = [person for person in people if person.name == name]
-        assert await query.all() == wanted
-        assert await query.count() == len(wanted)
-        assert await query.limit(3).all() == wanted[:3]
-        assert [entity async for page in query.pages(2) for entity in page.items] == wanted
-        assert [entity for part in query.split(3) for entity in await part.all()] == wanted
-        assert [entity.id async for entity in query.only(Person.age)] == [person.id for person in wanted]
-        few = query.where(Person.age < 7)
-        assert await few.all() == [person for person in wanted if person.age < 7]
-    one = db.select(Person).where(Person.city == "Oslo", Person.email == "3@x")
-    assert [entity.id for entity in await one.all()] == [3]
-    assert (await one.delete()).written == 1
-    assert await one.first() is None
-    assert (await db.select(Person).where(Person.city == "Oslo", Person.name == "Wu").delete()).failures == 0
-    assert await db.select(Person).where(Person.city == "Oslo").all() == [
-        person for person in people if person.name != "Wu" and person.id != 3
-    ]
 
 
 async def test_a_field_that_comes_twice_does_not_make_an_order(db: Database) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tableorm import (
-    BulkReport,
     Conflict,
     Database,
     DecodeError,
@@ -16,10 +15,11 @@ from tableorm import (
     NotSupported,
     PropertyBag,
     ReferenceNotFound,
-    TransactionFailed,
+    TableOrmError,
 )
 from tableorm.stores import Operation, Row, Verb
 from tests.database.between import Between
+from tests.derived.index.test_verbs import raise_first
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
 
 ADA = Employee.key(department="Sales", id=1)
@@ -31,21 +31,6 @@ Call = Callable[[Database], Awaitable[object]]
 
 def appoint(department: Department) -> None:
     department.manager_id = 99
-
-
-async def in_transaction(db: Database, key: Key[Department]) -> None:
-    async with db.transaction() as tx:
-        await tx.modify(key, appoint)
-
-
-async def upsert_in_transaction(db: Database) -> None:
-    async with db.transaction() as tx:
-        tx.upsert(Employee(department="Nowhere", id=1))
-
-
-async def delete_in_transaction(db: Database) -> None:
-    async with db.transaction() as tx:
-        tx.delete(ADA, if_match="*")
 
 
 async def upsert_in_bulk(db: Database) -> None:
@@ -60,18 +45,11 @@ async def delete_in_bulk(db: Database) -> None:
     raise_first(bulk.report)
 
 
-def raise_first(report: BulkReport) -> None:
-    for failure in report.failed:
-        raise failure.error
-
-
 TO_NOTHING: dict[str, tuple[Call, Key[Any]]] = {
     "insert": (lambda db: db.insert(Employee(department="Nowhere", id=1)), Department.key(name="Nowhere")),
     "upsert": (lambda db: db.upsert(Employee(department="Nowhere", id=1)), Department.key(name="Nowhere")),
-    "upsert in a transaction": (upsert_in_transaction, Department.key(name="Nowhere")),
     "upsert in a bulk": (upsert_in_bulk, Department.key(name="Nowhere")),
     "modify": (lambda db: db.modify(SALES, appoint), Employee.key(department="Sales", id=99)),
-    "modify in a transaction": (lambda db: in_transaction(db, SALES), Employee.key(department="Sales", id=99)),
     "replace": (
         lambda db: db.replace(Department(name="Sales", manager_id=99), if_match="*"),
         Employee.key(department="Sales", id=99),
@@ -79,7 +57,6 @@ TO_NOTHING: dict[str, tuple[Call, Key[Any]]] = {
 }
 OF_WHAT_IS_NEEDED: dict[str, Call] = {
     "delete": lambda db: db.delete(ADA, if_match="*"),
-    "delete in a transaction": delete_in_transaction,
     "delete in a bulk": delete_in_bulk,
     "delete of the keeper": lambda db: db.delete(SALES, if_match="*"),
 }
@@ -91,14 +68,14 @@ async def fill(db: Database) -> None:
     await db.modify(SALES, lambda department: department.evolve(manager_id=1))
 
 
-async def refusal(db: Database, call: Call) -> BaseException | None:
+async def refusal(db: Database, call: Call) -> TableOrmError:
     """What is raised, after no more than a few requests."""
     before = db.stats.requests
-    with pytest.raises((Conflict, ReferenceNotFound, TransactionFailed)) as caught:
+    with pytest.raises((Conflict, ReferenceNotFound)) as caught:
         await call(db)
     assert db.stats.requests - before <= 4
     await assert_consistent(db)
-    return caught.value.__cause__ if isinstance(caught.value, TransactionFailed) else caught.value
+    return caught.value
 
 
 @pytest.mark.parametrize("verb", TO_NOTHING)
@@ -110,6 +87,7 @@ async def test_a_reference_to_nothing(db: Database, verb: str) -> None:
     error = await refusal(db, call)
 
     assert isinstance(error, ReferenceNotFound)
+    assert "insert that first" in str(error) or "which does not exist" in str(error)
     assert error.key == (missing.partition_key, missing.row_key)
     assert await db.get_or_none(LOST) is None
 

@@ -5,36 +5,25 @@ After each step everything derived is what the entities make it: by an oracle, a
 refused for a reason, and leaves all as it was.
 """
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
 import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from tableorm import (
-    Conflict,
     Database,
-    EncodeError,
     Entity,
-    EntityNotFound,
     Key,
-    NotLoaded,
-    NotRead,
-    NotSupported,
-    OutcomeUnknown,
     TableOrmError,
     Transaction,
     TransactionFailed,
 )
-from tableorm.testing import MemoryStore
 from tests.derived.index.oracle import Table, read_table
 from tests.derived.index.test_verbs import DELETES, MERGES, VERBS
 from tests.derived.patterns.club import CLUB, Player, Squad, check, player_row, refusals, squad_row
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
-
-_ALLOWED = (Conflict, EntityNotFound, NotLoaded, NotRead, EncodeError, NotSupported, OutcomeUnknown)
-"""What a program may be told that works with what it has read long ago."""
+from tests.derived.two_clients import ALLOWED, TwoClients
+from tests.faults import Fate
 
 CLIENTS = st.integers(0, 1)
 SLOTS = st.integers(0, 5)
@@ -91,19 +80,10 @@ def set_all(one: Entity, values: dict[str, Any]) -> None:
         setattr(one, name, value)
 
 
-class Clubs(RuleBasedStateMachine):
+class Clubs(TwoClients):
     @initialize(people=st.sets(NUMBERS))
     def start(self, people: set[int]) -> None:
-        self.runner = asyncio.Runner()
-        self.networks = [FaultyStore(MemoryStore())]
-        self.networks.append(FaultyStore(self.networks[0].store))
-        self.clients: list[Database] = []
-        for network in self.networks:
-            backend = FaultyBackend()
-            backend.tables = network
-            self.clients.append(Database(backend, retry=QUICK))
-            self.run(self.clients[-1].open())
-        self.run(self.clients[0].create_tables(Player))
+        self.connect(Player)
         self.held: list[Any] = [
             Player(id=1),
             Player(id=2),
@@ -116,15 +96,6 @@ class Clubs(RuleBasedStateMachine):
             self.run(self.clients[0].insert(Squad(name=name)))
         for number in sorted(people):
             self.run(self.clients[0].insert(Player(id=number)))
-
-    def teardown(self) -> None:
-        if hasattr(self, "runner"):
-            for db in self.clients:
-                self.run(db.close())
-            self.runner.close()
-
-    def run(self, call: Coroutine[Any, Any, Any]) -> Any:
-        return self.runner.run(call)
 
     def table(self) -> Table:
         found: Table = self.run(read_table(self.clients[0], "Club"))
@@ -261,14 +232,16 @@ class Clubs(RuleBasedStateMachine):
     def make(self, slot: int, change: Change) -> None:
         self.held[slot] = made(change)
 
-    @rule(slot=SLOTS, client=CLIENTS, part=st.booleans())
-    def read(self, slot: int, client: int, part: bool) -> None:
-        one = self.run(self._read(self.clients[client], self.held[slot].key, part=part))
+    @rule(slot=SLOTS, client=CLIENTS, how=st.sampled_from(["key", "index", "part"]))
+    def read(self, slot: int, client: int, how: str) -> None:
+        one = self.run(self._read(self.clients[client], self.held[slot].key, how))
         self.held[slot] = one or self.held[slot]
 
-    async def _read(self, db: Database, key: Key[Any], *, part: bool) -> Entity | None:
-        if not part:
-            return cast("Entity | None", await db.get_or_none(key))
+    async def _read(self, db: Database, key: Key[Any], how: str) -> Entity | None:
+        if how != "part":
+            one = await db.get_or_none(key)
+            nick = one.nick if how == "index" and isinstance(one, Player) else None
+            return one if nick is None else await db.get(Player.by_nick, club=CLUB, nick=nick)
         if key.model is Player:
             query = db.select(Player).where(Player.club == CLUB, Player.id == int(key.row_key[-2:]))
             return await query.only(Player.nick, Player.squad).one_or_none()
@@ -340,23 +313,7 @@ class Clubs(RuleBasedStateMachine):
                 else:
                     await bulk.delete(key_of(change), if_match="*")
         for failure in bulk.report.failed:
-            assert isinstance(failure.error, _ALLOWED), failure.error
-
-    def attempt(self, call: Any) -> bool:
-        """Whether it succeeded; what the program may be told is no fault."""
-
-        async def wait() -> bool:
-            try:
-                await call
-            except TransactionFailed as error:
-                if not isinstance(error.__cause__, _ALLOWED):
-                    raise
-                return False
-            except _ALLOWED:
-                return False
-            return True
-
-        return self.runner.run(wait())
+            assert isinstance(failure.error, ALLOWED), failure.error
 
     @invariant()
     def everything_is_right(self) -> None:

@@ -5,15 +5,12 @@ Many writers of one database that change the same derived rows: they wait for ea
 import asyncio
 import datetime as dt
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tableorm import Count, Database, Entity, EntityNotFound, Feed, Index, LostRace, Mapped, Sum, connect, field
-from tableorm.connection import turns
+from tableorm import Count, Database, Entity, Feed, Index, Mapped, Sum, connect, field
 from tableorm.connection.connection import connection_of
-from tableorm.stores import Operation
-from tests.database.between import Between
 from tests.torture import seeds
 
 
@@ -123,74 +120,3 @@ async def test_a_holder_that_is_modified_meanwhile_gets_its_turn(shop: Database)
 
     till = await shop.get(Till, shop="a", number=1)
     assert (till.taken, till.note) == (100, "closed")
-
-
-class Hooked(Between):
-    """A store that does something before the transaction that writes a certain row is applied."""
-
-    act = ""
-    db: Database
-    stuck: asyncio.Event
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        keys = {each.row["RowKey"] for each in operations}
-        if self.act == "write" and "sale_00001" in keys:
-            self.act = ""
-            await self.db.insert(Sale(shop="a", id=2))
-        elif self.act == "hang" and "sale_00001" in keys:
-            self.act = ""
-            await self.stuck.wait()
-        return await super().transact(table, operations)
-
-
-async def test_who_writes_within_the_request_of_a_write_does_not_wait_for_it() -> None:
-    """As what is put around a store may do: the write has lost its race then, and is tried again."""
-    store = Hooked()
-    async with Database(store) as db:
-        await db.create_tables(Till)
-        await db.insert(Till(shop="a", number=1))
-        store.act, store.db = "write", db
-        await asyncio.gather(*(db.insert(Sale(shop="a", id=number)) for number in (1, 3)))
-        assert (await db.get(Till, shop="a", number=1)).sales == 3
-
-
-async def test_a_request_without_an_answer_does_not_keep_others_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They wait for some time, and go on then."""
-    monkeypatch.setattr(turns, "LONGEST_WAIT", 0.05)
-    store = Hooked()
-    async with Database(store) as db:
-        await db.create_tables(Till)
-        await db.insert(Till(shop="a", number=1))
-        store.act, store.stuck = "hang", asyncio.Event()
-        hanging = asyncio.create_task(db.insert(Sale(shop="a", id=1)))
-        await asyncio.sleep(0)
-        await asyncio.gather(*(db.insert(Sale(shop="a", id=number)) for number in (2, 3)))
-        assert not hanging.done()
-        store.stuck.set()
-        await hanging
-        assert (await db.get(Till, shop="a", number=1)).sales == 3
-
-
-async def test_a_write_that_fails_lets_the_next_one_write(shop: Database) -> None:
-    """Each gets its own error."""
-
-    async def insert(number: int) -> None:
-        await shop.insert(Sale(shop="a", id=number, till=1 if number % 2 else 9))
-
-    results = await asyncio.gather(*(insert(number) for number in range(20)), return_exceptions=True)
-
-    assert [isinstance(each, EntityNotFound) for each in results] == [number % 2 == 0 for number in range(20)]
-    assert (await shop.get(Till, shop="a", number=1)).sales == 10
-
-
-async def test_other_databases_still_race(tmp_path: object) -> None:
-    """Two that write one file take no turns with each other; each writes under what it has read."""
-    async with connect(f"local:{tmp_path}/shop.tables") as one, connect(f"local:{tmp_path}/shop.tables") as two:
-        await one.create_tables(Till)
-        await one.insert(Till(shop="a", number=1))
-        sales = [(db, Sale(shop="a", id=number)) for number, db in enumerate([one, two] * 30)]
-        results = await asyncio.gather(*(db.insert(sale) for db, sale in sales), return_exceptions=True)
-        lost = sum(isinstance(each, LostRace) for each in results)
-        assert lost == 0
-        till = await two.get(Till, shop="a", number=1)
-        assert (till.taken, till.sales) == (60, 60)

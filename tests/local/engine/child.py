@@ -63,15 +63,6 @@ async def write_rows(path: str, run: str, count: str) -> None:
     await engine.close()
 
 
-async def drop(path: str) -> None:
-    """Delete the table, and leave at once: giving back its pages is left to others."""
-    engine = Engine(path)
-    await engine.open()
-    await engine.delete_table(TABLE)
-    await engine.close()
-    say("dropped")
-
-
 async def read_only_fault(path: str) -> None:
     """Read a row, then try to write it, as a user whom permissions bind."""
     if os.getuid() == 0:

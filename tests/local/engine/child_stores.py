@@ -50,27 +50,6 @@ async def take_turns(path: str, seed: str, count: str) -> None:
     await engine.close()
 
 
-async def queue_for_ever(path: str, run: str) -> None:
-    """Put, take and delete messages by several tasks, until killed."""
-    engine = Engine(path)
-    await engine.open()
-    queues = engine.queues
-
-    async def put(task: int) -> None:
-        for number in range(1_000_000):
-            body = f"{run}-{task}-{number}"
-            say("put", (await queues.put(QUEUE, body.encode())).id, body)
-
-    async def delete() -> None:
-        while True:
-            for message in await queues.take(QUEUE, 2, visibility_seconds=600):
-                say("deleting", message.id)
-                await queues.delete(QUEUE, message)
-                say("deleted", message.id)
-
-    await asyncio.gather(*(put(task) for task in range(4)), *(delete() for _ in range(2)))
-
-
 async def blobs_for_ever(path: str, run: str) -> None:
     """Put new blobs, replace one, and append to another, until killed."""
     engine = Engine(path)

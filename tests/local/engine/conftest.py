@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,19 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "data.tables"
 
 
+@asynccontextmanager
+async def opened(path: Path | str, *tables: str, patience: float = 30.0) -> AsyncIterator[Engine]:
+    """An engine of a file with these new tables, which is closed in the end."""
+    engine = Engine(path, timeout=patience)
+    await engine.open()
+    for table in tables:
+        await engine.create_table(table)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
 @contextmanager
 def callbacks_succeed() -> Generator[None]:
     """Fail if a callback of the event loop raises an error, which asyncio does no more than log."""
@@ -58,12 +71,9 @@ def callbacks_succeed() -> Generator[None]:
 @pytest.fixture
 async def engine(path: Path) -> AsyncIterator[Engine]:
     """An open engine with the table "Shared"."""
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Shared")
     with callbacks_succeed():
-        yield engine
-        await engine.close()
+        async with opened(path, "Shared") as engine:
+            yield engine
 
 
 @pytest.fixture

@@ -11,7 +11,12 @@ import apsw
 from tableorm.stores import Operation, Row, Verb
 from tableorm_local.engine import Engine
 
-__all__ = ["change_file", "insert_rows", "make_rows"]
+__all__ = ["change_file", "insert_rows", "make_rows", "row"]
+
+
+def row(row_key: str, **properties: object) -> Row:
+    """Return a row of the partition p."""
+    return {"PartitionKey": "p", "RowKey": row_key, **properties}
 
 
 def make_rows(partition: str, count: int, **properties: object) -> list[Row]:

@@ -125,16 +125,3 @@ async def test_to_delete_a_table_is_a_long_step(memory: Engine) -> None:
     """SQLite reads the statements of all tables for it, so it is not done on the event loop."""
     assert await memory.submit(lambda session: list(catalog.drop_table(session, "Shared"))) == [True]
     assert await memory.list_tables() == []
-
-
-async def test_a_deleted_table_is_known_by_none_of_its_spellings(memory: Engine) -> None:
-    """Each that was used before is forgotten at once, also if another table is deleted after it; other tables stay."""
-    spellings = ["Shared", "SHARED", "shared"]
-    for name in ("First", "Second"):
-        await memory.create_table(name)
-    names = [*spellings, "First", "FIRST", "Second"]
-    assert [await memory.has_table(name) for name in names] == [True] * 6
-    await memory.delete_table("sharED")
-    assert [await memory.has_table(name) for name in names] == [False] * 3 + [True] * 3
-    await memory.delete_table("first")
-    assert [await memory.has_table(name) for name in names] == [False] * 5 + [True]

@@ -6,8 +6,6 @@ import asyncio
 import datetime as dt
 import importlib.util
 import random
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ import pytest
 from tableorm.stores import Clock
 from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import connect
+from tests.local.engine.conftest import Child
 from tests.torture import seeds
 
-Child = Callable[..., "subprocess.Popen[str]"]
 SCRIPT = "child_stores.py"
 
 

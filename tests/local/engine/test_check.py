@@ -9,26 +9,23 @@ from pathlib import Path
 import pytest
 
 from tableorm.stores import Operation, Row, Verb
-from tableorm_local.engine import Engine
 from tests.commandline import run_command
+from tests.local.engine.conftest import opened
 from tests.local.engine.rows import change_file
 from tests.security.test_files import craft
 
 
 async def fill(path: Path) -> None:
     """Write rows, settings, messages and blobs."""
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Things")
-    for number in range(100):
-        row: Row = {"PartitionKey": "p", "RowKey": f"Zürich-{number:03d}", "Text": "x" * number * 10}
-        await engine.write("Things", Operation(Verb.INSERT, row))
-    await engine.access.change_policies("Things", lambda _: {"a": None})
-    await engine.queues.create_queue("queue")
-    await engine.queues.put("queue", b"message")
-    await engine.blobs.create_container("container")
-    await engine.blobs.put("container", "blob", b"x" * 1_000_000)
-    await engine.close()
+    async with opened(path, "Things") as engine:
+        for number in range(100):
+            row: Row = {"PartitionKey": "p", "RowKey": f"Zürich-{number:03d}", "Text": "x" * number * 10}
+            await engine.write("Things", Operation(Verb.INSERT, row))
+        await engine.access.change_policies("Things", lambda _: {"a": None})
+        await engine.queues.create_queue("queue")
+        await engine.queues.put("queue", b"message")
+        await engine.blobs.create_container("container")
+        await engine.blobs.put("container", "blob", b"x" * 1_000_000)
 
 
 @pytest.fixture

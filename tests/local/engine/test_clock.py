@@ -7,12 +7,10 @@ import datetime as dt
 from pathlib import Path
 
 from tableorm.protocol.edm import ticks_from_text
-from tableorm.stores import Clock, Operation, Row, Verb, utc_now
+from tableorm.stores import Clock, Operation, Verb, utc_now
 from tableorm_local.engine import Engine, write_session
-
-
-def row(row_key: str) -> Row:
-    return {"PartitionKey": "p", "RowKey": row_key}
+from tests.local.engine.conftest import opened
+from tests.local.engine.rows import row
 
 
 async def written(engine: Engine) -> int:
@@ -59,11 +57,9 @@ async def test_clock_that_jumps_back(engine: Engine, path: Path, tableorm_clock:
     tableorm_clock.advance(dt.timedelta(days=-365))
 
     assert await written(engine) == before + 1
-    other = Engine(path)
-    await other.open()
-    assert await written(other) == before + 2
-    assert await written(engine) == before + 3
-    await other.close()
+    async with opened(path) as other:
+        assert await written(other) == before + 2
+        assert await written(engine) == before + 3
     await engine.close()
     await engine.open()
     assert await written(engine) == before + 4

@@ -1,23 +1,19 @@
 """
 What a killed process leaves behind: every acknowledged write, whole transactions, a sound file.
 """
-# ruff: noqa: ASYNC240 - a test may look at its files
 
 import asyncio
 import random
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 import pytest
 
-from tableorm.stores import Bounds, Row, RowQuery
+from tableorm.stores import Row, RowQuery
 from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import connect
+from tests.local.engine.conftest import Child
 from tests.torture import seeds
-
-Child = Callable[..., "subprocess.Popen[str]"]
 
 
 async def all_rows(engine: Engine, query: RowQuery | None = None) -> list[Row]:
@@ -61,17 +57,3 @@ async def test_killed_writers_lose_nothing_acknowledged(path: Path, child: Child
         assert {(first, str(number)) for first in partitions for number in range(5)} <= set(stored)
     assert len(acknowledged) >= 3
     assert connect(str(path), apsw.SQLITE_OPEN_READWRITE).execute("PRAGMA integrity_check").get == "ok"
-
-
-async def test_first_open_after_a_kill_at_creation(path: Path) -> None:
-    """A process may die right after it made the file: an empty file is as good as none."""
-    path.touch()
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Shared")
-    await engine.close()
-
-    await engine.open()
-    assert await engine.list_tables() == ["Shared"]
-    assert (await engine.query("Shared", RowQuery(Bounds.only("x")))).rows == []
-    await engine.close()

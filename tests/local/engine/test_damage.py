@@ -13,6 +13,7 @@ import pytest
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RowQuery, Verb
 from tableorm_local.engine import Engine
+from tests.local.engine.conftest import opened
 from tests.local.engine.rows import change_file
 
 FORKS_AND_DIES = """
@@ -80,10 +81,7 @@ async def test_a_forked_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path
     path = tmp_path / "data.tables"
     child = fork_and_die(path)
     try:
-        engine = Engine(path, timeout=5.0)
-        await engine.open()
-        await engine.create_table("Things")
-        assert await engine.list_tables() == ["Things"]
-        await engine.close()
+        async with opened(path, "Things", patience=5.0) as engine:
+            assert await engine.list_tables() == ["Things"]
     finally:
         os.kill(child, signal.SIGKILL)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -23,16 +23,11 @@ import pytest
 
 from tableorm.errors import NotSupported, TableOrmError, Unavailable
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, RowQuery, Verb
+from tableorm.stores import Operation, RowQuery, Verb
 from tableorm_local.engine import Engine, files, writer_lock
 from tableorm_local.engine.sqlite import Connection, connect
-from tests.local.engine.rows import change_file
-
-Child = Callable[..., "subprocess.Popen[str]"]
-
-
-def row(row_key: str, **properties: object) -> Row:
-    return {"PartitionKey": "p", "RowKey": row_key, **properties}
+from tests.local.engine.conftest import Child, opened
+from tests.local.engine.rows import change_file, row
 
 
 async def refused(path: Path) -> TableOrmError:
@@ -50,14 +45,6 @@ async def test_new_file_is_private(engine: Engine, path: Path) -> None:
 
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
     assert modes == dict.fromkeys([path.name, path.name + "-wal", path.name + "-shm", path.name + "-lock"], 0o600)
-
-
-async def test_closing_leaves_one_file_and_its_lock(engine: Engine, path: Path) -> None:
-    """After the last close everything is in the file itself."""
-    await engine.write("Shared", Operation(Verb.INSERT, row("r")))
-    await engine.close()
-
-    assert {each.name for each in path.parent.iterdir()} == {path.name, path.name + "-lock"}
 
 
 @pytest.mark.parametrize(
@@ -160,17 +147,6 @@ async def test_damaged_file(engine: Engine, path: Path) -> None:
         await use()
 
 
-@pytest.mark.parametrize("name", ["100%.tables", "%41", "a b#?c", "ü😀", "file:x", "-x"])
-async def test_odd_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A path is taken literally."""
-    monkeypatch.chdir(tmp_path)
-    engine = Engine(name)
-    await engine.open()
-    await engine.close()
-
-    assert (tmp_path / name).exists()
-
-
 async def test_relative_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A relative path means the working directory at construction, also after that changes."""
     monkeypatch.chdir(tmp_path)
@@ -185,18 +161,16 @@ async def test_relative_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 async def test_two_engines_on_one_file(engine: Engine, path: Path, tmp_path: Path) -> None:
     """Engines of one process share a file, also through a link; each sees what the other wrote, at once."""
     (tmp_path / "link").symlink_to(path)
-    other = Engine(tmp_path / "link")
-    await other.open()
-    await other.write("Shared", Operation(Verb.INSERT, row("1", A=1)))
+    async with opened(tmp_path / "link") as other:
+        await other.write("Shared", Operation(Verb.INSERT, row("1", A=1)))
 
-    assert (await engine.get("Shared", "p", "1"))["A"] == 1
-    await engine.delete_table("Shared")
-    with pytest.raises(Fault, match="TableNotFound"):
-        await other.get("Shared", "p", "1")
-    await engine.create_table("SHARED")
-    assert (await other.query("Shared", RowQuery())).rows == []
-    await other.write("Shared", Operation(Verb.INSERT, row("2")))
-    await other.close()
+        assert (await engine.get("Shared", "p", "1"))["A"] == 1
+        await engine.delete_table("Shared")
+        with pytest.raises(Fault, match="TableNotFound"):
+            await other.get("Shared", "p", "1")
+        await engine.create_table("SHARED")
+        assert (await other.query("Shared", RowQuery())).rows == []
+        await other.write("Shared", Operation(Verb.INSERT, row("2")))
     assert len((await engine.query("Shared", RowQuery())).rows) == 1
 
 
@@ -238,23 +212,8 @@ async def test_a_file_that_another_process_has_just_made(
 ) -> None:
     """Who finds no file, and then one that was made meanwhile, opens that one, with what is in it."""
     monkeypatch.setattr(os.path, "lexists", Mock(return_value=False))
-    other = Engine(path)
-    await other.open()
-
-    assert await other.list_tables() == ["Shared"]
-    await other.close()
-
-
-async def test_memory_is_ones_own() -> None:
-    """Each engine in memory has tables of its own."""
-    first, second = Engine(None), Engine(None)
-    await first.open()
-    await second.open()
-    await first.create_table("Mine")
-
-    assert (await first.list_tables(), await second.list_tables()) == (["Mine"], [])
-    await first.close()
-    await second.close()
+    async with opened(path) as other:
+        assert await other.list_tables() == ["Shared"]
 
 
 @pytest.fixture
@@ -266,44 +225,31 @@ def connections() -> Iterator[list[Connection]]:
     apsw.connection_hooks.remove(connections.append)
 
 
-async def test_every_commit_is_synced(path: Path, connections: list[Connection]) -> None:
-    """No test can cut the power, so this asks SQLite: the log is synced at every commit, and so are checkpoints."""
-    engine = Engine(path)
-    await engine.open()
-    (writer,) = [each for each in connections if not each.readonly("main")]
-
-    assert writer.execute("PRAGMA synchronous").get == 2
-    assert writer.execute("PRAGMA fullfsync").get == 1
-    assert writer.execute("PRAGMA journal_mode").get == "wal"
-    await engine.close()
-
-
 async def test_every_connection_has_the_settings_of_the_engine(path: Path, connections: list[Connection]) -> None:
     """Those that write and those that read have the same bounds of memory and log, check what they read, never wait."""
-    engine = Engine(path)
-    await engine.open()
-    (reader,) = [each for each in connections if each.readonly("main")]
-    (writer,) = [each for each in connections if not each.readonly("main")]
-    expected = {
-        "page_size": 8192,
-        "synchronous": 2,
-        "fullfsync": 1,
-        "checkpoint_fullfsync": 1,
-        "wal_autocheckpoint": 4000,
-        "journal_size_limit": 2 * 4000 * 8192,
-        "cache_size": -64 * 1024,
-        "mmap_size": 1 << 30,
-        "cell_size_check": 1,
-        "busy_timeout": 0,
-        "application_id": int.from_bytes(b"TbOr", "big"),  # all files have these two, so they stay as they are
-        "user_version": 1,
-        "trusted_schema": 0,
-    }
-    for connection in (reader, writer):
-        found = {name: connection.execute(f"PRAGMA {name}").get for name in expected}
-        assert found == expected
-        assert connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, -1) == 0
-    await engine.close()
+    async with opened(path):
+        (reader,) = [each for each in connections if each.readonly("main")]
+        (writer,) = [each for each in connections if not each.readonly("main")]
+        expected = {
+            "page_size": 8192,
+            "synchronous": 2,
+            "fullfsync": 1,
+            "journal_mode": "wal",
+            "checkpoint_fullfsync": 1,
+            "wal_autocheckpoint": 4000,
+            "journal_size_limit": 2 * 4000 * 8192,
+            "cache_size": -64 * 1024,
+            "mmap_size": 1 << 30,
+            "cell_size_check": 1,
+            "busy_timeout": 0,
+            "application_id": int.from_bytes(b"TbOr", "big"),  # all files have these two, so they stay as they are
+            "user_version": 1,
+            "trusted_schema": 0,
+        }
+        for connection in (reader, writer):
+            found = {name: connection.execute(f"PRAGMA {name}").get for name in expected}
+            assert found == expected
+            assert connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, -1) == 0
 
 
 @pytest.mark.parametrize("journal", [None, bytes(512)], ids=["no journal", "journal"])
@@ -322,42 +268,38 @@ async def test_opening_waits_as_long_as_the_engine_may(
     if journal is not None:
         path.with_name(path.name + "-journal").write_bytes(journal)
     monkeypatch.setattr(apsw, "Connection", Noting)
-    other = Engine(path, timeout=2.5)
-    await other.open()
-    await other.close()
+    async with opened(path, patience=2.5):
+        pass
 
     assert waits == [2500, 0] if journal is None else [2500, 2500, 0]
 
 
 async def test_full_disk(path: Path, connections: list[Connection]) -> None:
     """On a full disk writes are refused with a clear fault and reads go on; when there is room so do writes."""
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Shared")
-    writer = next(each for each in connections if not each.readonly("main"))
-    pages = writer.execute("PRAGMA page_count").get
-    writer.execute(f"PRAGMA max_page_count = {pages + 20}")
-    written: list[str] = []
+    async with opened(path, "Shared") as engine:
+        writer = next(each for each in connections if not each.readonly("main"))
+        pages = writer.execute("PRAGMA page_count").get
+        writer.execute(f"PRAGMA max_page_count = {pages + 20}")
+        written: list[str] = []
 
-    async def fill() -> None:
-        for number in range(1000):
-            await engine.write("Shared", Operation(Verb.INSERT, row(f"{number:04d}", Body="x" * 8000)))
-            written.append(f"{number:04d}")
+        async def fill() -> None:
+            for number in range(1000):
+                await engine.write("Shared", Operation(Verb.INSERT, row(f"{number:04d}", Body="x" * 8000)))
+                written.append(f"{number:04d}")
 
-    with pytest.raises(Fault, match="the disk is full") as caught:
-        await fill()
+        with pytest.raises(Fault, match="the disk is full") as caught:
+            await fill()
 
-    assert caught.value.code == Code.SERVER_BUSY
-    assert [each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows] == written
-    with pytest.raises(Fault, match="the disk is full"):
-        await engine.transact("Shared", [Operation(Verb.INSERT, row(f"t{n}", Body="x" * 8000)) for n in range(30)])
-    await engine.write("Shared", Operation(Verb.DELETE, row(written[0]), "*"))
-    await engine.write("Shared", Operation(Verb.INSERT, row("small")))
-    writer.execute("PRAGMA max_page_count = 1000000")
-    await engine.write("Shared", Operation(Verb.INSERT, row("large", Body="x" * 30_000)))
-    keys = [each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows]
-    assert keys == [*written[1:], "large", "small"]
-    await engine.close()
+        assert caught.value.code == Code.SERVER_BUSY
+        assert [each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows] == written
+        with pytest.raises(Fault, match="the disk is full"):
+            await engine.transact("Shared", [Operation(Verb.INSERT, row(f"t{n}", Body="x" * 8000)) for n in range(30)])
+        await engine.write("Shared", Operation(Verb.DELETE, row(written[0]), "*"))
+        await engine.write("Shared", Operation(Verb.INSERT, row("small")))
+        writer.execute("PRAGMA max_page_count = 1000000")
+        await engine.write("Shared", Operation(Verb.INSERT, row("large", Body="x" * 30_000)))
+        keys = [each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows]
+        assert keys == [*written[1:], "large", "small"]
 
 
 async def test_full_disk_while_a_file_is_made(path: Path) -> None:
@@ -390,25 +332,17 @@ def is_closed(connection: Connection) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("statement", "said"),
-    [
-        ("", ""),
-        ("PRAGMA application_id = 5", " is an SQLite database of another program"),
-        ("PRAGMA user_version = 99", " has format 99, made by a newer tableorm"),
-    ],
-)
+@pytest.mark.parametrize("statement", ["", "PRAGMA application_id = 5", "PRAGMA user_version = 99"])
 @pytest.mark.parametrize("immutable", [False, True])
 async def test_no_connection_stays_open(
     path: Path,
     connections: list[Connection],
     monkeypatch: pytest.MonkeyPatch,
     statement: str,
-    said: str,
     *,
     immutable: bool,
 ) -> None:
-    """Of a file that is refused, which is told why, and of one that is closed; each open checks it again."""
+    """Of a file that is refused, and of one that is closed; each open checks it again."""
     engine = Engine(path)
     await engine.open()
     await engine.close()
@@ -418,9 +352,8 @@ async def test_no_connection_stays_open(
         forbid_logs(monkeypatch, apsw.CantOpenError)
     for _ in range(2):
         if statement:
-            with pytest.raises(TableOrmError) as caught:
+            with pytest.raises(NotSupported, match=r"another program|has format 99"):
                 await engine.open()
-            assert str(caught.value).startswith(f"{str(path)!r}{said}")
         else:
             await engine.open()
             assert [is_closed(each) for each in connections].count(False) == (1 if immutable else 2)
@@ -630,11 +563,8 @@ def public_folder() -> Iterator[Path]:
 async def test_read_only_file(public_folder: Path, child: Child, mode: int) -> None:
     """Who may only read opens for reading, and gets a clear fault for a write."""
     path = public_folder / "data"
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Shared")
-    await engine.write("Shared", Operation(Verb.INSERT, row("r", A=1)))
-    await engine.close()
+    async with opened(path, "Shared") as engine:
+        await engine.write("Shared", Operation(Verb.INSERT, row("r", A=1)))
     path.chmod(0o444)
     public_folder.chmod(mode)
     out, _ = child("read_only_fault", path).communicate()
@@ -652,9 +582,8 @@ async def test_forbidden_file(public_folder: Path, child: Child, *, exists: bool
     """Who may not read the file, or not make it, is told so."""
     path = public_folder / "data"
     if exists:
-        engine = Engine(path)
-        await engine.open()
-        await engine.close()
+        async with opened(path):
+            pass
         path.chmod(0o000)
     public_folder.chmod(0o555)
     out, _ = child("read_only_fault", path).communicate()
@@ -689,23 +618,6 @@ async def test_what_was_open_before_a_fork(path: Path, *, in_memory: bool) -> No
     await other.open()
     await other.create_table("Shared")
     await other.close()
-
-
-async def test_a_file_that_was_open_before_a_fork(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever opens it in the child is told what to do instead; other files can be opened there."""
-    monkeypatch.setattr(files, "_forked_files", set[tuple[int, int]]())
-    files.after_fork()
-    with pytest.raises(NotSupported) as caught:
-        await Engine(path).open()
-    other = Engine(path.with_name("other"))
-    await other.open()
-    await other.close()
-
-    assert str(caught.value) == (
-        f"{str(path)!r} was open when this process was forked; open it in the child only, or start the child with "
-        "multiprocessing's 'spawn' or 'forkserver'."
-    )
-    await engine.list_tables()
 
 
 def test_forked_child(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.worker import InlineWorker
 from tableorm_local.engine.write_session import Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
-from tests.local.engine.conftest import callbacks_succeed
+from tests.local.engine.conftest import callbacks_succeed, opened
 
 T = TypeVar("T")
 
@@ -217,12 +217,8 @@ def test_an_interrupt_within_a_request_ends_the_program(error: type[BaseExceptio
         await asking
 
     async def again() -> list[str]:
-        engine = Engine(path, timeout=5)
-        await engine.open()
-        await engine.create_table("kept")
-        names = await engine.list_tables()
-        await engine.close()
-        return names
+        async with opened(path, "kept", patience=5) as engine:
+            return await engine.list_tables()
 
     with pytest.raises(error):
         asyncio.run(interrupted())

@@ -17,16 +17,14 @@ import pytest
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import Compare, Op, constant
-from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
+from tableorm.stores import Bounds, Operation, RowQuery, Verb
 from tableorm_local.engine import Engine
 from tableorm_local.engine.files import Files, open_file
 from tableorm_local.engine.worker import ThreadWorker
+from tests.local.engine.conftest import opened
+from tests.local.engine.rows import row
 from tests.local.engine.turns import Turns
 from tests.torture import Rounds
-
-
-def row(row_key: str, **properties: object) -> Row:
-    return {"PartitionKey": "p", "RowKey": row_key, **properties}
 
 
 async def threads_end(path: Path) -> None:
@@ -41,31 +39,6 @@ async def fill(engine: Engine, count: int, **properties: object) -> None:
     for start in range(0, count, 100):
         numbers = range(start, min(start + 100, count))
         await engine.transact("Shared", [Operation(Verb.INSERT, row(f"{n:06d}", N=n, **properties)) for n in numbers])
-
-
-async def test_loop_turns_during_a_scan(engine: Engine) -> None:
-    """A filter that matches nothing in 20,000 rows is looked for in slices, between which others run."""
-    await fill(engine, 20_000, Text="x" * 200)
-    turns = Turns()
-    page = await engine.query("Shared", RowQuery(where=Compare("N", Op.LT, constant(0))))
-    count = await turns.stop()
-
-    assert page.rows == []
-    assert count >= 5
-
-
-async def test_loop_turns_between_reads(engine: Engine) -> None:
-    """A task that reads row after row, or page after page, lets others run, though no read by itself has to wait."""
-    await fill(engine, 2000)
-    turns = Turns()
-    for number in range(2000):
-        await engine.get("Shared", "p", f"{number:06d}")
-    points = turns.count
-    for _ in range(100):
-        await engine.query("Shared", RowQuery(), limit=500)
-
-    assert points >= 5
-    assert await turns.stop() >= points + 5
 
 
 async def test_a_few_reads_wait_for_nobody(engine: Engine) -> None:
@@ -103,39 +76,6 @@ async def test_large_transaction_lets_others_run(engine: Engine) -> None:
     await engine.transact("Shared", merges)
 
     assert await turns.stop() >= 3
-
-
-async def test_page_ends_after_enough_bytes(engine: Engine) -> None:
-    """A page of large rows ends before a thousand of them, and goes on without loss."""
-    await fill(engine, 300, Text="x" * 30_000)
-    first = await engine.query("Shared", RowQuery())
-    rest = await engine.query("Shared", RowQuery(), continuation=first.continuation)
-
-    assert 100 < len(first.rows) < 300
-    keys: list[str] = [each["RowKey"] for each in first.rows]
-    while True:
-        keys += [each["RowKey"] for each in rest.rows]
-        if rest.continuation is None:
-            break
-        rest = await engine.query("Shared", RowQuery(), continuation=rest.continuation)
-    assert keys == [f"{n:06d}" for n in range(300)]
-
-
-async def test_page_ends_after_enough_work(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scan that finds nothing for long ends its page, empty and with a continuation; the pages together find all."""
-    monkeypatch.setattr("tableorm_local.engine.engine._PAGE_SECONDS", 0.0)
-    monkeypatch.setattr("tableorm_local.engine.engine._SLICE_SECONDS", 0.001)
-    await fill(engine, 10_000, Text="x" * 100)
-    query = RowQuery(where=Compare("N", Op.GE, constant(9_990)))
-    page = await engine.query("Shared", query)
-    pages, found = 1, [each["N"] for each in page.rows]
-    while page.continuation is not None:
-        page = await engine.query("Shared", query, continuation=page.continuation)
-        pages += 1
-        found += [each["N"] for each in page.rows]
-
-    assert pages > 1
-    assert found == list(range(9_990, 10_000))
 
 
 async def test_continuation_of_another_table(engine: Engine) -> None:
@@ -186,22 +126,6 @@ async def test_a_point_read_of_a_key_that_no_row_can_have(memory: Engine, keys: 
     with pytest.raises(Fault) as caught:
         await memory.get("Shared", *keys)
     assert (caught.value.code, caught.value.message) == (Code.KEY_OUT_OF_RANGE, said)
-
-
-async def test_cancelled_single_writes(engine: Engine) -> None:
-    """A cancelled write happens or not; those in the same transaction are not harmed."""
-    tasks = [asyncio.create_task(engine.write("Shared", Operation(Verb.INSERT, row(str(n))))) for n in range(200)]
-    for number, task in enumerate(tasks):
-        if number % 20 == 0:
-            await asyncio.sleep(0)
-        if number % 2:
-            task.cancel()
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-
-    stored = {each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows}
-    acknowledged = {str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, str)}
-    assert acknowledged <= stored
-    assert len(acknowledged) >= 100
 
 
 async def test_close_during_writes(engine: Engine) -> None:
@@ -341,10 +265,8 @@ async def test_cancelled_open(path: Path) -> None:
         opening.cancel()
         await asyncio.wait([opening])
         await engine.close()
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Fine")
-    await engine.close()
+    async with opened(path, "Fine"):
+        pass
 
     await threads_end(path)
     assert {each.name for each in path.parent.iterdir()} == {path.name, path.name + "-lock"}
@@ -409,8 +331,5 @@ async def test_forgotten_engine(path: Path) -> None:
         del engine
         gc.collect()
         await threads_end(path)
-    again = Engine(path)
-    await again.open()
-
-    assert await again.list_tables() == ["Shared"]
-    await again.close()
+    async with opened(path) as again:
+        assert await again.list_tables() == ["Shared"]

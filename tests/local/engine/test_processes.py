@@ -4,22 +4,15 @@ Several processes on one file: all arrive, in turn; a table may vanish under a r
 
 import asyncio
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
-import apsw
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine
-from tableorm_local.engine.sqlite import connect
-
-Child = Callable[..., "subprocess.Popen[str]"]
-
-
-def row(row_key: str, **properties: object) -> Row:
-    return {"PartitionKey": "p", "RowKey": row_key, **properties}
+from tests.local.engine.conftest import Child, opened
+from tests.local.engine.rows import row
 
 
 def told(process: "subprocess.Popen[str]", line: str) -> None:
@@ -70,42 +63,22 @@ async def test_four_writers(engine: Engine, path: Path, child: Child) -> None:
         assert max(others) <= count
 
 
-async def test_drop_while_another_process_reads(engine: Engine, path: Path, child: Child) -> None:
-    """A table that another process deletes is not found from then on, by prepared statements neither."""
-    await engine.write("Shared", Operation(Verb.INSERT, row("r")))
-    await engine.get("Shared", "p", "r")
-    assert heard(child("drop", path)) == "dropped"
-
-    calls = (
-        engine.get("Shared", "p", "r"),
-        engine.query("Shared", RowQuery()),
-        engine.write("Shared", Operation(Verb.INSERT, row("s"))),
-    )
-    for call in calls:
-        with pytest.raises(Fault) as caught:
-            await call
-        assert caught.value.code == Code.TABLE_NOT_FOUND
-    assert await engine.list_tables() == []
-
-
 @pytest.mark.parametrize("verb", [Verb.INSERT, Verb.INSERT_OR_MERGE])
 @pytest.mark.parametrize("count", [1, 2])
 async def test_recreated_by_another_engine(engine: Engine, path: Path, verb: Verb, count: int) -> None:
     """A table that was deleted and made again elsewhere is the new one, for reads, writes and transactions, or none."""
     await engine.write("Shared", Operation(Verb.INSERT, row("old")))
-    other = Engine(path)
-    await other.open()
-    await other.delete_table("shared")
-    await other.create_table("shared")
-    operations = [Operation(verb, row(f"new{number}")) for number in range(count)]
+    async with opened(path) as other:
+        await other.delete_table("shared")
+        await other.create_table("shared")
+        operations = [Operation(verb, row(f"new{number}")) for number in range(count)]
 
-    async def write() -> None:
-        await (engine.write("Shared", operations[0]) if count == 1 else engine.transact("Shared", operations))
+        async def write() -> None:
+            await (engine.write("Shared", operations[0]) if count == 1 else engine.transact("Shared", operations))
 
-    await write()
-    assert [each["RowKey"] for each in await everything(engine)] == ["new0", "new1"][:count]
-    await other.delete_table("shared")
-    await other.close()
+        await write()
+        assert [each["RowKey"] for each in await everything(engine)] == ["new0", "new1"][:count]
+        await other.delete_table("shared")
     for _ in range(2):
         with pytest.raises(Fault) as caught:
             await write()
@@ -113,36 +86,6 @@ async def test_recreated_by_another_engine(engine: Engine, path: Path, verb: Ver
             Code.TABLE_NOT_FOUND,
             "The table specified does not exist.",
         )
-
-
-async def test_pages_are_given_back_after_a_restart(engine: Engine, path: Path, child: Child) -> None:
-    """The pages of a deleted table come free in the background, also if the process that deleted it has ended."""
-    for group in range(8):
-        rows = [row(f"{group}-{number}", Body="x" * 3000) for number in range(100)]
-        await engine.transact("Shared", [Operation(Verb.INSERT, each) for each in rows])
-    await engine.close()
-    assert heard(child("drop", path)) == "dropped"
-    await engine.open()
-    watcher = connect(str(path), apsw.SQLITE_OPEN_READONLY)
-    while watcher.execute("SELECT count(*) FROM sqlite_schema WHERE name GLOB 'gone_*'").get:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-
-    assert watcher.execute("PRAGMA freelist_count").get > 500
-    assert watcher.execute("PRAGMA integrity_check").get == "ok"
-    watcher.close()
-    await engine.create_table("Shared")
-
-
-async def test_name_is_free_while_pages_are_given_back(engine: Engine) -> None:
-    """Tables of one name may be made and deleted faster than their pages come free."""
-    for generation in range(10):
-        operations = [Operation(Verb.INSERT, row(f"{number}", G=generation, Body="x" * 2000)) for number in range(50)]
-        await engine.transact("Shared", operations)
-        assert len(await everything(engine)) == 50
-        await engine.delete_table("Shared")
-        await engine.create_table("Shared")
-
-    assert await everything(engine) == []
 
 
 async def test_held_lock(engine: Engine, path: Path, child: Child) -> None:
@@ -163,34 +106,28 @@ async def test_held_lock(engine: Engine, path: Path, child: Child) -> None:
 
 async def test_lock_held_too_long(path: Path, child: Child) -> None:
     """A write that waited its time-out is refused, naming file and cause; it does not happen later."""
-    engine = Engine(path, timeout=0.1)
-    await engine.open()
-    await engine.create_table("Shared")
-    holder = child("hold", path)
-    assert heard(holder) == "held"
-    with pytest.raises(Fault) as caught:
-        await engine.write("Shared", Operation(Verb.INSERT, row("late")))
+    async with opened(path, "Shared", patience=0.1) as engine:
+        holder = child("hold", path)
+        assert heard(holder) == "held"
+        with pytest.raises(Fault) as caught:
+            await engine.write("Shared", Operation(Verb.INSERT, row("late")))
 
-    assert caught.value.code == Code.SERVER_BUSY
-    assert str(path) in caught.value.message
-    assert "another process holds the write lock" in caught.value.message
-    told(holder, "go")
-    holder.wait()
-    await engine.write("Shared", Operation(Verb.INSERT, row("after")))
-    assert [each["RowKey"] for each in await everything(engine)] == ["after"]
-    await engine.close()
+        assert caught.value.code == Code.SERVER_BUSY
+        assert str(path) in caught.value.message
+        assert "another process holds the write lock" in caught.value.message
+        told(holder, "go")
+        holder.wait()
+        await engine.write("Shared", Operation(Verb.INSERT, row("after")))
+        assert [each["RowKey"] for each in await everything(engine)] == ["after"]
 
 
 async def test_close_while_another_process_holds_the_lock(path: Path, child: Child) -> None:
     """Closing waits for queued writes no longer than their time-out, and then ends."""
-    engine = Engine(path, timeout=0.1)
-    await engine.open()
-    await engine.create_table("Shared")
-    holder = child("hold", path)
-    assert heard(holder) == "held"
-    write = asyncio.ensure_future(engine.write("Shared", Operation(Verb.INSERT, row("late"))))
-    await asyncio.sleep(0)
-    await engine.close()
+    async with opened(path, "Shared", patience=0.1) as engine:
+        holder = child("hold", path)
+        assert heard(holder) == "held"
+        write = asyncio.ensure_future(engine.write("Shared", Operation(Verb.INSERT, row("late"))))
+        await asyncio.sleep(0)
 
     with pytest.raises(Fault, match="another process"):
         await write

@@ -1,11 +1,9 @@
 """
-Queues in the engine: what the contract leaves open, time set by hand, and giving back what was deleted.
+Queues in the engine: what the contract and random programs leave open.
 """
 
 import asyncio
 import datetime as dt
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -14,9 +12,8 @@ import pytest
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Clock
 from tableorm_local.engine import Engine
+from tests.local.engine.conftest import Child
 from tests.local.engine.turns import Turns
-
-Child = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -33,39 +30,6 @@ async def rows(engine: Engine, table: str) -> int:
 
 async def bodies(engine: Engine, queue: str) -> list[bytes]:
     return [message.body for message in await engine.queues.take(queue, 32)]
-
-
-async def test_receipt_outlives_its_time(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
-    """A message whose time is over is still its holder's, until another takes it."""
-    tableorm_clock.freeze()
-    await engine.queues.put(queue, b"x")
-    (mine,) = await engine.queues.take(queue, visibility_seconds=10)
-    tableorm_clock.advance(dt.timedelta(seconds=11))
-    mine = await engine.queues.renew(queue, mine, 10)
-    assert await bodies(engine, queue) == []
-    tableorm_clock.advance(dt.timedelta(seconds=11))
-    assert await bodies(engine, queue) == [b"x"]
-
-    with pytest.raises(Fault) as caught:
-        await engine.queues.delete(queue, mine)
-    assert caught.value.code == Code.POP_RECEIPT_MISMATCH
-
-
-async def test_expired_in_the_hands_of_its_holder(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
-    """A message that expires while it is held can be neither renewed nor deleted, and does not come back."""
-    tableorm_clock.freeze()
-    await engine.queues.put(queue, b"x", ttl_seconds=60)
-    (message,) = await engine.queues.take(queue, visibility_seconds=600)
-    tableorm_clock.advance(dt.timedelta(seconds=59.9))
-    message = await engine.queues.renew(queue, message, 600)
-    tableorm_clock.advance(dt.timedelta(seconds=0.1))
-
-    for call in (engine.queues.renew(queue, message, 0), engine.queues.delete(queue, message)):
-        with pytest.raises(Fault) as caught:
-            await call
-        assert caught.value.code == Code.MESSAGE_NOT_FOUND
-    tableorm_clock.advance(dt.timedelta(seconds=600))
-    assert await bodies(engine, queue) == []
 
 
 async def test_many_expired_do_not_hide_the_living(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
@@ -105,41 +69,6 @@ async def test_odd_message_id(engine: Engine, queue: str, number: str) -> None:
         await engine.queues.delete(queue, attrs.evolve(message, id=number))
     assert caught.value.code == Code.MESSAGE_NOT_FOUND
     assert await engine.queues.length(queue) == 1
-
-
-async def test_deleted_queue_of_the_same_name(engine: Engine, queue: str) -> None:
-    """A name is free at once; the new queue is empty, its ids are new, and old receipts are good for nothing."""
-    old = await engine.queues.put(queue, b"old")
-    (held,) = await engine.queues.take(queue)
-    await engine.queues.delete_queue(queue)
-    await engine.queues.create_queue(queue)
-    new = await engine.queues.put(queue, b"new")
-
-    assert new.id != old.id
-    assert await bodies(engine, queue) == [b"new"]
-    with pytest.raises(Fault) as caught:
-        await engine.queues.delete(queue, held)
-    assert caught.value.code == Code.MESSAGE_NOT_FOUND
-
-
-@pytest.mark.parametrize("restart", [False, True])
-async def test_messages_are_given_back(engine: Engine, queue: str, *, restart: bool) -> None:
-    """The rows of cleared and deleted queues go in the background, at the latest after the next open; others stay."""
-    await engine.queues.create_queue("other")
-    await engine.queues.put("other", b"stays")
-    for _ in range(3):
-        await asyncio.gather(*(engine.queues.put(queue, b"x" * 1000) for _ in range(300)))
-        await engine.queues.clear(queue)
-    await engine.queues.delete_queue(queue)
-    if restart:
-        await engine.close()
-        await engine.open()
-    async with asyncio.timeout(60):
-        while await rows(engine, "messages") > 1 or await rows(engine, "queues") > 1:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-    assert await engine.queues.list_queues() == ["other"]
-    assert await bodies(engine, "other") == [b"stays"]
 
 
 async def test_who_finds_nothing_lets_others_work(engine: Engine, queue: str) -> None:

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
-from tableorm.stores import Operation, Verb
 from tableorm_local.engine import Engine, reclaim
 from tableorm_local.engine.sqlite import Connection
+from tests.local.engine.rows import insert_rows, make_rows
 
 
 async def test_deletion_during_the_last_look(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,20 +37,23 @@ async def test_deletion_during_the_last_look(path: Path, monkeypatch: pytest.Mon
 
 
 async def test_all_that_was_deleted_is_freed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several tables, queues and containers, deleted by a program that ends before it frees anything, leave nothing."""
+    """
+    Several tables, queues and containers, deleted by a program that ends before it frees anything, leave nothing,
+    though they have more than is freed at once.
+    """
     engine = Engine(path)
     with monkeypatch.context() as patch:
         patch.setattr("tableorm_local.engine.reclaim._RECLAIMERS", ())
         await engine.open()
         for name in ("first", "second", "third"):
             await engine.create_table(name)
-            await engine.write(name, Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": "r"}))
+            await insert_rows(engine, make_rows("p", 100), name)
             await engine.delete_table(name)
             await engine.queues.create_queue(name)
-            await engine.queues.put(name, b"message")
+            await asyncio.gather(*(engine.queues.put(name, b"message") for _ in range(100)))
             await engine.queues.delete_queue(name)
             await engine.blobs.create_container(name)
-            await engine.blobs.put(name, "blob", b"data")
+            await asyncio.gather(*(engine.blobs.put(name, str(number), b"data") for number in range(100)))
             await engine.blobs.delete_container(name)
         await engine.close()
     left = """SELECT (SELECT count(*) FROM sqlite_schema WHERE name GLOB 'gone_*') + (SELECT count(*) FROM messages)

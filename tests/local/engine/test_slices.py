@@ -2,13 +2,13 @@
 Work in slices: however small these are, their sum is the whole, and nothing comes twice.
 """
 
-import random
 from collections.abc import AsyncIterator
 
 import pytest
 
 from tableorm.stores import Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine, blob_contents, blobs, writes
+from tests.local.engine.rows import insert_rows, make_rows
 
 
 @pytest.fixture(autouse=True)
@@ -47,21 +47,6 @@ async def test_what_is_put_is_what_is_read(memory: Engine, container: str, lengt
             assert await memory.blobs.read(container, "whole", offset, count) == data[offset:end]
 
 
-async def test_what_is_appended_is_what_is_read(memory: Engine, container: str) -> None:
-    """Appends of any size make chunks of any size; ranges across them are read whole."""
-    drawn, data = random.Random(1), b""
-    for _ in range(12):
-        more = drawn.randbytes(drawn.randrange(1, 11))
-        assert (await memory.blobs.append(container, "log", more, if_position=len(data))).length == len(data) + len(
-            more
-        )
-        data += more
-    for offset in range(len(data)):
-        for count in (1, 2, 3, 4, 5, 9, 30, None):
-            end = None if count is None else offset + count
-            assert await memory.blobs.read(container, "log", offset, count) == data[offset:end]
-
-
 @pytest.mark.parametrize("prefix", ["", "b", "x"])
 async def test_pages_of_blobs_together_are_all(memory: Engine, container: str, prefix: str) -> None:
     """Whatever the size of a page: each is full but the last, which has no continuation."""
@@ -82,43 +67,29 @@ async def test_pages_of_blobs_together_are_all(memory: Engine, container: str, p
         assert found == wanted
 
 
-async def test_large_merges_in_one_transaction(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bound", "again"), [(0, 10), (300, None), (1000, None), (100_000, 0)])
+async def test_large_merges_in_one_transaction(
+    memory: Engine, monkeypatch: pytest.MonkeyPatch, bound: int, again: int | None
+) -> None:
     """Rows that merging makes too large to be kept together are made when they are written, in the same order."""
-    monkeypatch.setattr(writes, "_PUTS_AT_ONCE", 3)
-    merges, merge = list[Row](), writes.__dict__["_merge_rows"]
+    merged, merge = list[Row](), writes.__dict__["_merge_rows"]
 
     def note(stored: Row, row: Row) -> object:
-        merges.append(row)
+        merged.append(row)
         return merge(stored, row)
 
+    monkeypatch.setattr(writes, "_PUTS_AT_ONCE", 3)
+    monkeypatch.setattr(writes, "_MERGED_BYTES", bound)
     monkeypatch.setattr(writes, "_merge_rows", note)
-    rows: list[Row] = [{"PartitionKey": "p", "RowKey": f"{n:02}", "A": "x" * 100, "N": n} for n in range(20)]
-    await memory.transact("Shared", [Operation(Verb.INSERT, row) for row in rows])
-    for bound in (0, 300, 301, 1000, 100_000):
-        monkeypatch.setattr(writes, "_MERGED_BYTES", bound)
-        changes = list[Operation]()
-        for number, row in enumerate(rows):
-            keys: Row = {"PartitionKey": "p", "RowKey": row["RowKey"]}
-            match number % 4:
-                case 0:
-                    changes.append(Operation(Verb.DELETE, keys, "*"))
-                case 1:
-                    changes.append(Operation(Verb.INSERT_OR_REPLACE, keys | {"B": bound, "N": number}))
-                case _:
-                    changes.append(Operation(Verb.MERGE, keys | {"B": bound}, "*"))
-        merges.clear()
-        etags = await memory.transact("Shared", changes)
-        made_again = len(merges) - 10
-        assert made_again == {0: 10, 100_000: 0}.get(bound, made_again)
-        found = {row["RowKey"]: row for row in (await memory.query("Shared", RowQuery())).rows}
+    await insert_rows(memory, make_rows("p", 20, A="x" * 100))
+    changes = [
+        Operation(Verb.MERGE, row, "*") if number % 2 else Operation(Verb.INSERT_OR_REPLACE, row)
+        for number, row in enumerate(make_rows("p", 20, B=bound))
+    ]
+    etags = await memory.transact("Shared", changes)
+    found = (await memory.query("Shared", RowQuery())).rows
 
-        assert [etag is None for etag in etags] == [number % 4 == 0 for number in range(20)]
-        for number, row in enumerate(rows):
-            if number % 4 == 0:
-                assert row["RowKey"] not in found
-                await memory.write("Shared", Operation(Verb.INSERT, row))
-                continue
-            stored = found[row["RowKey"]]
-            assert stored["odata.etag"] == etags[number]
-            assert (stored["N"], stored["B"], "A" in stored) == (number, bound, number % 4 != 1)
-        assert len(set(etags)) == 16
+    assert again is None or len(merged) == 10 + again
+    assert [row["odata.etag"] for row in found] == etags
+    assert [(row["B"], "A" in row) for row in found] == [(bound, False), (bound, True)] * 10
+    assert len(set(etags)) == 20

@@ -12,11 +12,11 @@ import aiohttp
 import attrs
 import pytest
 
-from tableorm.protocol.sas import AccountSas, Action, TableSas, sign_sas
+from tableorm.protocol.sas import AccountSas, TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
 from tableorm_local.engine import AccessRecords
 from tableorm_local.server import DEVELOPMENT_KEY, Account, Server, serve
-from tests.local.server.client import Api, Reply, Wire, head, root_of
+from tests.local.server.client import Api, Wire, head, root_of
 
 KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
 ONE = "/Tab(PartitionKey='p',RowKey='r')"
@@ -46,16 +46,6 @@ async def test_wrong_signers(api: Api, changes: dict[str, Any], status: int, cod
     reply = await attrs.evolve(api, **changes)("GET", "/Tables")
 
     assert (reply.status, reply.code) == (status, code)
-
-
-@pytest.mark.parametrize(("minutes", "status"), [(-16, 403), (-14, 200), (14, 200), (16, 403)])
-async def test_clock_skew(api: Api, minutes: int, status: int) -> None:
-    """A date more than 15 minutes off is refused, so that what was overheard is soon worthless."""
-    reply = await api("GET", "/Tables", date=dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes))
-
-    assert reply.status == status
-    if status == 403:
-        assert reply.code == "AuthenticationFailed"
 
 
 @pytest.mark.parametrize(
@@ -147,8 +137,8 @@ async def test_development_key_stays_here() -> None:
 
 @pytest.mark.parametrize(
     ("name", "keys"),
-    [("ab", KEYS[:1]), ("Upper", KEYS[:1]), ("a-b", KEYS[:1]), ("metrics", KEYS[:1]), ("healthz", KEYS[:1]),
-     ("good", []), ("good", KEYS), ("good", ["not base64!"])],
+    [("ab", KEYS[:1]), ("a" * 25, KEYS[:1]), ("Upper", KEYS[:1]), ("a-b", KEYS[:1]), ("metrics", KEYS[:1]),
+     ("healthz", KEYS[:1]), ("good", []), ("good", KEYS), ("good", ["not base64!"])],
 )  # fmt: skip
 def test_accounts_that_cannot_be(name: str, keys: list[str]) -> None:
     """A bad name, no key, three, or no base64: refused without showing the key."""
@@ -156,6 +146,7 @@ def test_accounts_that_cannot_be(name: str, keys: list[str]) -> None:
         Account(name=name, keys=keys)
     assert not any(key in str(caught.value) for key in keys)
     assert repr(Account(name="good", keys=KEYS[:1])) == "Account(name='good')"
+    assert [len(Account(name="a" * length, keys=KEYS[:2]).name) for length in (3, 24)] == [3, 24]
 
 
 # The secondary location
@@ -204,41 +195,6 @@ def account_token(**changes: str | None) -> str:
     return sign_sas(AccountSas(**given), "devstoreaccount1", decode_key(DEVELOPMENT_KEY))
 
 
-async def do(api: Api, access: Action, token: str, keys: tuple[str, str] = ("p", "r")) -> Reply:
-    """Do something of that sort with a token."""
-    one = f"/Tab(PartitionKey='{keys[0]}',RowKey='{keys[1]}')"
-    row = {"PartitionKey": keys[0], "RowKey": keys[1], "A": 1}
-    match access:
-        case Action.GET_PROPERTIES:
-            return await api("GET", "/", scheme=None, query=f"restype=service&comp=properties&{token}")
-        case Action.SET_PROPERTIES:
-            body = b"<StorageServiceProperties/>"
-            return await api("PUT", "/", body, scheme=None, query=f"restype=service&comp=properties&{token}")
-        case Action.GET_STATISTICS:
-            secondary = attrs.evolve(api, location="devstoreaccount1-secondary")
-            return await secondary("GET", "/", scheme=None, query=f"restype=service&comp=stats&{token}")
-        case Action.LIST_TABLES:
-            return await api("GET", "/Tables", scheme=None, query=token)
-        case Action.CREATE_TABLE:
-            return await api("POST", "/Tables", {"TableName": "Other"}, scheme=None, query=token)
-        case Action.DELETE_TABLE:
-            return await api("DELETE", "/Tables('Tab')", scheme=None, query=token)
-        case Action.GET_POLICIES:
-            return await api("GET", "/Tab", scheme=None, query=f"comp=acl&{token}")
-        case Action.SET_POLICIES:
-            return await api("PUT", "/Tab", b"", scheme=None, query=f"comp=acl&{token}")
-        case Action.QUERY:
-            return await api("GET", one, scheme=None, query=token)
-        case Action.INSERT:
-            return await api("POST", "/Tab", row | {"RowKey": keys[1] + "0"}, scheme=None, query=token)
-        case Action.UPSERT:
-            return await api("PUT", one, row, scheme=None, query=token)
-        case Action.UPDATE:
-            return await api("PATCH", one, row, scheme=None, query=token, If_Match="*")
-        case Action.DELETE:
-            return await api("DELETE", one, scheme=None, query=token, If_Match="*")
-
-
 @pytest.fixture
 async def filled(api: Api) -> Api:
     """The table with an entity."""
@@ -248,8 +204,10 @@ async def filled(api: Api) -> Api:
 
 async def test_policies_are_not_for_tokens(filled: Api) -> None:
     """No token of an account reads or sets the policies of a table."""
-    for access in (Action.GET_POLICIES, Action.SET_POLICIES):
-        assert (await do(filled, access, account_token())).status == 403
+    query = f"comp=acl&{account_token()}"
+
+    assert (await filled("GET", "/Tab", scheme=None, query=query)).status == 403
+    assert (await filled("PUT", "/Tab", b"", scheme=None, query=query)).status == 403
 
 
 @pytest.mark.parametrize("sip", ["127.0.0.1", "127.0.0.0-127.0.0.9"])
@@ -258,32 +216,7 @@ async def test_tokens_that_are_good(filled: Api, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(AccessRecords, "policy", None)
     token = table_token(sip=sip, spr="https,http", tn="tAB", st=moment(-1))
 
-    assert (await do(filled, Action.QUERY, token)).status == 200
-
-
-POLICY = (
-    "<SignedIdentifiers><SignedIdentifier><Id>{}</Id><AccessPolicy>{}</AccessPolicy></SignedIdentifier>"
-    "</SignedIdentifiers>"
-)
-
-
-async def test_stored_policy(filled: Api) -> None:
-    """A policy supplies what the token lacks; changing or removing it takes effect at once."""
-    policy = f"<Expiry>{moment(1440)}</Expiry><Permission>r</Permission>"
-    token = table_token(si="reader", sp=None, se=None)
-
-    async def put(name: str, policy: str) -> None:
-        assert (await filled("PUT", "/Tab", POLICY.format(name, policy).encode(), query="comp=acl")).status == 204
-
-    await put("reader", policy)
-    assert (await do(filled, Action.QUERY, token)).status == 200
-    assert (await do(filled, Action.UPDATE, token)).code == "AuthorizationPermissionMismatch"
-    both = table_token(si="reader", sp="r", se=None)
-    assert (await do(filled, Action.QUERY, both)).code == "AuthenticationFailed"
-    await put("reader", f"<Expiry>{moment(-1)}</Expiry><Permission>r</Permission>")
-    assert (await do(filled, Action.QUERY, token)).code == "AuthenticationFailed"
-    await put("other", policy)
-    assert (await do(filled, Action.QUERY, token)).code == "AuthenticationFailed"
+    assert (await filled("GET", ONE, scheme=None, query=token)).status == 200
 
 
 RANGES: dict[str, dict[str, str]] = {
@@ -336,23 +269,3 @@ async def test_a_continuation_shows_no_key_outside_the_range(api: Api, name: str
         headers = (await api("GET", "/Tab()", scheme=None, query=f"{query}&NextPartitionKey={token}")).headers
 
     assert {at for at in shown if not inside(at, bounds | {"srk": ""})} == set()
-
-
-async def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Neither keys nor signatures are in the access log, however they are spelt."""
-    path = tmp_path_factory.mktemp("log") / "access.log"
-    token = table_token()
-    signature = token.rpartition("sig=")[2]
-    with path.open("wb") as stream:
-        async with aiohttp.ClientSession() as session, serve(None, port=0, access_log=stream) as server:
-            api = Api(session, root_of(server))
-            await api("GET", "/Tables")
-            await api("GET", "/Tab()", scheme=None, query=token)
-            await api("GET", "/Tab()", scheme=None, query=token.replace("sig=", "s%69g="))
-            await api("GET", "/Tab()", scheme=None, query=f"?sig={signature}&{token}")  # with a question mark too many
-    text = path.read_text() + caplog.text
-
-    assert text.count("sig=REDACTED") == 3
-    assert signature not in text
-    assert DEVELOPMENT_KEY not in text
-    assert "SharedKey " not in text

@@ -5,7 +5,6 @@ HTTP itself: headers of every answer, HEAD, Expect, compression, what is too lar
 import asyncio
 import datetime as dt
 import gc
-import gzip
 import io
 import json
 import logging
@@ -112,41 +111,18 @@ async def test_expect(server: Server, api: Api) -> None:
     assert await wire.status() == 201
     await wire.close()
 
-    wire = await Wire.connect(server)
-    wire.writer.write(head("POST", "/None", "Expect: 100-continue", "Content-Length: 10"))
-    assert await wire.status() == 404
-    await wire.close()
-
 
 async def test_a_body_that_was_not_asked_for(server: Server, api: Api) -> None:
     """After a refusal instead of 100-continue the connection ends: another request is not taken for the body."""
     wire = await Wire.connect(server)
     wire.writer.write(head("POST", "/None", "Expect: 100-continue", "Content-Length: 10"))
-    assert b"Connection: close\r\n" in await wire.reader.readuntil(b"\r\n\r\n")
+    refused = await wire.reader.readuntil(b"\r\n\r\n")
+    assert refused.startswith(b"HTTP/1.1 404 ")
+    assert b"Connection: close\r\n" in refused
     wire.writer.write(head("DELETE", "/Tables('Tab')"))
     assert b"HTTP/1." not in await wire.everything()
     await wire.close()
     assert (await api("GET", "/Tab()")).status == 200
-
-
-async def test_gzip_of_requests(api: Api) -> None:
-    """A compressed body is read, one that is not what it says is refused, and so is one that grows too large."""
-    packed = gzip.compress(json.dumps(ROW).encode())
-    assert (await api("POST", "/Tab", packed, Content_Encoding="gzip")).status == 201
-
-    assert (await api("POST", "/Tab", b"not gzip at all", Content_Encoding="gzip")).status == 400
-    bomb = gzip.compress(b" " * 6_000_000)
-    assert (await api("POST", "/Tab", bomb, Content_Encoding="gzip")).status == 413
-
-
-async def test_bodies_that_nobody_reads(api: Api) -> None:
-    """What is sent with a read or a delete is not looked at, even if it is not what it says."""
-    one = f"/Tab(PartitionKey='{ROW['PartitionKey']}',RowKey='{ROW['RowKey']}')"
-    await api("POST", "/Tab", ROW)
-
-    assert (await api("GET", one, b"not gzip at all", Content_Encoding="gzip")).status == 200
-    deleted = await api("DELETE", one, b"not gzip at all", Content_Encoding="gzip", If_Match="*")
-    assert deleted.status == 204
 
 
 @pytest.mark.parametrize(
@@ -170,18 +146,6 @@ async def test_gzip_of_answers(
             reply = await api("GET", "/Tab()", Accept_Encoding=accept)
             assert len(reply.rows) == 1
             assert (reply.headers.get("Content-Encoding") == "gzip") is (packed and accept == "gzip")
-
-
-async def test_chunked_body(server: Server, api: Api) -> None:
-    """A body may come in chunks of unknown length."""
-    body = json.dumps(ROW).encode()
-    wire = await Wire.connect(server)
-    wire.writer.write(head("POST", "/Tab", "Transfer-Encoding: chunked"))
-    for byte in body:
-        wire.writer.write(b"1\r\n" + bytes([byte]) + b"\r\n")
-    wire.writer.write(b"0\r\n\r\n")
-    assert await wire.status() == 201
-    await wire.close()
 
 
 @pytest.mark.parametrize("arrives", [b"zz\r\n", b"2\r\n{}\r\nzz\r\n"])
@@ -297,26 +261,19 @@ async def test_too_large(server: Server, api: Api) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 async def test_slow_clients(session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture) -> None:
-    """Who does not send a request, or a body, or does not take the answer, is let go; others are served meanwhile."""
-    limits = Limits(idle_seconds=0.2, body_seconds=0.2, write_seconds=0.2)
+    """Who does not send a request, or a body, is let go; others are served meanwhile."""
+    limits = Limits(idle_seconds=0.2, body_seconds=0.2)
     async with serve(None, port=0, limits=limits) as server:
         api = Api(session, root_of(server))
         await api("POST", "/Tables", {"TableName": "Tab"})
-        for number in range(40):
-            await api(
-                "POST", "/Tab", {"PartitionKey": "p", "RowKey": f"{number}"} | {f"B{n}": "x" * 30_000 for n in range(8)}
-            )
-        silent, partial, bodiless, deaf = [await Wire.connect(server) for _ in range(4)]
+        silent, partial, bodiless = [await Wire.connect(server) for _ in range(3)]
         partial.writer.write(b"GET /devstoreaccount1/Tab HTTP/1.1\r\nHost: ")
         bodiless.writer.write(head("POST", "/Tab", "Content-Length: 100") + b"{")
-        asked = [await Wire.connect(server) for _ in range(1)]
-        for wire in (deaf, *asked):
-            wire.writer.write(head("GET", "/Tab()") * 3)
         assert await bodiless.status() == 408
         assert await silent.everything() == b""
         assert await partial.everything() == b""
         assert (await api("GET", "/Tables")).status == 200
-        for wire in (silent, partial, bodiless, deaf, *asked):
+        for wire in (silent, partial, bodiless):
             await wire.close()
     assert caplog.records == []
 
@@ -462,32 +419,18 @@ async def test_pages_of_the_server(api: Api, server: Server) -> None:
     assert "tableorm_requests_at_work 0.0" in text
 
 
-@pytest.mark.parametrize(
-    ("open_metrics", "is_here", "host", "status"),
-    [
-        (False, True, "127.0.0.1", 200),
-        (False, False, "127.0.0.1", 404),
-        (False, True, "a.example", 404),
-        (True, False, "a.example", 200),
-    ],
-)
-async def test_who_may_read_the_metrics(
-    session: aiohttp.ClientSession,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    open_metrics: bool,
-    is_here: bool,
-    host: str,
-    status: int,
+@pytest.mark.parametrize(("open_metrics", "status"), [(False, 404), (True, 200)])
+async def test_metrics_for_other_machines(
+    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, *, open_metrics: bool, status: int
 ) -> None:
-    """Clients of this machine that name it as such, and others if the server is told to."""
-    monkeypatch.setattr(http, "is_loopback", Mock(return_value=is_here))
+    """They are shown to clients of other machines only if the server is told to."""
+    monkeypatch.setattr(http, "is_loopback", Mock(return_value=False))
     account = Account(name="own", keys=("b3du",))
-    async with serve(None, port=0, accounts=[account], open_metrics=open_metrics) as server:
-        async with session.get(f"{root_of(server)}/metrics", headers={"Host": host}) as metrics:
-            assert (metrics.status, "tableorm_connections" in await metrics.text()) == (status, status == 200)
-        async with session.get(f"{root_of(server)}/healthz", headers={"Host": host}) as health:
-            assert health.status == 200
+    async with (
+        serve(None, port=0, accounts=[account], open_metrics=open_metrics) as server,
+        session.get(f"{root_of(server)}/metrics") as metrics,
+    ):
+        assert (metrics.status, "tableorm_connections" in await metrics.text()) == (status, open_metrics)
 
 
 async def test_access_log(tmp_path: Any) -> None:
@@ -555,14 +498,21 @@ def entry(number: int) -> Entry:
     )
 
 
-def test_access_log_that_is_not_read() -> None:
-    """Whoever writes entries never waits: beyond 10,000 they are dropped, and the next one that is written says so."""
+@pytest.fixture
+def overfull() -> tuple[AccessLog, SlowStream]:
+    """A log whose stream takes nothing, and that was given 10,008 entries."""
     stream = SlowStream()
     log = AccessLog(stream)
     log.add(entry(0))
     assert stream.entered.wait(10)
     for number in range(1, 10_008):
         log.add(entry(number))
+    return log, stream
+
+
+def test_access_log_that_is_not_read(overfull: tuple[AccessLog, SlowStream]) -> None:
+    """Whoever writes entries never waits: beyond 10,000 they are dropped."""
+    log, stream = overfull
     start = time.monotonic()
     log.close(0.1)
     assert time.monotonic() - start < 5
@@ -573,14 +523,9 @@ def test_access_log_that_is_not_read() -> None:
     assert [json.loads(line)["id"] for line in stream.getvalue().splitlines()] == [str(n) for n in range(10_001)]
 
 
-def test_lost_entries_are_counted() -> None:
+def test_lost_entries_are_counted(overfull: tuple[AccessLog, SlowStream]) -> None:
     """The first entry that finds a place again tells how many before it did not."""
-    stream = SlowStream()
-    log = AccessLog(stream)
-    log.add(entry(0))
-    assert stream.entered.wait(10)
-    for number in range(1, 10_008):
-        log.add(entry(number))
+    log, stream = overfull
     stream.released.set()
     while len(stream.getvalue().splitlines()) < 10_001:
         time.sleep(0.01)

@@ -12,7 +12,6 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm_local.server import dispatch
 from tableorm_local.server.front.limits import Limits
 from tableorm_local.server.operations import policies, service_properties
-from tableorm_local.server.security.accounts import Account
 from tableorm_local.server.security.cors import CorsRule, answer_preflight, read_rules
 from tableorm_local.server.wire import multipart, options, xml
 from tableorm_local.server.wire.addressing import Kind, Place, Resource, place_of
@@ -202,16 +201,3 @@ def test_numbers_of_items_that_are_none(number: str) -> None:
         options.top_of(call_of(top=number))
     assert options.top_of(call_of(top=" 7 ")) == 7
     assert options.top_of(call_of(top=" ")) == 1000
-
-
-@pytest.mark.parametrize("name", ["abc", "a" * 24, "123"])
-def test_names_of_accounts_at_their_limits(name: str) -> None:
-    """3 to 24 lower case letters and digits are a name."""
-    key = "AAAA"
-    assert Account(name=name, keys=(key, key)).name == name
-    for wrong in (name[:2], name.ljust(25, "a"), name.upper() + "A", f"{name[:-1]}-"):
-        with pytest.raises(ValueError, match="account name"):
-            Account(name=wrong, keys=(key,))
-    for count in (0, 3):
-        with pytest.raises(ValueError, match="one or two"):
-            Account(name=name, keys=(key,) * count)

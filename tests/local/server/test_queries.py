@@ -20,12 +20,6 @@ async def ask(api: Api, where: str, more: str = "") -> Reply:
     return await api("GET", "/Tab()", query=f"$filter={quote(where)}{more}")
 
 
-async def found(api: Api, where: str) -> list[int]:
-    reply = await ask(api, where)
-    assert reply.status == 200, reply.body
-    return [row["N"] for row in reply.rows]
-
-
 @pytest.mark.parametrize(
     ("where", "status", "code"),
     [
@@ -157,20 +151,6 @@ async def test_a_date_in_a_filter_that_no_row_can_have(api: Api) -> None:
     reply = await ask(api, "T ge datetime'0001-01-01T00:00:00Z'")
 
     assert (reply.status, reply.code) == (400, "OutOfRangeInput")
-
-
-async def pages(api: Api, query: str) -> list[list[int]]:
-    """The numbers on each page, following the headers as clients do."""
-    pages, more = list[list[int]](), ""
-    while True:
-        reply = await api("GET", "/Tab()", query=query + more, Accept=NO_METADATA)
-        assert reply.status == 200, reply.body
-        pages.append([row["N"] for row in reply.rows])
-        partition = reply.headers.get("x-ms-continuation-NextPartitionKey")
-        if partition is None:
-            return pages
-        row = reply.headers["x-ms-continuation-NextRowKey"]
-        more = f"&NextPartitionKey={quote(partition, safe='')}&NextRowKey={quote(row, safe='')}"
 
 
 async def test_select_of_many(api: Api) -> None:

@@ -1,7 +1,7 @@
 """
 What the test of killed processes runs: a program of every sort of write, killed at its n-th request, for each n.
 
-    python child_office.py URL MOMENTS FIRST STEP      prints a line of JSON for each n, and each moment
+    python child_club.py URL MOMENTS FIRST STEP      prints a line of JSON for each n, and each moment
 
 Each time a child is forked that runs the program from the beginning and kills itself with SIGKILL: just before the
 request is sent, while it is under way, or before anybody hears the answer. Another child then looks at all that is
@@ -9,6 +9,7 @@ stored, writes on, and looks again: by an oracle, and by an audit.
 """
 
 import asyncio
+import datetime as dt
 import json
 import os
 import signal
@@ -19,12 +20,21 @@ from enum import StrEnum
 from itertools import cycle, islice
 from typing import Any
 
-from tableorm import Database, Transaction, connect
+from tableorm import Database, Entity, Feed, Key, Mapped, Transaction, connect, field
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, TableStore
-from tests.derived.index.office import Person, Team, check
-from tests.derived.index.worker import TEAMS, Writer, audited, read_partition
+from tests.derived.index.worker import SQUADS, Writer, audited, read_partition
+from tests.derived.patterns.club import CLUB, Player, Squad, check
 from tests.faults import QUICK, FaultyBackend, FaultyStore
+
+
+class Note(Entity, table="Club", partition_key="{club}", row_key="note_{id}"):
+    """What the change feed of the partition notes."""
+
+    club: Mapped[str] = field(default=CLUB)
+    id: Mapped[int]
+
+    changes = Feed(keep=dt.timedelta(days=1))
 
 
 class Moment(StrEnum):
@@ -75,56 +85,64 @@ def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _person(number: int, **values: Any) -> Person:
-    given: dict[str, Any] = {"id": number, "mail": f"m{number}", "team": "x", "points": number % 6, **values}
-    return Person(**given)
+def _player(number: int, **values: Any) -> Player:
+    given: dict[str, Any] = {"id": number, "nick": f"n{number}", "squad": "x", "points": number % 6, **values}
+    return Player(name=given.pop("name", "a"), **given)
+
+
+def _key(number: int) -> Key[Player]:
+    return Player.key(club=CLUB, id=number)
 
 
 async def program(db: Database) -> None:
-    """Every sort of write; the list of the city `a` is divided on the way."""
+    """Every sort of write; the list of the name `a` is divided on the way."""
     for number in range(1, 12):
-        await db.insert(_person(number))
+        await db.insert(_player(number))
 
-    def move(person: Person) -> None:
-        person.mail, person.city, person.team, person.points = "moved", "b", "y", 5
+    def move(player: Player) -> None:
+        player.nick, player.name, player.squad, player.points = "moved", "b", "y", 5
 
-    await db.modify(Person, move, id=3)
-    await db.upsert(_person(4, mail=None, city="b"), mode="replace")
-    await db.upsert(_person(40, mail="m4", team=None))
+    await db.modify(_key(3), move)
+    await db.upsert(_player(4, nick=None, name="b"), mode="replace")
+    await db.upsert(_player(40, nick="n4", squad=None))
 
     async def swap(tx: Transaction) -> None:
-        one, two = await tx.get(Person, id=5), await tx.get(Person, id=6)
-        one.mail, two.mail, one.city = two.mail, one.mail, "b"
+        one, two = await tx.get(_key(5)), await tx.get(_key(6))
+        one.nick, two.nick, one.name = two.nick, one.nick, "b"
         tx.save(one)
         tx.save(two)
 
     await db.run_transaction(swap)
 
-    def lead(team: Team) -> None:
-        team.leader = 7
+    def lead(squad: Squad) -> None:
+        squad.captain = 7
 
-    await db.modify(Team, lead, name="z")
-    await db.modify(Person, move_of("led"), id=7)
+    await db.modify(Squad, lead, club=CLUB, name="z")
+    await db.modify(_key(7), move_of("led"))
     async with db.transaction() as tx:
-        tx.delete(await db.get(Person, id=8))
-        tx.insert(_person(41, mail="m8", team="z"))
-    await db.merge(_person(9, city="c", points=1), only=[Person.city, Person.points], if_match="*")
-    await db.delete(Person, id=10, if_match="*")
+        tx.delete(await db.get(_key(8)))
+        tx.insert(_player(41, nick="n8", squad="z"))
+    await db.merge(_player(9, name="c", points=1), only=[Player.name, Player.points], if_match="*")
+    await db.delete(_key(10), if_match="*")
     async with db.bulk() as bulk:
         for number in range(20, 24):
-            await bulk.upsert(_person(number, points=4, team=TEAMS[number % 3]))
+            await bulk.upsert(_player(number, points=4, squad=SQUADS[number % 3]))
 
-    def dismiss(team: Team) -> None:
-        team.leader = None
+    def dismiss(squad: Squad) -> None:
+        squad.captain = None
 
-    await db.modify(Team, dismiss, name="z")
+    await db.modify(Squad, dismiss, club=CLUB, name="z")
+    await db.insert(Note(id=1))
+    async with db.transaction() as tx:
+        tx.delete(Note.key(club=CLUB, id=1), if_match="*")
+        tx.insert(Note(id=2))
 
 
-def move_of(mail: str) -> Callable[[Person], None]:
-    """Gives a person another address."""
+def move_of(nick: str) -> Callable[[Player], None]:
+    """Gives a player another nick."""
 
-    def move(person: Person) -> None:
-        person.mail = mail
+    def move(player: Player) -> None:
+        player.nick = nick
 
     return move
 
@@ -132,11 +150,11 @@ def move_of(mail: str) -> Callable[[Person], None]:
 async def run(url: str, at: int, moment: Moment, pipe: int) -> None:
     """The program, on a table of its own, killed at a write."""
     async with connect(url, retry=QUICK) as real:
-        if "Office" in await real.tables():
-            await real.drop_table("Office")
-        await real.create_tables(Person)
-        for name in TEAMS:
-            await real.insert(Team(name=name))
+        if "Club" in await real.tables():
+            await real.drop_table("Club")
+        await real.create_tables(Player)
+        for name in SQUADS:
+            await real.insert(Squad(name=name))
         backend = FaultyBackend()
         backend.tables = Deadly(connection_of(real).backend.tables, at, moment, pipe)
         async with Database(backend, retry=QUICK) as db:
@@ -147,10 +165,19 @@ async def look_and_go_on(url: str, pipe: int) -> None:
     """What is wrong now, and after somebody else has written on."""
     async with connect(url, retry=QUICK) as db:
         await _at_rest(db)
-        before = [*check(await read_partition(db)), *await audited(db)]
+        before = [*check(await read_partition(db)), *await audited(db, Note), *await unnoted(db)]
         await Writer(db, 1).run(4)
         after = [*check(await read_partition(db)), *await audited(db)]
     os.write(pipe, json.dumps([before, after]).encode())
+
+
+async def unnoted(db: Database) -> list[str]:
+    """What the change feed does not say of the notes that are stored, or says of others."""
+    noted = set[str]()
+    async for change in db.changes(Note, club=CLUB):
+        noted ^= {each.key.row_key for each in change.entities}  # what is inserted and deleted
+    stored = {note.key.row_key for note in await db.select(Note).where(Note.club == CLUB).all()}
+    return sorted(noted ^ stored)
 
 
 async def _at_rest(db: Database) -> None:

@@ -1,0 +1,29 @@
+"""
+Fixtures of a contract's subclass whose stores are those of a backend.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Literal
+
+import pytest
+
+__all__ = ["OnBackend"]
+
+
+class OnBackend:
+    """A part of a contract's subclass, which gives the fixture `backend` and says which of its stores is meant."""
+
+    kind: ClassVar[Literal["tables", "queues", "blobs"]]
+
+    @pytest.fixture
+    def store(self, backend: Any) -> Any:
+        return getattr(backend, self.kind)
+
+    @pytest.fixture
+    def reopen(self, backend: Any) -> Callable[[], Awaitable[Any]]:
+        async def reopen() -> Any:
+            await backend.close()
+            await backend.open()
+            return getattr(backend, self.kind)
+
+        return reopen
