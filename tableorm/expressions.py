@@ -199,11 +199,11 @@ def condition_of(node: Filter) -> Expression:
     return (AllOf if isinstance(node, And) else AnyOf)(tuple([condition_of(term) for term in node.terms]))
 
 
-def conjuncts(*expressions: Expression) -> Iterator[Expression]:
+def conjuncts(expressions: Iterable[Expression]) -> Iterator[Expression]:
     """Yield the terms of which all must hold, if all of these conditions do."""
     for expression in expressions:
         if isinstance(expression, AllOf):
-            yield from conjuncts(*expression.terms)
+            yield from conjuncts(expression.terms)
         else:
             yield expression
 

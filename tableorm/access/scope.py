@@ -232,7 +232,7 @@ class ScopeRules(Boundary):
         for schema in kinds.schemas:
             self._require_fields(schema)
             self._refuse_rows_without_kind(schema)
-        for term in conjuncts(*where):
+        for term in conjuncts(where):
             if isinstance(term, Comparison) and term.op is Op.EQ:
                 name = term.field.name
                 if name in self._fields and self._fields[name] != term.value:

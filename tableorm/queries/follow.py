@@ -56,7 +56,7 @@ def find_moment(what: str, kinds: KindSet, where: Iterable[Expression]) -> Field
     Raises:
         ModelError: There is none.
     """
-    terms = list(conjuncts(*where))
+    terms = list(conjuncts(where))
     given = {term.field.name for term in terms if isinstance(term, Comparison) and term.op is Op.EQ}
     fields = [_moment_of(schema, given) for schema in kinds.schemas]
     first = fields[0] if fields and not kinds.bags else None

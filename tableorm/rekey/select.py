@@ -261,7 +261,7 @@ class RekeyedSelect(Select[E_co]):
     def _older(self) -> Select[Any]:
         """The query of the older model, of all entities that may satisfy the conditions, and perhaps of others."""
         model = self._rekeying.old.model
-        terms = [_older_condition(self._rekeying, term) for term in conjuncts(*self._where)]
+        terms = [_older_condition(self._rekeying, term) for term in conjuncts(self._where)]
         query: Select[Any] = Select(
             self._db, KindSet.of([model]), (model,), tuple(each for each in terms if each is not None)
         )

@@ -41,7 +41,7 @@ def choose_index(planner: Planner, where: Sequence[Expression], hidden: Collecti
     shape_of(where)  # refuses what nests too deep, before anything walks through it
     target = planner.target
     schema = target.schemas[0]
-    terms = list(conjuncts(*where))
+    terms = list(conjuncts(where))
     usable = [each for each in target.indexes if each.declaration not in hidden and _has_every_entity(each, terms)]
     if not usable:
         return planner

@@ -185,7 +185,7 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
         return tuple(where)
     kept: list[Expression] = []
     given = set[str]()  # the lists of which a condition that is kept gives an element
-    for term in conjuncts(*where):
+    for term in conjuncts(where):
         found = list(leaves(term))
         fields = [leaf.field for leaf in found if isinstance(leaf, FieldTerm)]
         mixed = len(fields) < len(found)
@@ -225,8 +225,8 @@ def _is_told(schema: EntrySchema, name: str) -> bool:
 
 def conditions_on_primaries(target: QueryTarget, where: Sequence[Expression]) -> list[Expression]:
     """Return the conditions that index entries cannot be asked. Takes and raises what `conditions_on_entries` does."""
-    asked = set(map(id, conjuncts(*conditions_on_entries(target, where))))
-    return [term for term in conjuncts(*where) if id(term) not in asked]
+    asked = set(map(id, conjuncts(conditions_on_entries(target, where))))
+    return [term for term in conjuncts(where) if id(term) not in asked]
 
 
 def _primary_condition(where: Sequence[Expression], told: AbstractSet[str]) -> Expression:
@@ -238,7 +238,7 @@ def _primary_condition(where: Sequence[Expression], told: AbstractSet[str]) -> E
         told: The fields that need no look at the primary.
     """
     terms: list[Expression] = []
-    for term in conjuncts(*where):
+    for term in conjuncts(where):
         found = list(leaves(term))
         names = {leaf.field.name for leaf in found if isinstance(leaf, FieldTerm)}
         if all(isinstance(leaf, FieldTerm) for leaf in found) and not names <= told:

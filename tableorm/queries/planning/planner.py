@@ -194,7 +194,7 @@ class Planner:
         target = self.target
         for expression in where:
             refuse_other_models(target, expression)
-        terms = tuple(conjuncts(*[normalize(target, each) for each in parameterise(where)]))
+        terms = tuple(conjuncts(normalize(target, each) for each in parameterise(where)))
         alternatives = None if any(term is FALSE for term in terms) else Alternatives(target, terms)
         prepared = _PreparedPlan(terms, PointPlanner.of(target, terms), alternatives)
         if not any(_may_change(target, leaf) for expression in where for leaf in leaves(expression)):
