@@ -18,6 +18,7 @@ from ..keys.intervals import EVERYTHING, common_prefix, meet, successor
 from ..keys.ranges import divide
 from ..models.schema import Schema
 from ..protocol.edm import utf16_key
+from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, RowQuery
 from .ranges import JobRange
 
@@ -94,7 +95,7 @@ async def _divide_small(db: Connection, verb: str, table: str, parts: int, rows:
     partitions: list[str] = []
     continuation: str | None = None
     for _ in range(SMALL_PAGES):
-        page = await db.read_page(verb, table, RowQuery(select=_KEYS), continuation=continuation)
+        page = await db.read_page(verb, table, RowQuery(select=_KEYS), MAX_PAGE, continuation)
         partitions += [row["PartitionKey"] for row in page.rows]
         continuation = page.continuation
         if continuation is None:

@@ -52,7 +52,7 @@ class Template:
 
     @cached_property
     def field_parts(self) -> tuple[Part, ...]:
-        """Those of its parts that are fields, in order."""
+        """The parts that are fields, in order."""
         return tuple(part for part in self.parts if part.field is not None)
 
     @cached_property

@@ -48,7 +48,7 @@ from ..writes.stages.encode import encode_surely
 from ..writes.subject import forget, key_of_target
 from .binding import BoundRelation, Reads, bind, pages_with_expired
 from .declarations import OnDelete, cascades_elsewhere
-from .delete import delete_page, delete_with_children
+from .delete import delete_page, delete_with_children, is_as_read
 
 __all__ = ["carry_out_cascades", "cascade_kind", "delete_elsewhere", "explain_elsewhere"]
 
@@ -90,7 +90,11 @@ async def delete_elsewhere(
         row = await read_current(db, key)
         if row is None and not missing_ok:
             raise EntityNotFound(f"delete of {key}: there is no such row", Code.RESOURCE_NOT_FOUND, key)
-        if row is not None and etag not in ("*", row["odata.etag"]):
+        if row is not None and etag is None:  # it was read from an index entry
+            same = is_as_read(entity_of_row(key.model.__schema__, row), target)
+        else:
+            same = row is None or etag in ("*", row["odata.etag"])
+        if not same:
             problem = "the row has changed since it was read; read it again and repeat the delete"
             raise PreconditionFailed(f"delete of {key}: {problem}", Code.CONDITION_NOT_SATISFIED, key)
         try:
@@ -280,6 +284,10 @@ class _Cascade:
     def _key(self) -> Key[Any]:
         return Key(self.schema.model, self.table, self.begun.partition_key, self.begun.works[self.number].row_key)
 
+    @property
+    def _family(self) -> frozenset[Key[Any]]:
+        return self.above | {self._key}
+
     async def _look(self) -> tuple[Decision | None, Row | None, bool]:
         """Return the decision, the row of the entity, and whether there is still something to delete."""
         decision = await read_decision(self.db, self.table, self.begun.partition_key, self.begun.token)
@@ -303,11 +311,13 @@ class _Cascade:
         for bound, values in _relations_of(self.schema, "cascade", fields):
             query = bound.by_eventual_index(self.reads, values).query(self.reads, values)
             async for page in pages_with_expired(query.misfits(errors.append)):
-                if page.items:
+                # One whose children are being deleted goes after these, also if it is a child of its own.
+                children = [child for child in page.items if child.key not in self._family]
+                if children:
                     found = True
                     if not (await self._look())[2]:
                         return True
-                    errors += await delete_page(self.db, page.items, self._delete_family)
+                    errors += await delete_page(self.db, children, self._delete_family)
                 del errors[1:]
         if errors:
             raise errors[0]
@@ -315,14 +325,12 @@ class _Cascade:
 
     async def _delete_family(self, child: Any) -> None:
         """Delete a child that has children of its own."""
-        key, above = child.key, self.above | {self._key}
-        if key in above:
-            raise Conflict(f"{_VERB} of {self._key}: {key} is among its own children", entity=child)
+        family = self._family
         if not cascades_elsewhere(child.__schema__):
-            await delete_with_children(self.reads, self.db, child, {}, if_match=None, missing_ok=True)
+            await delete_with_children(self.reads, self.db, child, {}, if_match=None, missing_ok=True, above=family)
             return
         begun = await _find_begun(self.db, child)
         if begun is None:
             await _begin(self.reads, self.db, child)  # and is found so by the next round
         else:
-            await _Cascade(self.db, self.reads, child.__schema__, key.table, *begun, above).carry_out()
+            await _Cascade(self.db, self.reads, child.__schema__, child.key.table, *begun, family).carry_out()

@@ -44,8 +44,8 @@ class Many(RelationDeclaration, Generic[C]):
         Refuse what becomes of children when an entity of a model is deleted, if that cannot be.
 
         Raises:
-            ModelError: There is no count of them, which `on_delete="refuse"` needs; the entities expire; or workers
-                could not delete them with children in other partitions.
+            ModelError: There is no count of them, which `on_delete="refuse"` needs; the entities expire; the children
+                have a table for each period; or workers could not delete them with children in other partitions.
         """
         if self.on_delete == "keep":
             return
@@ -55,6 +55,11 @@ class Many(RelationDeclaration, Generic[C]):
             raise ModelError(
                 f"{relation}: on_delete='cascade' is refused for entities that expire, as a sweep deletes them alone; "
                 "let the children expire too, with on_delete='keep'"
+            )
+        if self.cascades and any(child.periods is not None for child in concrete(target.__schema__)):
+            raise ModelError(
+                f"{relation}: on_delete='cascade' is refused for {target.__name__}, which has a table for each period: "
+                "none of them bounds the periods of the children; declare on_delete='keep', and delete these by a query"
             )
         if self.cascades and cascades_elsewhere(schema):
             self._check_followed(schema, f"{relation}: deleting {schema.name} with children in other partitions")

@@ -24,13 +24,20 @@ from ..writes.stages.change import delete_change
 from ..writes.subject import forget, key_of_target
 from .binding import Reads, bind, pages_with_expired
 
-__all__ = ["delete_page", "delete_with_children"]
+__all__ = ["delete_page", "delete_with_children", "is_as_read"]
 
 _VERB = "delete with children"
 
 
 async def delete_with_children(
-    reads: Reads, db: Connection, target: Any, fields: dict[str, Any], *, if_match: str | None, missing_ok: bool
+    reads: Reads,
+    db: Connection,
+    target: Any,
+    fields: dict[str, Any],
+    *,
+    if_match: str | None,
+    missing_ok: bool,
+    above: frozenset[Key[Any]] = frozenset(),
 ) -> bool:
     """
     Delete an entity, and before it those that belong to it by relations that cascade.
@@ -42,6 +49,7 @@ async def delete_with_children(
         fields: The key fields.
         if_match: The ETag that the row must have, or "*" for any; None for the one that it was read with.
         missing_ok: Whether to accept that there is no such row.
+        above: The keys of the entities whose children are being deleted, which are deleted after this one.
 
     Returns:
         Whether there was a row.
@@ -51,7 +59,8 @@ async def delete_with_children(
     """
     key: Key[Any] = key_of_target(db.boundary, target, fields)
     etag = delete_change(target if isinstance(target, Entity) else key, if_match, verb=_VERB).if_match
-    attempt = _Attempt(reads, db, key, etag)
+    # Read from an index entry, an entity has no ETag: its fields tell whether it has changed since.
+    attempt = _Attempt(reads, db, key, etag, above | {key}, last=target if etag is None else None)
     async for _ in Attempts(db, ATTEMPTS):
         # Writers of this program wait meanwhile; others are met by the ETag.
         with db.turns.begin() as turn:
@@ -84,11 +93,12 @@ class _Attempt:
         db: Where they are.
         key: The key of the entity.
         etag: The ETag that its row must have when the first attempt begins; "*" for any.
+        family: The keys of the entity, and of those whose children are being deleted.
 
     Attributes:
         progress: Whether the last attempt has deleted children, and should be followed by another at once.
         rounds: How many attempts have done so.
-        last: The entity as it was read last; None before the first attempt.
+        last: The entity as it was read last; None before the first attempt, unless it has no ETag.
         refused: Why its delete was refused by the last attempt, as others were counted in it.
     """
 
@@ -96,6 +106,7 @@ class _Attempt:
     db: Connection
     key: Key[Any]
     etag: str | None
+    family: frozenset[Key[Any]]
     progress: bool = False
     rounds: int = 0
     last: Any = None
@@ -108,7 +119,7 @@ class _Attempt:
             raise EntityNotFound(f"delete of {self.key}: there is no such row", Code.RESOURCE_NOT_FOUND, self.key)
         self._check(entity)
         self.last, self.refused = entity, None
-        self.progress = await _delete_children(self.reads, self.db, entity)
+        self.progress = await _delete_children(self.reads, self.db, entity, self.family)
         self.rounds += self.progress
         if self.progress and self.rounds < ATTEMPTS:
             return False
@@ -127,26 +138,32 @@ class _Attempt:
         """Refuse an entity that others have changed, beside what its children change, or that others count in."""
         if self.refused is not None and entity.etag == self.last.etag:
             raise self.refused
-        same = entity.etag == self.etag if self.last is None else _own(entity) == _own(self.last)
+        same = entity.etag == self.etag if self.last is None else is_as_read(entity, self.last)
         if self.etag != "*" and not same:
             problem = "the row has changed since it was read; read it again and repeat the delete"
             raise PreconditionFailed(f"delete of {self.key}: {problem}", Code.CONDITION_NOT_SATISFIED, self.key)
 
 
+def is_as_read(entity: Entity, before: Entity) -> bool:
+    """Return whether an entity has the fields of one that was read before, as far as no other entities keep them."""
+    return _own(before).items() <= _own(entity).items()
+
+
 def _own(entity: Entity) -> Mapping[str, Any]:
-    """Return the fields of an entity that no other entities keep."""
+    """Return the fields of an entity that were loaded, and no other entities keep."""
     schema: Schema = entity.__schema__
-    return {name: entity.__dict__[name] for name, info in schema.fields.items() if not info.maintained}
+    own = {name for name, info in schema.fields.items() if not info.maintained}
+    return {name: value for name, value in entity.__dict__.items() if name in own}
 
 
-async def _delete_children(reads: Reads, db: Connection, entity: Any) -> bool:
+async def _delete_children(reads: Reads, db: Connection, entity: Any, family: frozenset[Key[Any]]) -> bool:
     """
     Delete the children that an entity has now, and return whether there were any. Raises the error of the first that
     cannot be deleted, when all others are.
     """
 
     async def delete_family(child: Any) -> None:
-        await delete_with_children(reads, db, child, {}, if_match=None, missing_ok=True)
+        await delete_with_children(reads, db, child, {}, if_match=None, missing_ok=True, above=family)
 
     found, errors = False, list[TableOrmError]()
     for declared in entity.__schema__.relations:
@@ -155,8 +172,10 @@ async def _delete_children(reads: Reads, db: Connection, entity: Any) -> bool:
             continue
         query = bind(declared.of(type(entity))).query(reads, source)
         async for page in pages_with_expired(query.misfits(errors.append)):
-            found = found or bool(page.items)
-            errors += await delete_page(db, page.items, delete_family)
+            # One whose children are being deleted goes after these, also if it is a child of its own.
+            children = [child for child in page.items if child.key not in family]
+            found = found or bool(children)
+            errors += await delete_page(db, children, delete_family)
             del errors[1:]
     if errors:
         raise errors[0]

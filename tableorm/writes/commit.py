@@ -8,7 +8,7 @@ has deleted an index entry. The row is read, its operation corrected, and all is
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec import structs
 
@@ -198,15 +198,18 @@ async def delete_target(
 
 async def with_class(db: Connection, target: Any) -> Any:
     """Return a key of an abstract model as one of the class of its row, if a delete needs that; others as they are."""
-    schema: Schema | None = getattr(target.model, "__schema__", None) if isinstance(target, Key) else None
-    if schema is None or not hides_class(schema):
+    if not isinstance(target, Key):
         return target
-    db.boundary.check(target)
-    row = await read_current(db, target)
+    key = cast("Any", target)
+    schema: Schema | None = getattr(key.model, "__schema__", None)
+    if schema is None or not hides_class(schema):
+        return key
+    db.boundary.check(key)
+    row = await read_current(db, key)
     found = None if row is None else KindSet.of([schema.model]).resolve(row)
     # Where no entity is, a class whose rows are read finds that out.
     of = max(concrete(schema), key=lambda each: each.tracked) if found is None else found[0]
-    return Key(of.model, target.table, target.partition_key, target.row_key)
+    return Key(of.model, key.table, key.partition_key, key.row_key)
 
 
 async def load_existing(db: Connection, load: Loader, key: Key[Any], fields: Mapping[str, Any] | None) -> Any:

@@ -117,7 +117,8 @@ async def place(
         for keys in INSIDE:
             await owner.write("Tab", Operation(Verb.INSERT, row_of(keys)))
         opened: dict[str, TableStore] = {}
-        url, key = f"local:{path}", DEVELOPMENT_KEY
+        url = f"local:{path}"
+        key: str | None = DEVELOPMENT_KEY
         if request.param != "in process":
             url, key = (await stack.enter_async_context(serve(path, port=0))).url, None
 

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,14 @@ from tableorm import (
     NotLoaded,
     PreconditionFailed,
     PropertyBag,
+    UniqueViolation,
     connect,
     encrypted,
     field,
 )
+from tableorm.connection.connection import connection_of
+from tableorm.models.manifest import manifest_of
+from tableorm.stores import RowAddress
 
 
 class Team(Entity, table="Staff", partition_key="{team}", row_key="team"):
@@ -169,6 +174,7 @@ class User(Entity, table="Users", partition_key="{team}", row_key="user_{id}", a
     place: Mapped[str]
 
     by_place = Index(partition_key="{place}", row_key="user_{team}_{id}", table="Places", consistency="eventual")
+    by_id = Index(partition_key="{id}", row_key="user", table="UserIds", consistency="eventual", unique=True)
 
 
 class Sitting(User):
@@ -198,10 +204,38 @@ async def test_rows_in_other_partitions_follow(db: Database) -> None:
         await db.save(sitting.become(Typing, place="b"))
         await worker.drain()
 
+    # Work of the former class that comes late leaves the entry of the new one alone.
+    row = await db.store.get("Users", "t", "user_1")
+    late: Any = Sitting.__schema__.derived["by_place"]
+    await late.reconcile(connection_of(db), RowAddress("Users", "t", "user_1"), [manifest_of(row)["by_place"]])
+
     rows = [(bag.partition_key, bag["EntityType"]) for bag in await db.select_raw("Places").allow_scan().all()]
     assert rows == [("b", "Typing#by_place")]
     assert [(await db.get(Desk, name=name)).users for name in "ab"] == [0, 1]
     assert (await db.audit(Desk, Sitting, Typing)).clean
+
+
+@pytest.mark.parametrize("repair", [False, True])
+async def test_a_unique_value_is_found_by_the_new_class(db: Database, *, repair: bool) -> None:
+    """Also if an earlier version has left the row that reserves it as it was, once an audit has repaired it."""
+    await db.create_tables(Desk, Sitting, Typing)
+    await db.insert(Desk(name="a"))
+    await db.insert(Sitting(team="t", id="1", place="a"))
+    async with db.worker(Sitting, Typing) as worker:
+        await worker.drain()
+        await db.save((await db.get(Sitting, team="t", id="1")).become(Typing))
+        await worker.drain()
+    if repair:
+        await db.merge(PropertyBag("UserIds", "1", "user", {"EntityType": "Sitting#by_id"}), if_match="*")
+        assert (await db.audit(Sitting, Typing, repair=True)).repaired == 1
+
+    assert (await db.get(Typing.by_id, id="1")).place == "a"
+    assert len(await db.select(Typing.by_id).where(Typing.id == "1").all()) == 1
+    assert (await db.audit(Desk, Sitting, Typing)).clean
+    with pytest.raises(UniqueViolation):
+        await db.insert(Sitting(team="t", id="1", place="a"))
+    with pytest.raises(UniqueViolation):
+        await db.insert(Sitting(team="u", id="1", place="a"))
 
 
 class Invoice(Entity, table="Invoices", partition_key="{team}", row_key="{id}"):

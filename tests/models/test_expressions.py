@@ -76,7 +76,7 @@ def test_thousands_of_terms() -> None:
     plan = planner_of(KindSet.of([Employee])).plan([either, every], allow_scan=True)
 
     assert plan.requests
-    assert len(list(conjuncts(every))) == 3_000
+    assert len(list(conjuncts([every]))) == 3_000
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 5_000])

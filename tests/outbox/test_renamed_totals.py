@@ -99,3 +99,39 @@ async def test_an_audit_moves_the_rest(db: Database, writes: int) -> None:
     again = await db.audit(Crew, Hand)
     assert again.clean and not again.findings
     assert await totals(db) == expected
+
+
+class Ship(Entity, table="RenamedShips", partition_key="{port}", row_key="ship"):
+    port: Mapped[str]
+    cargo: Mapped[int] = field(default=0, maintained=True)
+
+
+class CrateV1(Entity, kind="Crate", table="RenamedShips", partition_key="{port}", row_key="crate_{id}"):
+    port: Mapped[str]
+    id: Mapped[int]
+
+    loaded = Count(lambda: Ship.cargo, port="{port}")
+
+
+class Crate(Entity, table="RenamedShips", partition_key="{port}", row_key="crate_{id}"):
+    port: Mapped[str]
+    id: Mapped[int]
+
+    counted = Count(lambda: Ship.cargo, port="{port}")
+
+
+async def test_an_audit_says_that_a_count_was_renamed(tmp_path: Path) -> None:
+    """The manifest has it under its former name, so that nothing is wrong with the total; repair renames it there."""
+    url = f"local:{tmp_path}/ships.tables"
+    async with connect(url) as old:
+        await old.create_tables(Ship, CrateV1)
+        await old.insert(Ship(port="x"))
+        await old.insert(CrateV1(port="x", id=1))
+    async with connect(url) as db:
+        (finding,) = (await db.audit(Ship, Crate)).findings
+        repaired = await db.audit(Ship, Crate, repair=True)
+        again = await db.audit(Ship, Crate)
+        ship = await db.get(Ship, port="x")
+
+    assert "under the name 'loaded', which the model no longer declares; that was probably renamed" in str(finding)
+    assert (repaired.repaired, again.clean, ship.cargo) == (1, True, 1)

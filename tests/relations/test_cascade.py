@@ -188,6 +188,46 @@ async def test_workers_delete_children_then_the_parent(db: Database) -> None:
     assert await db.get(Guild, town="Bern", name=other.name) == other
 
 
+class Node(Entity, table="Nodes", partition_key="{name}", row_key="node", tracked=True):
+    name: Mapped[str]
+    above: Mapped[str | None] = field(default=None)
+
+    by_above = Index(partition_key="{above}", row_key="node_{name}", table="NodesAbove", consistency="eventual")
+    below = many(lambda: Node, above="{name}", on_delete="cascade")
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.limit(20)
+@pytest.mark.parametrize("above", [None, "a", "c"])
+async def test_a_tree_is_deleted_from_any_node_on(db: Database, above: str | None) -> None:
+    """Also if its root is below itself, or below another node of it; then nothing is left to do."""
+    await db.create_tables(Node)
+    for name, it in (("a", above), ("b", "a"), ("c", "b"), ("d", "a"), ("other", None)):
+        await db.insert(Node(name=name, above=it))
+    async with db.worker(Node) as worker:
+        await worker.drain()
+        await db.delete(Node, name="a", if_match="*")
+        await worker.drain()
+
+    assert [each.name for each in await db.select(Node).allow_scan().all()] == ["other"]
+    assert [each async for each in find_pending(connection_of(db), "Nodes")] == []
+
+
+async def test_an_entity_of_an_index_is_deleted_if_it_is_as_it_was(db: Database) -> None:
+    """As its fields tell, since the entry has no ETag."""
+    await fill(db, "a")
+    one, two, _ = await db.select(Master.by_craft).where(Master.guild == "a", Master.craft == "smith").all()
+    await db.modify(two.key, lambda each: each.evolve(craft="baker"))
+
+    assert await db.delete(one)
+    with pytest.raises(PreconditionFailed):
+        await db.delete(two)
+    await work(db)
+
+    assert (one.etag, two.etag) == (None, None)
+    assert [each.id for each in await db.select(Master).where(Master.guild == "a").all()] == [1, 2]
+
+
 @pytest.mark.usefixtures("quick_workers")
 async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> None:
     """All other children are deleted; the error names the child, and when that can be read again, both go."""
@@ -258,6 +298,20 @@ class Coded(Entity, table="Guilds", partition_key="{town}", row_key="coded", tra
     masters = many(lambda: Master, guild="{code}", on_delete="cascade")
 
 
+class Ping(Entity, table="Pings{at:%Y}", partition_key="{guild}", row_key="{at:ticks}"):
+    guild: Mapped[str]
+    at: Mapped[dt.datetime]
+
+
+class Pinged(Entity, table="Guilds", partition_key="{town}", row_key="pinged_{name}", tracked=True):
+    """No query for its children says in which tables they are."""
+
+    town: Mapped[str]
+    name: Mapped[str]
+
+    pings = many(lambda: Ping, guild="{name}", on_delete="cascade")
+
+
 class Sparse(Entity, table="Guilds", partition_key="{town}", row_key="sparse_{name}", tracked=True):
     """No index has all of its children: those without a guild have no entry."""
 
@@ -293,6 +347,8 @@ async def test_what_cannot_be_deleted_is_refused(db: Database) -> None:
         await db.insert(Loose(town="Bern", name="a"))
     with pytest.raises(ModelError, match=r"Coded\.masters: deleting Coded .* does not hold code in full"):
         await db.insert(Coded(town="Bern", code="a"))
+    with pytest.raises(ModelError, match=r"Pinged\.pings: on_delete='cascade' is refused for Ping, which has a table"):
+        await db.insert(Pinged(town="Bern", name="a"))
     await db.insert(Sparse(town="Bern", name="a"))
     with pytest.raises(ModelError, match=r"Sparse\.works: town of Work bound neither"):
         await db.delete(Sparse, town="Bern", name="a", if_match="*")

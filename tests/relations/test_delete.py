@@ -138,6 +138,49 @@ async def test_grandchildren_are_deleted_before_children(db: Database) -> None:
     assert await keys(db) == ["share_a_x", "share_b_x"]
 
 
+class Node(Entity, table="Nodes", partition_key="{tree}", row_key="node_{name}"):
+    """Found by the entries of an index, which have no ETag of their entity."""
+
+    tree: Mapped[str]
+    name: Mapped[str]
+    above: Mapped[str | None] = field(default=None)
+    note: Mapped[list[str]] = field(factory=list)
+
+    by_above = Index(row_key="above_{above}_{name}")
+    below = many(lambda: Node, tree="{tree}", above="{name}", on_delete="cascade")
+
+
+@pytest.mark.parametrize("above", [None, "a", "c"])
+async def test_a_tree_is_deleted_from_any_node_on(above: str | None) -> None:
+    """Also if its root is below itself, or below another node of it; nodes of another tree stay."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Node)
+        pairs = [("a", above), ("b", "a"), ("c", "b"), ("d", "a"), ("other", None)]
+        for name, it in pairs:
+            await db.insert(Node(tree="t", name=name, above=it))
+        await db.delete(Node, tree="t", name="a", if_match="*")
+
+        assert [each.name for each in await db.select(Node).where(Node.tree == "t").all()] == ["other"]
+        assert (await db.audit(Node)).clean
+
+
+async def test_an_entity_of_an_index_is_deleted_if_it_is_as_it_was() -> None:
+    """With its children: as its fields tell, since the entry has no ETag."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Node)
+        for name, it in (("a", None), ("b", "a"), ("c", "a"), ("d", "b")):
+            await db.insert(Node(tree="t", name=name, above=it))
+        b, c = await db.select(Node.by_above).where(Node.tree == "t", Node.above == "a").all()
+        await db.modify(c.key, lambda each: each.evolve(note=["new"]))
+
+        await db.delete(b)
+        with pytest.raises(PreconditionFailed):
+            await db.delete(c)
+
+        assert (b.etag, c.etag) == (None, None)
+        assert [each.name for each in await db.select(Node).where(Node.tree == "t").all()] == ["a", "c"]
+
+
 @pytest.mark.parametrize("counted", [False, True])
 async def test_a_child_that_others_change_meanwhile_is_deleted_all_the_same(db: Database, *, counted: bool) -> None:
     """A child with children of its own, whose row others write between two looks at it, ends no delete."""

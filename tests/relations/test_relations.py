@@ -203,7 +203,7 @@ def test_a_relation_hides_no_inherited_one(other: Any) -> None:
     """Since a load by the class of the base would show its own result under that name."""
     with pytest.raises(ModelError, match=r"Van\.orders hides an inherited relation"):
 
-        class Van(Asset):
+        class Van(Asset):  # pyright: ignore[reportUnusedClass]
             orders = other
 
     class Car(Asset):

@@ -12,9 +12,9 @@ from tableorm import Database, DecodeError, Entity, IndexList, Mapped, connect
 from tableorm.connection.connection import TURN, Connection, connection_of
 from tableorm.connection.rows import read_row
 from tableorm.derived.index_list import blobs, lookup
+from tableorm.keys.ranges import key_order
 from tableorm.models.manifest import BlobListEntry
 from tableorm.models.reserved import BLOB_LISTS
-from tableorm.protocol.edm import utf16_key
 from tableorm.stores import Row, RowAddress
 
 
@@ -97,7 +97,7 @@ async def test_a_list_of_very_many_short_lines_is_read_in_slices(
     async with connect("local::memory:") as db:
         data = await make_list(db, short_lines(20_000))
         monkeypatch.setattr(lookup, "read_row", read_none)
-        monkeypatch.setattr(lookup, "utf16_key", turns.counted(utf16_key))
+        monkeypatch.setattr(lookup, "key_order", turns.counted(key_order))
         async with turns.watched():
             found = await (db if shelf is None else db.scope(shelf=shelf)).lookup(Book.tagged, tag="new")
 

@@ -175,5 +175,6 @@ async def test_lost_races_pause(
 
     # What others count in one row begins anew at once: somebody else was just there.
     others: dict[object, list[float]] = {insert_counted: [0.6, 0.8], replace_as_it_was_in_bulk: []}
-    assert deed is not modify or (type(caught.value), caught.value.entity) == (LostRace, Thing(name="a"))
+    error = caught.value
+    assert deed is not modify or (isinstance(error, LostRace) and error.entity == Thing(name="a"))
     assert [each for each in pauses if each] == others.get(deed, [0.4, 0.6, 0.8])

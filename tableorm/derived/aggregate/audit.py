@@ -130,6 +130,13 @@ class AggregateCheck(Check):
             return ()
         address = next((holder for holder, _, _ in _amounts_of(due)), None)
         text = f"its manifest says that it {_describe(noted)}, and it {_describe(due)}"
+        names = snapshot.manifest.keys() - snapshot.schema.derived.keys()
+        former = next((name for name in sorted(names) if snapshot.manifest[name] == due), None)
+        if noted is None and former is not None:
+            text = (
+                f"it {_describe(due)} under the name {shown(former)}, which the model no longer declares; that was "
+                f"probably renamed to {self.name}"
+            )
         return (Problem(Damage.MANIFEST, self.name, address, text),)
 
 

@@ -13,7 +13,7 @@ from ...audit.report import Damage
 from ...connection.races import Attempts
 from ...connection.rows import delete_as_read, time_of
 from ...errors import DecodeError, EncryptionError, shown
-from ...models.kinds import entry_name_of, kind_of
+from ...models.kinds import describe_kind, entry_name_of, kind_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, OPENED
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
@@ -250,6 +250,9 @@ class UniqueIndexCheck(EventualIndexCheck):
         if not noted:
             text = f"the row {where} reserves its value for it, but its manifest does not say that it holds it"
             return Problem(Damage.MANIFEST, self.name, due.row_key, text)
+        if not self.owns(kind_of(row)):
+            text = f"the row {where} reserves its value for an entity of another class: it has {describe_kind(row)}"
+            return Problem(Damage.STALE, self.name, due.row_key, text)
         claim = manifest_of(primary).get(self.name)
         if isinstance(claim, ReservedEntry) and claim.token != token:
             text = f"the row {where} reserves its value by another claim than that of its manifest"

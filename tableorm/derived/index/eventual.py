@@ -18,7 +18,7 @@ from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rows import delete_as_read, read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import EntityExists, LostRace, NotSupported, shown
-from ...models.kinds import entry_name_of
+from ...models.kinds import entry_name_of, kind_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
@@ -112,9 +112,13 @@ class EventualIndexMaintainer(EntryMaintainer[EventualIndexSchema]):
     def _correct(self, place: PlacedEntry, stored: Row | None, primary: Row | None) -> Operation | None:
         """Return what makes an entry right; None if it is right, or the row is not an entry of this entity."""
         wanted = self.wanted_row(primary)
+        kind = kind_of(stored or {})
         if wanted is None or wanted[0] != place:
-            # Or it was made when the entity was of another class, with a declaration of that name.
-            return None if stored is None or entry_name_of(stored) != self.name else delete_as_read(stored)
+            if stored is None or entry_name_of(stored) != self.name:
+                return None
+            # The entity may have become one of another class, whose entry stays.
+            stays = kind != self.rows.kind and manifest_of(primary).get(self.name) == place
+            return None if stays else delete_as_read(stored)
         row = wanted[1]
         if stored is None:
             return Operation(Verb.INSERT, row)
@@ -126,7 +130,6 @@ class EventualIndexMaintainer(EntryMaintainer[EventualIndexSchema]):
                 Code.ENTITY_EXISTS,
                 index=self.rows.label,
             )
-        kind = str(stored.get(ENTITY_TYPE)).partition(":")[0]
         if kind == self.rows.kind and stored.get(COPIED_VERSION) == row[COPIED_VERSION]:
             return None
         return Operation(Verb.REPLACE, row, stored["odata.etag"])

@@ -17,6 +17,7 @@ from ...connection.connection import Connection
 from ...errors import EntityExists, TableOrmError, UniqueViolation, shown
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry
 from ...models.reserved import ENTITY_TYPE
+from ...models.schema import relatives
 from ...outbox.reservations import Held, reserve
 from ...protocol.codes import Code
 from ...stores import Row
@@ -57,7 +58,9 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest where the entry is, and the claim of a new value."""
         claim = _claim(self.rows.place(source.values), source.claim)
-        if isinstance(before, ReservedEntry) and claim is not None and before.place == claim.place:
+        # The row that reserves the value names the class of the entity, which may have been another one.
+        converted = source.upgraded and len(relatives(self.schema)) > 1
+        if isinstance(before, ReservedEntry) and claim is not None and before.place == claim.place and not converted:
             return before, []
         return claim, []
 

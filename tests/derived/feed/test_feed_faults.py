@@ -30,7 +30,8 @@ from tableorm.stores import CLOCK, Operation
 from tests.derived.feed.staff import KEEP, Employee, changes_of, noted
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.torture import seeds
-from tests.writes.lossy import network, other
+from tests.writes.conftest import network
+from tests.writes.lossy import other
 
 __all__ = ["network", "other"]  # fixtures
 
