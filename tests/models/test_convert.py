@@ -122,16 +122,6 @@ def test_json_values() -> None:
     }
 
 
-def test_through_json_text() -> None:
-    """Through JSON text an entity comes back equal, each value of its field's type."""
-    thing = Thing(**FULL)
-
-    back = make(json.loads(json.dumps(to_dict(thing, mode="json"))))
-
-    assert back == thing
-    assert {name: type(value) for name, value in to_dict(back).items()} == {n: type(v) for n, v in FULL.items()}
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0])
 def test_odd_floats_through_json(value: float) -> None:
     """NaN and the infinities, which JSON has not, are spelt out; minus zero stays."""

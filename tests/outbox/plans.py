@@ -120,6 +120,36 @@ async def leave(db: Database) -> None:
     await db.delete(await db.get(Member, town="Bern", id=1))
 
 
+async def upsert_member(db: Database) -> None:
+    await db.upsert(Member(town="Bern", id=1, email="c@x"), "replace")
+
+
+async def forget_address(db: Database) -> None:
+    await db.modify(Member.key(town="Bern", id=1), lambda member: member.evolve(email=None))
+
+
+async def move_member(db: Database) -> None:
+    await db.move(await db.get(Member, town="Bern", id=1), id=2)
+
+
+async def join_by_bulk(db: Database) -> None:
+    async with db.bulk(errors="report") as bulk:
+        for number, town in ((1, "Bern"), (2, "Bern"), (3, "Rome")):
+            await bulk.insert(Member(town=town, id=number, email=f"{number}@x"))
+    for failure in bulk.report.failed:
+        raise failure.error
+
+
+async def exchange_addresses(db: Database) -> None:
+    """Let two members exchange their addresses, and a third one come, in one transaction."""
+    async with db.transaction() as tx:
+        ann, ben = await tx.get(Member, town="Bern", id=1), await tx.get(Member, town="Bern", id=2)
+        ann.email, ben.email = ben.email, ann.email
+        tx.save(ann)
+        tx.save(ben)
+        tx.insert(Member(town="Bern", id=4, email="d@x"))
+
+
 async def hang(db: Database) -> None:
     await db.insert(Portrait(hall="east", id=1, title="Ann", picture=Blob(b"first")))
 
@@ -334,6 +364,11 @@ PLANS = [
     Plan(join, commit=3),
     Plan(change_address, join, commit=3),
     Plan(leave, join),
+    Plan(upsert_member, join, commit=3),
+    Plan(forget_address, join),
+    Plan(move_member, join),
+    Plan(join_by_bulk, by_team=True, commit=3),
+    Plan(exchange_addresses, join_by_bulk, commit=3),
     Plan(hang, commit=3),
     Plan(paint_over, hang, commit=4),
     Plan(repaint_together, hang, commit=6),

@@ -2,7 +2,6 @@
 Archives to blobs and other databases: what is copied, what is deleted, and what faults and other writers leave of it.
 """
 
-import datetime as dt
 import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -22,7 +21,7 @@ from tableorm.outbox.decision import Decision, delete_decision, settle_decision
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK
-from tests.faults import Fate, FaultyStore, no_pause
+from tests.faults import Fate, FaultyStore
 from tests.outbox.archives import HOUR, Order, World
 from tests.torture import every, seeds
 
@@ -33,13 +32,8 @@ MOST_REQUESTS = 34
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_PUT_BACK_SECONDS"):
-        monkeypatch.setattr(worker_module, name, 0)
-    monkeypatch.setattr(worker_module.Patience, "pause_after", no_pause)
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
+def quick(quick_workers: None, stopped_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 0)
 
 
 @pytest.fixture(params=PLACES)

@@ -22,7 +22,6 @@ from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.outbox.worker import Outcome, Patience, Worker
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Message, Operation, QueueStore, Verb
-from tests.faults import no_pause
 
 TOKENS = [f"token_000000{number}" for number in range(6)]
 
@@ -41,10 +40,8 @@ async def db() -> AsyncIterator[Database]:
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_PUT_BACK_SECONDS"):
-        monkeypatch.setattr(worker_module, name, 0)
-    monkeypatch.setattr(worker_module.Patience, "pause_after", no_pause)
+def no_pauses(quick_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 0)
 
 
 def queues_of(db: Database) -> QueueStore:
@@ -82,6 +79,13 @@ def new_worker(db: Database, handlers: Mapping[str, CarryOut], *, tries: int = 3
     return Worker(connection_of(db), {DOORBELL: doorbells}, visibility_seconds=seconds, patience=Patience(tries))
 
 
+async def drained(worker: Worker) -> Worker:
+    """Let a worker do all that it can, and return it."""
+    async with worker:
+        await worker.drain()
+    return worker
+
+
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - what a worker counts
         await asyncio.sleep(0.001)
@@ -100,9 +104,7 @@ async def test_a_committed_change_is_carried_out(db: Database, place: str) -> No
     for token in TOKENS:
         await commit(db, token)
         await ring(db, token)
-    worker = new_worker(db, {"Person": handle})
-    async with worker:
-        await worker.drain()
+    worker = await drained(new_worker(db, {"Person": handle}))
 
     assert sorted(each.token for each in seen) == TOKENS
     assert seen[0].works[0].entries == {"by_name": (IndexEntry("name_jones"),)}
@@ -113,9 +115,7 @@ async def test_a_committed_change_is_carried_out(db: Database, place: str) -> No
 async def test_a_change_that_never_commits(db: Database) -> None:
     """A message without a decision row makes its change void, and is dropped; no handler hears of it."""
     await ring(db, TOKENS[0])
-    worker = new_worker(db, {"Person": never})
-    async with worker:
-        await worker.drain()
+    worker = await drained(new_worker(db, {"Person": never}))
 
     decision = await find(db, TOKENS[0])
     assert decision is not None and not decision.committed
@@ -162,9 +162,7 @@ async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) ->
     async def fail(table: str, decision: Decision) -> None:
         raise RuntimeError(f"no way to {decision.works[0].row_key}")
 
-    worker = new_worker(db, {"Person": fail})
-    async with worker:
-        await worker.drain()
+    worker = await drained(new_worker(db, {"Person": fail}))
 
     decision = await find(db, TOKENS[0])
     assert decision is not None and decision.committed
@@ -178,9 +176,7 @@ async def test_a_message_that_is_no_doorbell(db: Database) -> None:
     await queues_of(db).put(OUTBOX, b"junk")
     await commit(db, TOKENS[0])
     await ring(db, TOKENS[0])
-    worker = new_worker(db, {"Person": nothing})
-    async with worker:
-        await worker.drain()
+    worker = await drained(new_worker(db, {"Person": nothing}))
 
     assert worker.counts == Counter({Outcome.DONE: 1, Outcome.FAILED: 2, Outcome.DROPPED: 1})
 
@@ -306,8 +302,7 @@ async def test_draining_ends_when_only_messages_for_others_are_left(
 async def test_draining_without_a_queue(db: Database) -> None:
     """Before the first message was put, there is no queue, and nothing to do."""
     await queues_of(db).delete_queue(OUTBOX)
-    async with new_worker(db, {"Person": never}) as worker:
-        await worker.drain()
+    worker = await drained(new_worker(db, {"Person": never}))
 
     assert worker.counts == Counter()
     with pytest.raises(NotSupported, match="does not run"):
@@ -395,8 +390,7 @@ async def test_one_change_of_a_message_does_not_hold_up_the_others(
 
     begun = tuple(Begun(table="Work", partition_key="red", token=token) for token in TOKENS[:4])
     await queues_of(db).put(OUTBOX, Doorbell(changes=begun, kinds=("Person",)).to_message())
-    async with new_worker(db, {"Person": handle}, tries=2) as worker:
-        await worker.drain()
+    worker = await drained(new_worker(db, {"Person": handle}, tries=2))
 
     other, failed, *done = [await find(db, token) for token in TOKENS[:4]]
     assert other is not None and other.error is None
@@ -418,8 +412,7 @@ async def test_what_a_message_leaves_to_others_stays_together(db: Database, monk
 
     begun = tuple(Begun(table="Work", partition_key="red", token=token) for token in TOKENS)
     await queues_of(db).put(OUTBOX, Doorbell(changes=begun, kinds=("Person",)).to_message())
-    async with new_worker(db, {"Person": handle}) as worker:
-        await worker.drain()
+    worker = await drained(new_worker(db, {"Person": handle}))
 
     assert worker.counts == {Outcome.DONE: 1, Outcome.LEFT: 1}
     assert await queues_of(db).length(OUTBOX) == 1
@@ -454,8 +447,7 @@ async def test_decision_rows_that_are_deleted_twice(db: Database) -> None:
             keys = {"PartitionKey": "red", "RowKey": f"~o_{decision.token}"}
             await db.store.write(table, Operation(Verb.DELETE, keys, "*"))
 
-    async with new_worker(db, {"Person": handle}) as worker:
-        await worker.drain()
+    worker = await drained(new_worker(db, {"Person": handle}))
 
     assert [await find(db, token) for token in TOKENS] == [None] * 6
     assert worker.counts == {Outcome.DONE: 6}

@@ -42,7 +42,6 @@ from tableorm.stores import Operation, Row, Verb
 from tableorm.testing.faults import Faults
 from tableorm.writes.plan import PlannedWrite
 from tableorm.writes.stages.seal import WorkBefore
-from tableorm_migrations.snapshot import describe_models
 
 
 class Reversed(RowStage):
@@ -335,12 +334,6 @@ async def test_each_class_has_the_stages_of_its_bases(db: Database) -> None:
     rows = [await stored(db, name) for name in ("one", "two", "three")]
     assert [row.get("note") or row["text"] for row in rows] == ["~cba|", "~cba|", "~cba|cba|"]
     assert len(await db.select(Base).where(Base.box == "b", Base.note == "abc").all()) == 3
-
-
-def test_a_snapshot_says_nothing_of_stages() -> None:
-    """It has the fields, as of every model."""
-    (layout,) = describe_models([Letter]).models
-    assert layout.fields["note"].property == "note"
 
 
 def test_what_must_see_an_opaque_property_is_refused() -> None:

@@ -79,7 +79,7 @@ async def make(folder: Path, number: str) -> None:
         path = Path(place) / "stored.tables"
         async with connect(f"local:{path}", retry=QUICK) as db:
             await make_cascades(db)
-            facts = {"cursors": {}, **await export(db)}
+            facts: Facts = {"cursors": {}, **await export(db)}
         (folder / f"{number}.tables.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
         (folder / f"{number}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
 

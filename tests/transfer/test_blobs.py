@@ -66,7 +66,7 @@ async def fill(db: Database, count: int, every: int = 1) -> None:
 
 async def blobs_of(db: Database) -> dict[str, tuple[bytes, dict[str, str]]]:
     """Return the blobs of a database, by name, with what was put with them."""
-    found = (await db.blobs.list_blobs(CONTAINER)).blobs
+    found = (await db.blobs.list_blobs(CONTAINER, "Transfer")).blobs
     return {each.name: (await db.blobs.read(CONTAINER, each.name), dict(each.metadata)) for each in found}
 
 
@@ -107,7 +107,7 @@ async def test_through_azurite_and_back(azurite: Azurite, tmp_path: Path, monkey
 
         assert (report.complete, report.blobs, report.pending) == (True, 20 - sent, 0)
         async with connect("local::memory:") as back:
-            assert (await cloud.copy_rows(back)).blobs == 20
+            assert (await cloud.copy_rows(back, TABLE)).blobs == 20
             assert await content_of(back, TABLE, ordered=False) == await content_of(db, TABLE, ordered=False)
             assert await blobs_of(back) == await blobs_of(db) == await blobs_of(cloud)
             compared = await db.compare_rows(back, TABLE)

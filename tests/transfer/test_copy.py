@@ -216,7 +216,7 @@ async def test_a_row_that_the_target_refuses(azurite: Azurite) -> None:
     rows[7]["half"] = "a\ud800"
     async with connect(azurite.connection_string) as db, connect("local::memory:") as target:
         await fill(db.store, rows)
-        report = await db.copy_rows(target)
+        report = await db.copy_rows(target, TABLE)
         await db.drop_table(TABLE)
 
         assert (report.written, report.failed) == (29, 1)
