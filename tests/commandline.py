@@ -2,17 +2,23 @@
 The command `tableorm` within the process of the tests, which is much faster than a process of its own.
 """
 
+import asyncio
 import contextlib
 import functools
 import io
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from importlib.metadata import EntryPoints, entry_points
+from typing import Any, TypeVar
 from unittest import mock
 
+from tableorm import Database, connect
 from tableorm.cli import main
 
-__all__ = ["run_command"]
+__all__ = ["in_database", "run_command"]
+
+T = TypeVar("T")
 
 
 @functools.cache
@@ -44,3 +50,13 @@ def run_command(*arguments: str) -> "subprocess.CompletedProcess[str]":
         printed = output.getvalue().decode()
     assert isinstance(status, int)
     return subprocess.CompletedProcess(arguments, status, printed, errors.getvalue())
+
+
+def in_database(url: str, act: Callable[[Database], Awaitable[T]], **options: Any) -> T:
+    """Open a database, do something in it, and close it."""
+
+    async def do() -> T:
+        async with connect(url, **options) as db:
+            return await act(db)
+
+    return asyncio.run(do())

@@ -86,3 +86,10 @@ async def rows(db: Database) -> list[tuple[str, str]]:
     """The keys of every row of the directory that a database shows."""
     found: list[PropertyBag] = await db.select_raw("Directory").allow_scan().all()
     return [(bag.partition_key, bag.row_key) for bag in found]
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    """A new database in memory."""
+    async with connect("local::memory:") as db:
+        yield db

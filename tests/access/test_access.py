@@ -104,13 +104,12 @@ async def test_every_verb_with_all_rights(world: World) -> None:
         assert report.written == 8
 
 
-async def test_what_a_grant_opens_is_told() -> None:
+async def test_what_a_grant_opens_is_told(db: Database) -> None:
     """Rows of other kinds in the range are covered; other keys, tables, blobs and missing rights are not."""
-    async with connect("local::memory:") as db:
-        sales = {"department": "Sales"}
-        token = await db.grant(Employee, "ru", HOUR, start=sales, end=sales)
-        explanation = token.explain()
-        copy: Grant = pickle.loads(pickle.dumps(token))
+    sales = {"department": "Sales"}
+    token = await db.grant(Employee, "ru", HOUR, start=sales, end=sales)
+    explanation = token.explain()
+    copy: Grant = pickle.loads(pickle.dumps(token))
 
     assert (type(copy), copy, copy.explain()) == (Grant, str(token), explanation)
     assert (explanation.table, explanation.permissions) == ("Directory", "ru")
@@ -132,12 +131,11 @@ class Guest(Entity, table="Guests", partition_key="{hotel}", row_key="guest_{id:
     of_all = Index(table="AllGuests", partition_key="all", row_key="{name}_{hotel}_{id:06d}", consistency="eventual")
 
 
-async def test_a_grant_tells_of_eventual_indexes() -> None:
+async def test_a_grant_tells_of_eventual_indexes(db: Database) -> None:
     """A grant of a partition leaves out entries of others; one of a whole table the entries that are in another."""
-    async with connect("local::memory:") as db:
-        hotel = {"hotel": "Ritz"}
-        partition = " ".join((await db.grant(Guest, "raud", HOUR, start=hotel, end=hotel)).not_covered)
-        whole = " ".join((await db.grant(Guest, "raud", HOUR)).not_covered)
+    hotel = {"hotel": "Ritz"}
+    partition = " ".join((await db.grant(Guest, "raud", HOUR, start=hotel, end=hotel)).not_covered)
+    whole = " ".join((await db.grant(Guest, "raud", HOUR)).not_covered)
 
     for told in (partition, whole):
         assert "moves to another partition or table, archives and workflows, of which workers are told by a" in told
@@ -203,18 +201,17 @@ async def test_a_grant_is_given_again(tmp_path: Path) -> None:
     assert dt.timedelta(minutes=59) < token.expires_at - dt.datetime.now(dt.UTC) <= HOUR
 
 
-async def test_a_grant_that_soon_expires_is_not_given_again(tableorm_clock: Clock) -> None:
+async def test_a_grant_that_soon_expires_is_not_given_again(db: Database, tableorm_clock: Clock) -> None:
     """With less than five minutes left, or a tenth of a short time, a new token is signed."""
-    async with connect("local::memory:") as db:
-        tableorm_clock.freeze(dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
-        token, short = await db.grant(Employee, "r", HOUR), await db.grant(Employee, "r", HOUR / 60)
-        tableorm_clock.advance(dt.timedelta(seconds=53))
-        assert await db.grant(Employee, "r", HOUR) is token
-        assert await db.grant(Employee, "r", HOUR / 60) is short
-        tableorm_clock.advance(dt.timedelta(seconds=2))
-        assert await db.grant(Employee, "r", HOUR / 60) != short
-        tableorm_clock.advance(dt.timedelta(minutes=56))
-        assert await db.grant(Employee, "r", HOUR) != token
+    tableorm_clock.freeze(dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
+    token, short = await db.grant(Employee, "r", HOUR), await db.grant(Employee, "r", HOUR / 60)
+    tableorm_clock.advance(dt.timedelta(seconds=53))
+    assert await db.grant(Employee, "r", HOUR) is token
+    assert await db.grant(Employee, "r", HOUR / 60) is short
+    tableorm_clock.advance(dt.timedelta(seconds=2))
+    assert await db.grant(Employee, "r", HOUR / 60) != short
+    tableorm_clock.advance(dt.timedelta(minutes=56))
+    assert await db.grant(Employee, "r", HOUR) != token
 
 
 async def test_a_grant_is_the_token_of_the_sdk() -> None:
@@ -246,20 +243,19 @@ async def test_a_grant_is_the_token_of_the_sdk() -> None:
     assert parse_sas(token) == parse_sas(theirs)
 
 
-async def test_a_table_by_name() -> None:
+async def test_a_table_by_name(db: Database) -> None:
     """Without a model the range is in stored keys."""
-    async with connect("local::memory:") as db:
-        start, end = {"PartitionKey": "a", "RowKey": "b"}, {"PartitionKey": "c"}
-        token = await db.grant("Directory", "r", HOUR, start=start, end=end)
-        assert "&spk=a&srk=b&epk=c&sig=" in token
-        for side, message in (
-            ({"department": "a"}, "'department' is refused"),
-            ({"RowKey": "a"}, "ends at RowKey 'a' without a PartitionKey"),
-        ):
-            with pytest.raises(ModelError, match=message):
-                await db.grant("Directory", "r", HOUR, end=side)
-        with pytest.raises(ModelError, match=r"grant\(a\): The specified resource name length"):
-            await db.grant("a", "r", HOUR)
+    start, end = {"PartitionKey": "a", "RowKey": "b"}, {"PartitionKey": "c"}
+    token = await db.grant("Directory", "r", HOUR, start=start, end=end)
+    assert "&spk=a&srk=b&epk=c&sig=" in token
+    for side, message in (
+        ({"department": "a"}, "'department' is refused"),
+        ({"RowKey": "a"}, "ends at RowKey 'a' without a PartitionKey"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            await db.grant("Directory", "r", HOUR, end=side)
+    with pytest.raises(ModelError, match=r"grant\(a\): The specified resource name length"):
+        await db.grant("a", "r", HOUR)
 
 
 class Note(Entity, table="Notes", partition_key="{tenant}_{topic}", row_key="{at:ticks_desc}_{n}"):
@@ -320,12 +316,13 @@ IN_NOTE = {"tenant": "acme", "topic": "x"}
         (Entity, {}, "Entity"),
     ],
 )
-async def test_grants_that_cannot_be(model: type[Entity] | str, options: dict[str, Any], message: str) -> None:
+async def test_grants_that_cannot_be(
+    db: Database, model: type[Entity] | str, options: dict[str, Any], message: str
+) -> None:
     """What would be useless or more than was asked for is refused, naming what is wrong."""
     given: dict[str, Any] = {"permissions": "r", "expires_in": HOUR} | options
-    async with connect("local::memory:") as db:
-        with pytest.raises(ModelError, match=message):
-            await db.grant(model, **given)
+    with pytest.raises(ModelError, match=message):
+        await db.grant(model, **given)
 
 
 @pytest.mark.parametrize(
@@ -343,10 +340,9 @@ async def test_grants_that_cannot_be(model: type[Entity] | str, options: dict[st
         ),
     ],
 )
-async def test_ranges_in_fields(model: type[Entity], start: Any, end: Any, expected: str) -> None:
+async def test_ranges_in_fields(db: Database, model: type[Entity], start: Any, end: Any, expected: str) -> None:
     """All fields are a key; the first ones stand for all keys that begin so, up to the last that a template makes."""
-    async with connect("local::memory:") as db:
-        token = await db.grant(model, "r", HOUR, start=start, end=end)
+    token = await db.grant(model, "r", HOUR, start=start, end=end)
 
     assert token.partition("&sp=r")[2].rpartition("sig=")[0].strip("&") == expected
 

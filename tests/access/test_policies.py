@@ -8,6 +8,7 @@ import pytest
 
 from tableorm import (
     AccessDenied,
+    Database,
     EntityNotFound,
     LimitExceeded,
     ModelError,
@@ -58,17 +59,14 @@ async def test_a_policy_says_what_its_tokens_may(world: World) -> None:
             await rows(mine)
 
 
-async def test_policies_that_lack_something() -> None:
+async def test_policies_that_lack_something(db: Database) -> None:
     """What a policy does not say, its tokens say; only one of both does."""
-    from tableorm import connect
-
-    async with connect("local::memory:") as db:
-        await db.create_tables(Employee)
-        policies = db.policies(Employee)
-        assert await policies.set("empty") == StoredPolicy("empty")
-        assert await policies.list() == {"empty": StoredPolicy("empty")}
-        token = await db.grant(Employee, "r", dt.timedelta(hours=1), policy="empty")
-        assert "sp=r" in token and "si=empty" in token
+    await db.create_tables(Employee)
+    policies = db.policies(Employee)
+    assert await policies.set("empty") == StoredPolicy("empty")
+    assert await policies.list() == {"empty": StoredPolicy("empty")}
+    token = await db.grant(Employee, "r", dt.timedelta(hours=1), policy="empty")
+    assert "sp=r" in token and "si=empty" in token
 
 
 async def test_five_at_most(world: World) -> None:

@@ -1,5 +1,6 @@
 """
-A loopback server that answers as a test says, and the Azure backend on it; a certificate, to serve https.
+What the Azure backend is tested on: a loopback server that answers as a test says, Azurite, and our own server; a
+certificate, to serve https.
 """
 
 import datetime as dt
@@ -13,7 +14,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tableorm.stores import RetryPolicy, TableStore
+from tableorm_azure import AzureBackend
+from tableorm_local import Account, serve
 from tests.azure.stub import Stub
+from tests.azurite import KEY as AZURITE_KEY
+from tests.azurite import Azurite
 
 
 @pytest.fixture
@@ -21,6 +27,25 @@ async def stub() -> AsyncIterator[Stub]:
     """Listens; its `answers` are given in order, the last one for ever."""
     async with Stub() as server:
         yield server
+
+
+@pytest.fixture
+async def emulator(azurite: Azurite) -> AsyncIterator[TableStore]:
+    """The tables of Azurite, by a client that repeats nothing."""
+    options = {"key": AZURITE_KEY, "retry": RetryPolicy(attempts=1)}
+    async with AzureBackend.from_url(azurite.table, timeout=30.0, options=options) as backend:
+        yield backend.tables
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[TableStore]:
+    """The tables of a file on our own server."""
+    accounts = [Account(name="contoso", keys=(AZURITE_KEY,))]
+    async with (
+        serve(tmp_path / "served.tables", port=0, accounts=accounts) as server,
+        AzureBackend.from_url(server.url, timeout=30.0, options={"key": AZURITE_KEY}) as backend,
+    ):
+        yield backend.tables
 
 
 @pytest.fixture(scope="session")

@@ -20,17 +20,21 @@ class Expense(Entity, table="Expenses", partition_key="{employee}", row_key="{at
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 
 
+async def fill(db: Database) -> None:
+    await db.create_tables(Expense)
+    async with db.bulk() as bulk:
+        for employee in ("e1", "e2"):
+            for day in range(150):
+                await bulk.insert(Expense(employee=employee, at=START + dt.timedelta(days=day)))
+
+
 @pytest.fixture
 async def cosmos() -> AsyncIterator[Database]:
     async with Stub() as stub:
         stub.handler = CosmosStub().answer
         proxies = {"http": f"http://127.0.0.1:{stub.port}"}
         async with connect(URL, key=KEY, retry=RetryPolicy(base=0.0), proxies=proxies) as db:
-            await db.create_tables(Expense)
-            async with db.bulk() as bulk:
-                for employee in ("e1", "e2"):
-                    for day in range(150):
-                        await bulk.insert(Expense(employee=employee, at=START + dt.timedelta(days=day)))
+            await fill(db)
             yield db
 
 
@@ -48,11 +52,7 @@ async def test_more_than_can_be_sorted_is_refused(cosmos: Database, monkeypatch:
 async def sorted_store() -> AsyncIterator[Database]:
     """The same rows where they come in order."""
     async with connect("local::memory:") as db:
-        await db.create_tables(Expense)
-        async with db.bulk() as bulk:
-            for employee in ("e1", "e2"):
-                for day in range(150):
-                    await bulk.insert(Expense(employee=employee, at=START + dt.timedelta(days=day)))
+        await fill(db)
         yield db
 
 
@@ -93,25 +93,18 @@ async def _split(db: Database, parts: int) -> list[Expense]:
 
 ASKED: dict[str, Callable[[Database], Awaitable[object]]] = {
     "all": lambda db: db.select(Expense).where(E1).all(),
-    "limit": lambda db: db.select(Expense).where(E1).limit(7).all(),
     "limit of several partitions": lambda db: db.select(Expense).where(BOTH).limit(151).all(),
-    "limit beyond": lambda db: db.select(Expense).where(E1).limit(1000).all(),
     "limit of a scan": lambda db: db.select(Expense).where(LATE).allow_scan().limit(60).all(),
-    "parallel scan": lambda db: db.select(Expense).where(LATE).allow_scan(parallel=4).all(),
     "filtered": lambda db: db.select(Expense).where(E1, LATE).limit(5).all(),
     "in part": lambda db: db.select(Expense).where(BOTH).only(Expense.at).limit(160).all(),
     "first": lambda db: db.select(Expense).where(BOTH, LATE).first(),
     "one": lambda db: db.select(Expense).where(E1, Expense.at == START).one(),
-    "none": lambda db: db.select(Expense).where(E1, Expense.at == START - dt.timedelta(days=1)).first(),
-    "exists": lambda db: db.select(Expense).where(E1, LATE).exists(),
-    "count": lambda db: db.select(Expense).where(BOTH, LATE).count(),
     "pages": lambda db: _by_cursors(db, 7),
     "large pages": lambda db: _by_cursors(db, 70),
     "stream": _streamed,
     "split": lambda db: _split(db, 5),
     "union": lambda db: db.union(db.select(Expense).where(E1, LATE), db.select(Expense).where(BOTH).limit(3)).all(),
     "raw": lambda db: db.select_raw("Expenses").where("PartitionKey eq {} and RowKey gt {}", "e1", "2").limit(9).all(),
-    "raw scan": lambda db: db.select_raw("Expenses").where("RowKey ge {}", "25").allow_scan().first(),
 }
 
 
@@ -122,7 +115,7 @@ async def test_answers_are_those_of_an_ordered_store(cosmos: Database, sorted_st
     found = await ASKED[name](cosmos)
 
     assert found == await ASKED[name](sorted_store)
-    assert name == "none" or found
+    assert found
 
 
 async def test_what_needs_no_order_is_not_sorted(cosmos: Database, monkeypatch: pytest.MonkeyPatch) -> None:

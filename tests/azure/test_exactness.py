@@ -13,23 +13,15 @@ from hypothesis import strategies as st
 from tableorm.protocol.edm import ANNOTATION, text_from_ticks
 from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import everything, insert, new_name, row, user_part
-from tableorm_azure import AzureBackend
 from tableorm_azure.codec import decode_page, decode_row, encode_body, in_ascii
-from tests.azurite import KEY, Azurite
 
 
 @pytest.fixture
-async def store(azurite: Azurite) -> AsyncIterator[TableStore]:
-    async with AzureBackend.from_url(azurite.table, timeout=30.0, options={"key": KEY}) as backend:
-        yield backend.tables
-
-
-@pytest.fixture
-async def table(store: TableStore) -> AsyncIterator[str]:
+async def table(emulator: TableStore) -> AsyncIterator[str]:
     name = new_name()
-    await store.create_table(name)
+    await emulator.create_table(name)
     yield name
-    await store.delete_table(name)
+    await emulator.delete_table(name)
 
 
 # Spaces, quotes, percent signs, plus signs, commas, escapes, characters beyond the BMP; and what a URL has itself.
@@ -44,21 +36,21 @@ TWINS = {(part, part) for part in PARTS[::3]}
 
 @pytest.mark.one_of(7)
 @pytest.mark.parametrize("keys", sorted(KEYS | OTHERS | TWINS), ids=repr)
-async def test_odd_keys_in_every_place(store: TableStore, table: str, keys: tuple[str, str]) -> None:
+async def test_odd_keys_in_every_place(emulator: TableStore, table: str, keys: tuple[str, str]) -> None:
     """A key is the same in a body, in a path, in a filter and in a transaction: insert, get, query, update, delete."""
-    (tag,) = await insert(store, table, row(*keys, A=1))
-    assert user_part(await store.get(table, *keys)) == row(*keys, A=1)
+    (tag,) = await insert(emulator, table, row(*keys, A=1))
+    assert user_part(await emulator.get(table, *keys)) == row(*keys, A=1)
 
-    found = await everything(store, table, RowQuery(Bounds.only(keys[0]), Bounds.only(keys[1])))
+    found = await everything(emulator, table, RowQuery(Bounds.only(keys[0]), Bounds.only(keys[1])))
     assert [user_part(each) for each in found] == [row(*keys, A=1)]
-    second = await store.write(table, Operation(Verb.REPLACE, row(*keys, A=2), tag))
+    second = await emulator.write(table, Operation(Verb.REPLACE, row(*keys, A=2), tag))
     merge = Operation(Verb.MERGE, row(*keys, B=3), second)
     # In a transaction Azurite 3.35 reads the URL's keys up to the first `',`, also if that is within one.
     alone = any("'," in key for key in keys)
-    third = await store.write(table, merge) if alone else (await store.transact(table, [merge]))[0]
-    assert user_part(await store.get(table, *keys)) == row(*keys, A=2, B=3)
-    await store.write(table, Operation(Verb.DELETE, row(*keys), third))
-    assert await everything(store, table) == []
+    third = await emulator.write(table, merge) if alone else (await emulator.transact(table, [merge]))[0]
+    assert user_part(await emulator.get(table, *keys)) == row(*keys, A=2, B=3)
+    await emulator.write(table, Operation(Verb.DELETE, row(*keys), third))
+    assert await everything(emulator, table) == []
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -129,10 +121,10 @@ def test_spellings_of_the_wire(wire: str, made: Row) -> None:
 
 
 @pytest.mark.parametrize("partition", ["", "p"])
-async def test_pages_go_on_wherever_they_end(store: TableStore, table: str, partition: str) -> None:
+async def test_pages_go_on_wherever_they_end(emulator: TableStore, table: str, partition: str) -> None:
     """Also where the next row has an empty PartitionKey, or empty keys, which azure-core shows as no header."""
     rows = [row(partition, key) for key in ("", "a", "b", "c")]
-    await store.transact(table, [Operation(Verb.INSERT, each) for each in rows])
+    await emulator.transact(table, [Operation(Verb.INSERT, each) for each in rows])
 
     for limit in (1, 2, 3):
-        assert [user_part(each) for each in await everything(store, table, None, limit)] == rows
+        assert [user_part(each) for each in await everything(emulator, table, None, limit)] == rows

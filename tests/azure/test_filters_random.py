@@ -16,30 +16,10 @@ from hypothesis import strategies as st
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, MAX_TICKS, MIN_TICKS, Edm, encode, text_from_ticks, utf16_key
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compile_filter
-from tableorm.stores import Bounds, Operation, RetryPolicy, Row, RowQuery, TableStore, Verb
+from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import everything, keys_of, new_name, refusal, user_part
-from tableorm_azure import AzureBackend
-from tableorm_local import Account, LocalBackend, serve
+from tableorm_local import LocalBackend
 from tests.azure.differences import ABSENT_IS_FALSE, CRASHES, DIFFERENCES, Difference, may_crash, possible
-from tests.azurite import KEY, Azurite
-
-
-@pytest.fixture
-async def emulator(azurite: Azurite) -> AsyncIterator[TableStore]:
-    async with AzureBackend.from_url(
-        azurite.table, timeout=30.0, options={"key": KEY, "retry": RetryPolicy(attempts=1)}
-    ) as backend:
-        yield backend.tables
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[TableStore]:
-    accounts = [Account(name="contoso", keys=(KEY,))]
-    async with (
-        serve(tmp_path / "served.tables", port=0, accounts=accounts) as server,
-        AzureBackend.from_url(server.url, timeout=30.0, options={"key": KEY}) as backend,
-    ):
-        yield backend.tables
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 A token credential that fails: what the issuer of tokens says is told from what the service says.
 """
 
-import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +14,7 @@ from tableorm.protocol.codes import Code
 from tableorm.stores import Operation, RetryPolicy, Verb
 from tableorm.testing.contract.base import refusal, row
 from tableorm_azure import AzureBackend
-from tests.azure.stub import Stub, Token
+from tests.azure.stub import Token, secure_stub
 
 
 def _queues(backend: AzureBackend) -> Any:
@@ -79,9 +78,7 @@ NO_TOKENS: dict[str, tuple[Exception, Code]] = {
 @pytest.mark.parametrize("name", list(CALLS))
 async def test_a_credential_that_gets_no_token(certificate: Path, name: str, error: Exception, code: Code) -> None:
     """What the issuer of tokens answers is not taken for the service's, and no write is in doubt: none was sent."""
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate)
-    async with Stub(tls) as stub:
+    async with secure_stub(certificate) as stub:
         options = {
             "credential": Failing(error),
             "queues": stub.url,

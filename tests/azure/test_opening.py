@@ -43,7 +43,6 @@ CLOUD = {service: f"https://acc.{service}.core.windows.net" for service in ("tab
     ("url", "account"),
     [
         ("https://acc.table.core.windows.net", Account(name="acc", **CLOUD)),
-        ("https://acc.table.core.windows.net/", Account(name="acc", **CLOUD)),
         (
             "https://acc.table.core.chinacloudapi.cn?sv=1&sig=2",
             Account(

@@ -5,25 +5,23 @@ Tables come and go, writes have right, old, wrong and any ETags, transactions ha
 into pages between which rows come and go, and limits are passed. What Azurite does otherwise stands in `DIFFERENCES`.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import ANNOTATION, Edm, text_from_ticks
+from tableorm.protocol.edm import ANNOTATION, Edm
 from tableorm.protocol.filters import Compare, Constant, Op
 from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_ENTITY_BYTES, entity_size
-from tableorm.stores import Bounds, Operation, RetryPolicy, Row, RowQuery, TableStore, Verb
+from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import new_name, user_part
-from tableorm_azure import AzureBackend
-from tableorm_local import Account, LocalBackend, serve
-from tests.azurite import KEY, Azurite
+from tableorm_local import LocalBackend
+from tests.azure.test_exactness import VALUES as PRESENT
 
 # What programs keep clear of, because Azurite 3.35 does it otherwise; docs/stores/azure.md says how.
 DIFFERENCES = {
@@ -39,20 +37,7 @@ BAD_TABLES = ["ab", "a" * 64, "1abc", "a-b", "Tables", ""]
 PARTITIONS = ["p", "", "😀", "it's", "a b+%41"]
 KEYS = ["", "a", "b", "é", "\ue000", "😀", "''", "x" * 512]
 BAD_KEYS = ["a/b", "a\\b", "a#", "?", "\t", "\x7f", "x" * 513, "😀" * 257]
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-MOMENTS = st.integers(504_911_232_000_000_000, 3_155_378_975_999_999_999).map(text_from_ticks)
-VALUES: st.SearchStrategy[tuple[Any, str | None]] = st.one_of(
-    st.tuples(st.none(), st.none()),
-    st.tuples(TEXTS, st.none()),
-    st.tuples(st.booleans(), st.none()),
-    st.tuples(st.integers(-(2**31), 2**31 - 1), st.none()),
-    st.tuples(st.floats(allow_nan=False, allow_infinity=False).map(lambda x: x or 0.0), st.none()),
-    st.tuples(st.sampled_from(["NaN", "Infinity", "-Infinity"]), st.just("Edm.Double")),
-    st.tuples(st.integers(-(2**63), 2**63 - 1).map(str), st.just("Edm.Int64")),
-    st.tuples(st.uuids().map(str), st.just("Edm.Guid")),
-    st.tuples(st.sampled_from(["", "AA==", "AP8=", "/+//"]), st.just("Edm.Binary")),
-    st.tuples(MOMENTS, st.just("Edm.DateTime")),
-)
+VALUES: st.SearchStrategy[tuple[Any, str | None]] = PRESENT | st.tuples(st.none(), st.none())
 # Values, names and rows that are refused; each row is of the size or number that its name says.
 BAD_PROPERTIES: list[Row] = [
     {"A" * 256: 1},
@@ -300,24 +285,6 @@ async def _in_an_empty_table(store: TableStore, kind: str, what: Any) -> object:
         return await run.step(kind, "Empty", what)
     finally:
         await run.clear()
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[TableStore]:
-    accounts = [Account(name="contoso", keys=(KEY,))]
-    async with (
-        serve(tmp_path / "served.tables", port=0, accounts=accounts) as server,
-        AzureBackend.from_url(server.url, timeout=30.0, options={"key": KEY}) as backend,
-    ):
-        yield backend.tables
-
-
-@pytest.fixture
-async def emulator(azurite: Azurite) -> AsyncIterator[TableStore]:
-    async with AzureBackend.from_url(
-        azurite.table, timeout=30.0, options={"key": KEY, "retry": RetryPolicy(attempts=1)}
-    ) as backend:
-        yield backend.tables
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,7 +2,6 @@
 `tableorm audit`: as a process of its own where that matters.
 """
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -11,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import ModelError, connect
+from tableorm import Database, ModelError
 from tableorm.audit.report import AuditReport
 from tableorm.cli.progress import ProgressReporter
 from tableorm.stores import Operation, Verb
 from tests.audit.foreign import Employee, everyone, fill, write
+from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
 from tests.derived.patterns.firm import Department
 from tests.derived.patterns.firm import Employee as Listed
@@ -35,12 +35,11 @@ def url(tmp_path: Path) -> str:
     """A database with one copy less than there should be."""
     url = f"local:{tmp_path / 'hr.tables'}"
 
-    async def make() -> None:
-        async with connect(url) as db:
-            await fill(db)
-            await write(db, Verb.DELETE, "Sales", "email_e1@x")
+    async def make(db: Database) -> None:
+        await fill(db)
+        await write(db, Verb.DELETE, "Sales", "email_e1@x")
 
-    asyncio.run(make())
+    in_database(url, make)
     return url
 
 
@@ -66,30 +65,26 @@ def test_an_audit_with_a_name_is_a_shared_run(url: str) -> None:
     assert (first.returncode, first.stdout.splitlines()[0]) == (0, second.stdout.splitlines()[0])
     assert first.stdout.splitlines()[0].endswith("; repaired")
 
-    async def look() -> None:
-        async with connect(url) as db:
-            (run,) = await db.runs()
-            assert (run.name, run.what, run.state, run.written) == ("nightly", "repair Employee", "done", 1)
-            with pytest.raises(ModelError, match=r"audit\(name='nightly', cursor=...\) is refused"):
-                await db.audit(Employee, name="nightly", cursor="x")
+    async def look(db: Database) -> None:
+        (run,) = await db.runs()
+        assert (run.name, run.what, run.state, run.written) == ("nightly", "repair Employee", "done", 1)
+        with pytest.raises(ModelError, match=r"audit\(name='nightly', cursor=...\) is refused"):
+            await db.audit(Employee, name="nightly", cursor="x")
 
-    asyncio.run(look())
+    in_database(url, look)
 
 
 def test_counts_and_lists_are_checked(tmp_path: Path) -> None:
     """Of a model with lists and counts, together with the model that keeps these."""
     url, model = f"local:{tmp_path / 'firm.tables'}", "tests.derived.patterns.firm:Employee"
 
-    async def make() -> None:
-        async with connect(url) as db:
-            await db.create_tables(Department)
-            await db.insert(Department(name="Sales"))
-            await db.insert(Listed(department="Sales", id=1))
-            await db.store.write(
-                "Firm", Operation(Verb.DELETE, {"PartitionKey": "Sales", "RowKey": "empid_000001"}, "*")
-            )
+    async def make(db: Database) -> None:
+        await db.create_tables(Department)
+        await db.insert(Department(name="Sales"))
+        await db.insert(Listed(department="Sales", id=1))
+        await db.store.write("Firm", Operation(Verb.DELETE, {"PartitionKey": "Sales", "RowKey": "empid_000001"}, "*"))
 
-    asyncio.run(make())
+    in_database(url, make)
     found = tableorm("audit", url, model, "--repair")
 
     assert found.returncode == 0
@@ -140,18 +135,17 @@ def test_a_module_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     )
     monkeypatch.chdir(tmp_path)
 
-    async def make() -> None:
-        async with connect(url) as db:
-            await db.create_tables("Directory", "Desks")
-            for name in ("empid_000001", "manager_000001"):
-                kind = "Employee" if name < "f" else "Manager"
-                row = {"PartitionKey": "Sales", "RowKey": name, "EntityType": kind}
-                await db.store.write("Directory", Operation(Verb.INSERT, row))
-            await db.store.write(
-                "Desks", Operation(Verb.INSERT, {"PartitionKey": "desks", "RowKey": "desk_1", "EntityType": "Desk"})
-            )
+    async def make(db: Database) -> None:
+        await db.create_tables("Directory", "Desks")
+        for name in ("empid_000001", "manager_000001"):
+            kind = "Employee" if name < "f" else "Manager"
+            row = {"PartitionKey": "Sales", "RowKey": name, "EntityType": kind}
+            await db.store.write("Directory", Operation(Verb.INSERT, row))
+        await db.store.write(
+            "Desks", Operation(Verb.INSERT, {"PartitionKey": "desks", "RowKey": "desk_1", "EntityType": "Desk"})
+        )
 
-    asyncio.run(make())
+    in_database(url, make)
     assert json.loads(tableorm("audit", url, "every_model", "--json").stdout)["entities"] == 3
     again = tableorm("audit", url, "every_model", "every_model:Employee", "--json")
     assert json.loads(again.stdout)["entities"] == 3
@@ -164,16 +158,15 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     """After SIGINT the state file has how far it got; with it the next run goes on, and removes it at the end."""
     url, state = f"local:{tmp_path / 'hr.tables'}", tmp_path / "state"
 
-    async def make() -> None:
-        async with connect(url) as db:
-            await db.create_tables(Employee)
-            for letter in "0123456789abcdef":
-                async with db.transaction() as tx:
-                    for employee in everyone(f"{letter}D", 25):
-                        tx.insert(employee)
-                await write(db, Verb.DELETE, f"{letter}D", "email_e1@x")
+    async def make(db: Database) -> None:
+        await db.create_tables(Employee)
+        for letter in "0123456789abcdef":
+            async with db.transaction() as tx:
+                for employee in everyone(f"{letter}D", 25):
+                    tx.insert(employee)
+            await write(db, Verb.DELETE, f"{letter}D", "email_e1@x")
 
-    asyncio.run(make())
+    in_database(url, make)
     script = tmp_path / "slow.py"
     # The command itself, told to stop by the terminal when it is half through.
     script.write_text(
@@ -242,12 +235,11 @@ def test_blobs_elsewhere(tmp_path: Path) -> None:
     """An audit looks for lists in the blobs that the option names."""
     url, blobs = f"local:{tmp_path / 'hr.tables'}", f"local:{tmp_path / 'blobs.tables'}"
 
-    async def write() -> None:
-        async with connect(url, blobs=blobs) as db:
-            await db.create_tables(Book)
-            await db.insert(Book(shelf="a", id=1, tag="new"))
+    async def write(db: Database) -> None:
+        await db.create_tables(Book)
+        await db.insert(Book(shelf="a", id=1, tag="new"))
 
-    asyncio.run(write())
+    in_database(url, write, blobs=blobs)
     model = "tests.outbox.test_blob_lists:Book"
     assert "1 finding (1 missing)" in tableorm("audit", url, model).stdout
     assert "nothing found" in tableorm("audit", url, model, "--blobs", blobs).stdout

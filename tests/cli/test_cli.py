@@ -2,7 +2,6 @@
 The `tableorm` command: as a process of its own where that matters, and otherwise in this one, which is much faster.
 """
 
-import asyncio
 import importlib
 import json
 import os
@@ -15,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Entity, Mapped, TableOrmError, __version__, connect
+from tableorm import Database, Entity, Mapped, TableOrmError, __version__
 from tableorm.cli.command_line import make_parser
+from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
 
 ROOT = Path(__file__).parents[2]
@@ -42,16 +42,15 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database with a partition of many rows, and one with a single row."""
     url = f"local:{tmp_path_factory.mktemp('cli') / 'hr.tables'}"
 
-    async def fill() -> None:
-        async with connect(url) as db:
-            await db.create_tables(Employee)
-            for start in range(0, EMPLOYEES, 100):
-                async with db.transaction() as tx:
-                    for number in range(start, start + 100):
-                        tx.insert(Employee(department="Sales", id=number, name=f"Jürgen {number}", level=3))
-            await db.insert(Employee(department="HR", id=1, name="Ann", level=1))
+    async def fill(db: Database) -> None:
+        await db.create_tables(Employee)
+        for start in range(0, EMPLOYEES, 100):
+            async with db.transaction() as tx:
+                for number in range(start, start + 100):
+                    tx.insert(Employee(department="Sales", id=number, name=f"Jürgen {number}", level=3))
+        await db.insert(Employee(department="HR", id=1, name="Ann", level=1))
 
-    asyncio.run(fill())
+    in_database(url, fill)
     return url
 
 
@@ -111,12 +110,11 @@ def test_prefix(tmp_path: Path) -> None:
     """With `--prefix` the commands are about the tables of one environment, by their names without it."""
     url = f"local:{tmp_path / 'shared.tables'}"
 
-    async def fill() -> None:
-        async with connect(url, prefix="dev") as db:
-            await db.create_tables(Employee)
-            await db.insert(Employee(department="HR", id=1, name="Ann", level=1))
+    async def fill(db: Database) -> None:
+        await db.create_tables(Employee)
+        await db.insert(Employee(department="HR", id=1, name="Ann", level=1))
 
-    asyncio.run(fill())
+    in_database(url, fill, prefix="dev")
 
     assert tableorm("tables", url).stdout == "devDirectory\n"
     assert tableorm("tables", url, "--prefix", "dev").stdout == "Directory\n"

@@ -10,12 +10,12 @@ from typing import Any
 import apsw
 import pytest
 
-from tableorm import connect
+from tableorm import Database
 from tableorm.protocol.redaction import escape_unprintable
 from tableorm.stores import Operation, Verb
 from tests.azure.conftest import stub
 from tests.azure.stub import KEY, Answer, Stub
-from tests.commandline import run_command
+from tests.commandline import in_database, run_command
 
 __all__ = ["stub"]
 
@@ -28,13 +28,12 @@ def url(tmp_path: Path) -> str:
     """A database in which a value holds control characters."""
     path = tmp_path / "data.tables"
 
-    async def fill() -> None:
-        async with connect(f"local:{path}") as db:
-            await db.store.create_table("Things")
-            row = {"PartitionKey": "p", "RowKey": "r", "Value": ODD}
-            await db.store.write("Things", Operation(Verb.INSERT, row))
+    async def fill(db: Database) -> None:
+        await db.store.create_table("Things")
+        row = {"PartitionKey": "p", "RowKey": "r", "Value": ODD}
+        await db.store.write("Things", Operation(Verb.INSERT, row))
 
-    asyncio.run(fill())
+    in_database(f"local:{path}", fill)
     return f"local:{path}"
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import connect
+from tableorm import Database, connect
 from tableorm.stores import Operation, RowQuery, Verb
 from tests.children import environment
-from tests.commandline import run_command
+from tests.commandline import in_database, run_command
 from tests.transfer.rows import content_of, fill, make_rows
 
 COUNT = 600
@@ -26,11 +26,10 @@ def urls(tmp_path: Path) -> tuple[str, str]:
     """A file with a table, and one that is not there yet."""
     source, target = f"local:{tmp_path / 'from.tables'}", f"local:{tmp_path / 'to.tables'}"
 
-    async def make() -> None:
-        async with connect(source) as db:
-            await fill(db.store, make_rows(COUNT))
+    async def make(db: Database) -> None:
+        await fill(db.store, make_rows(COUNT))
 
-    asyncio.run(make())
+    in_database(source, make)
     return source, target
 
 
@@ -75,12 +74,11 @@ def test_what_is_no_copy(urls: tuple[str, str], tmp_path: Path) -> None:
 def test_lists_in_blobs_are_told_of(urls: tuple[str, str]) -> None:
     """Index lists that lie in blobs stay behind, and the command says what makes them."""
 
-    async def put() -> None:
-        async with connect(urls[0]) as db:
-            await db.blobs.create_container("tableorm-lists")
-            await db.blobs.put("tableorm-lists", "Order.by_tag/x", b"x")
+    async def put(db: Database) -> None:
+        await db.blobs.create_container("tableorm-lists")
+        await db.blobs.put("tableorm-lists", "Order.by_tag/x", b"x")
 
-    asyncio.run(put())
+    in_database(urls[0], put)
 
     assert "build-index" in run_command("copy", *urls).stderr
 
@@ -113,19 +111,20 @@ def test_a_copy_that_is_stopped(urls: tuple[str, str], tmp_path: Path, how: int,
     command = [sys.executable, "-m", "tableorm.cli", "copy", *urls, *more]
     process = subprocess.Popen([*command, "--rate", "60"], stderr=subprocess.PIPE, text=True, env=environment())
 
-    async def count() -> int:
-        async with connect(urls[1]) as db:
-            return len((await db.store.query("Transferred", RowQuery())).rows)
+    async def count(db: Database) -> int:
+        return len((await db.store.query("Transferred", RowQuery())).rows)
 
     written = 0
     while written < 100:
         assert process.poll() is None
         time.sleep(0.05)
-        written = asyncio.run(count()) if Path(urls[1].removeprefix("local:")).exists() and _has_table(urls[1]) else 0
+        written = (
+            in_database(urls[1], count) if Path(urls[1].removeprefix("local:")).exists() and _has_table(urls[1]) else 0
+        )
     process.send_signal(how)
     _, errors = process.communicate(timeout=60)
 
-    assert 100 <= asyncio.run(count()) < COUNT
+    assert 100 <= in_database(urls[1], count) < COUNT
     if how == signal.SIGINT:
         assert (process.returncode, "the same command resumes" in errors) == (130, True)
     done = run_command("copy", *urls, *more)
@@ -135,8 +134,7 @@ def test_a_copy_that_is_stopped(urls: tuple[str, str], tmp_path: Path, how: int,
 
 
 def _has_table(url: str) -> bool:
-    async def names() -> list[str]:
-        async with connect(url) as db:
-            return await db.tables()
+    async def names(db: Database) -> list[str]:
+        return await db.tables()
 
-    return "Transferred" in asyncio.run(names())
+    return "Transferred" in in_database(url, names)

@@ -2,15 +2,14 @@
 The command `tableorm drop-periods`: what it deletes and prints, and what it refuses.
 """
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tableorm import connect
-from tests.commandline import run_command
+from tableorm import Database
+from tests.commandline import in_database, run_command
 
 MODELS = """
 import datetime as dt
@@ -51,22 +50,20 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     url = f"local:{tmp_path}/a.tables"
     monkeypatch.setenv("TABLEORM_URL", url)
 
-    async def fill() -> None:
-        async with connect(url) as db:
-            await db.create_tables(*TABLES)
-            await db.blobs.create_container("logs")
-            await db.blobs.put("logs", "logins/2024/01/31/1800/000001.log", b"x")
+    async def fill(db: Database) -> None:
+        await db.create_tables(*TABLES)
+        await db.blobs.create_container("logs")
+        await db.blobs.put("logs", "logins/2024/01/31/1800/000001.log", b"x")
 
-    asyncio.run(fill())
+    in_database(url, fill)
     return url
 
 
 def left(url: str) -> list[str]:
-    async def read() -> list[Any]:
-        async with connect(url) as db:
-            return [*await db.tables(), *(blob.name for blob in (await db.blobs.list_blobs("logs")).blobs)]
+    async def read(db: Database) -> list[Any]:
+        return [*await db.tables(), *(blob.name for blob in (await db.blobs.list_blobs("logs")).blobs)]
 
-    return asyncio.run(read())
+    return in_database(url, read)
 
 
 def test_a_dry_run_prints_what_would_go(url: str) -> None:

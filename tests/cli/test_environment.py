@@ -2,7 +2,6 @@
 What a command takes from the environment: the URL, and the credentials, which then stand in no list of processes.
 """
 
-import asyncio
 import logging
 import sys
 from types import ModuleType
@@ -12,6 +11,7 @@ import pytest
 
 from tableorm import RetryPolicy, connect
 from tableorm.cli import arguments
+from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
 
 AZURE = "https://acc.table.core.windows.net"
@@ -29,11 +29,7 @@ def url(tmp_path: object) -> str:
     """A database with one table and no rows."""
     url = f"local:{tmp_path}/hr.tables"
 
-    async def make() -> None:
-        async with connect(url) as db:
-            await db.store.create_table("Directory")
-
-    asyncio.run(make())
+    in_database(url, lambda db: db.store.create_table("Directory"))
     return url
 
 

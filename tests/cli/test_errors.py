@@ -2,15 +2,15 @@
 What is printed for mistakes: always one line, which names what is wrong and what could be meant.
 """
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tableorm import connect
+from tableorm import Database
 from tests.cli.models import Employee
+from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
 
 MODELS = """
@@ -31,11 +31,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
 
-    async def fill() -> None:
-        async with connect(f"local:{folder / 'hr.tables'}") as db:
-            await db.create_tables(Employee)
+    async def fill(db: Database) -> None:
+        await db.create_tables(Employee)
 
-    asyncio.run(fill())
+    in_database(f"local:{folder / 'hr.tables'}", fill)
     return folder
 
 

@@ -2,14 +2,12 @@
 Commands that take all models of a module, among which is one with a table for each period.
 """
 
-import asyncio
 import sys
 from pathlib import Path
 
 import pytest
 
-from tableorm import connect
-from tests.commandline import run_command
+from tests.commandline import in_database, run_command
 
 MODELS = """
 import datetime as dt
@@ -40,11 +38,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     url = f"local:{tmp_path}/a.tables"
     monkeypatch.setenv("TABLEORM_URL", url)
 
-    async def make() -> None:
-        async with connect(url) as db:
-            await db.create_tables("MixedPages")
-
-    asyncio.run(make())
+    in_database(url, lambda db: db.create_tables("MixedPages"))
     return "mixed_models"
 
 

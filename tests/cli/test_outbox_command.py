@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import connect
+from tableorm import Database, connect
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry
 from tableorm.outbox.bell import OUTBOX, ring
 from tableorm.outbox.decision import Decision, Work, note_failure
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.stores import Operation, Row, Verb
+from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
 
 COMMAND = str(Path(sys.executable).with_name("tableorm"))
@@ -53,11 +54,7 @@ def begun(token: str) -> Begun:
 
 
 def messages(url: str) -> int:
-    async def count() -> int:
-        async with connect(url) as db:
-            return await db.queues.length(OUTBOX)
-
-    return asyncio.run(count())
+    return in_database(url, lambda db: db.queues.length(OUTBOX))
 
 
 def tokens(url: str, *arguments: str) -> list[str]:
@@ -93,13 +90,12 @@ def test_a_part_is_listed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_change_is_shown(url: str) -> None:
     """With the rows that have to be made right; one that is not there is told, and the status is 1."""
 
-    async def add() -> None:
-        async with connect(url) as db:
-            work = Work(kind="Employee", row_key="r", entries={"by_name": (IndexEntry("name_jones"),)})
-            decision = Decision(partition_key="p", token="another_token", works=(work,))
-            await db.store.write("Other", Operation(Verb.INSERT, decision.to_row()))
+    async def add(db: Database) -> None:
+        work = Work(kind="Employee", row_key="r", entries={"by_name": (IndexEntry("name_jones"),)})
+        decision = Decision(partition_key="p", token="another_token", works=(work,))
+        await db.store.write("Other", Operation(Verb.INSERT, decision.to_row()))
 
-    asyncio.run(add())
+    in_database(url, add)
     shown = tableorm("outbox", "show", url, "Other", "--token", "another_token")
     assert json.loads(shown.stdout)["works"][0]["left"] == {"by_name": ["name_jones"]}
     assert json.loads(tableorm("outbox", "list", url, "Other").stdout)["works"][0]["left"] == ["by_name"]
@@ -111,18 +107,17 @@ def test_one_change_is_shown(url: str) -> None:
 def test_a_workflow_is_shown(url: str) -> None:
     """With its next step, null for the first, and the arguments of that, without secrets; not when it has ended."""
 
-    async def add() -> None:
-        async with connect(url) as db:
-            arguments = '{"order":7,"authorization":"Bearer Ab1","urls":["https://x.org/?sig=abc"]}'
-            works = tuple(Work(kind="workflow ship:1", row_key=key, arguments=arguments) for key in "abc")
-            decision = Decision(partition_key="p", token="another_token", works=works)
-            await db.store.write("Other", Operation(Verb.INSERT, decision.to_row()))
-            reached = Decision(
-                partition_key="p", token="another_token", progress={1: ("tell", {"parcel": "x"}), 2: (None, None)}
-            )
-            await db.store.write("Other", Operation(Verb.MERGE, reached.progress_row(), "*"))
+    async def add(db: Database) -> None:
+        arguments = '{"order":7,"authorization":"Bearer Ab1","urls":["https://x.org/?sig=abc"]}'
+        works = tuple(Work(kind="workflow ship:1", row_key=key, arguments=arguments) for key in "abc")
+        decision = Decision(partition_key="p", token="another_token", works=works)
+        await db.store.write("Other", Operation(Verb.INSERT, decision.to_row()))
+        reached = Decision(
+            partition_key="p", token="another_token", progress={1: ("tell", {"parcel": "x"}), 2: (None, None)}
+        )
+        await db.store.write("Other", Operation(Verb.MERGE, reached.progress_row(), "*"))
 
-    asyncio.run(add())
+    in_database(url, add)
     shown = tableorm("outbox", "show", url, "Other", "--token", "another_token").stdout
     hidden = {"order": 7, "authorization": "REDACTED", "urls": ["https://x.org/?sig=REDACTED"]}
     assert json.loads(shown)["works"] == [
@@ -151,12 +146,11 @@ def test_a_change_is_dropped(url: str) -> None:
 def test_a_row_that_cannot_be_read(url: str) -> None:
     """A decision row of a newer program, or a damaged one, is listed with what is wrong; nobody is told of it again."""
 
-    async def damage() -> None:
-        async with connect(url) as db:
-            row = {"PartitionKey": "Sales", "RowKey": f"~o_{TOKENS[0]}", "Work": '{"format": 9}'}
-            await db.store.write("Directory", Operation(Verb.MERGE, row, "*"))
+    async def damage(db: Database) -> None:
+        row = {"PartitionKey": "Sales", "RowKey": f"~o_{TOKENS[0]}", "Work": '{"format": 9}'}
+        await db.store.write("Directory", Operation(Verb.MERGE, row, "*"))
 
-    asyncio.run(damage())
+    in_database(url, damage)
     listed = json.loads(tableorm("outbox", "list", url, "Directory", "--token", TOKENS[0]).stdout)
     assert "has the format 9" in listed["error"]
 
@@ -193,11 +187,7 @@ def test_a_decision_row_without_a_token_is_dropped(url: str) -> None:
 
 
 def insert(url: str, row: Row) -> None:
-    async def write() -> None:
-        async with connect(url) as db:
-            await db.store.write("Directory", Operation(Verb.INSERT, row))
-
-    asyncio.run(write())
+    in_database(url, lambda db: db.store.write("Directory", Operation(Verb.INSERT, row)))
 
 
 def test_a_worker_empties_the_queue(url: str) -> None:
@@ -251,15 +241,14 @@ def test_queues_that_are_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixt
     """A worker finds the queue of programs whose queues are not where the tables are."""
     url, queues = f"local:{tmp_path / 'hr.tables'}", f"local:{tmp_path / 'work.tables'}"
 
-    async def write() -> None:
-        async with connect(url, queues=queues) as db:
-            await db.create_tables("Directory")
-            decision = Decision(partition_key="Sales", token=TOKENS[0], works=(Work(kind="Employee", row_key="e"),))
-            await db.store.write("Directory", Operation(Verb.INSERT, decision.to_row()))
-            doorbell = Doorbell(changes=(begun(TOKENS[0]),), kinds=("Employee",))
-            await ring(connection_of(db), doorbell, delay_seconds=0)
+    async def write(db: Database) -> None:
+        await db.create_tables("Directory")
+        decision = Decision(partition_key="Sales", token=TOKENS[0], works=(Work(kind="Employee", row_key="e"),))
+        await db.store.write("Directory", Operation(Verb.INSERT, decision.to_row()))
+        doorbell = Doorbell(changes=(begun(TOKENS[0]),), kinds=("Employee",))
+        await ring(connection_of(db), doorbell, delay_seconds=0)
 
-    asyncio.run(write())
+    in_database(url, write, queues=queues)
     idle = tableorm("worker", url, MODEL, "--drain")
     assert json.loads(idle.stdout) == {}
     assert "no messages" in caplog.messages

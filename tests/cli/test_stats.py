@@ -2,15 +2,14 @@
 The command `tableorm stats`: tables, as text and as JSON, and what is printed of costs.
 """
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
-from tableorm import connect
+from tableorm import Database
 from tableorm.stores import Operation, Verb
-from tests.commandline import run_command
+from tests.commandline import in_database, run_command
 
 
 @pytest.fixture
@@ -18,12 +17,11 @@ def url(tmp_path: Path) -> str:
     """A database with two tables, of one row and of none."""
     url = f"local:{tmp_path / 'stats.tables'}"
 
-    async def fill() -> None:
-        async with connect(url) as db:
-            await db.create_tables("Empty", "Orders")
-            await db.store.write("Orders", Operation(Verb.INSERT, {"PartitionKey": "a", "RowKey": "b"}))
+    async def fill(db: Database) -> None:
+        await db.create_tables("Empty", "Orders")
+        await db.store.write("Orders", Operation(Verb.INSERT, {"PartitionKey": "a", "RowKey": "b"}))
 
-    asyncio.run(fill())
+    in_database(url, fill)
     return url
 
 
@@ -43,12 +41,11 @@ def test_no_tables(tmp_path: Path) -> None:
     """A database without tables is said to have none; as JSON nothing is printed."""
     url = f"local:{tmp_path / 'none.tables'}"
 
-    async def make() -> None:
-        async with connect(url) as db:
-            await db.create_tables("Other")
-            await db.drop_table("Other")
+    async def make(db: Database) -> None:
+        await db.create_tables("Other")
+        await db.drop_table("Other")
 
-    asyncio.run(make())
+    in_database(url, make)
 
     assert run_command("stats", url).stdout == "no tables\n"
     assert run_command("stats", url, "--json").stdout == ""

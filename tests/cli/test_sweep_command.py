@@ -2,16 +2,15 @@
 The command `tableorm sweep`.
 """
 
-import asyncio
 import datetime as dt
 from pathlib import Path
 
 import pytest
 
-from tableorm import Entity, Feed, Mapped, connect, field, utc_now
+from tableorm import Database, Entity, Feed, Mapped, field, utc_now
 from tableorm.stores import CLOCK, Operation, Verb
 from tests.cli.models import Employee
-from tests.commandline import run_command
+from tests.commandline import in_database, run_command
 
 MODULE = "tests.cli.test_sweep_command"
 
@@ -32,13 +31,12 @@ def url(tmp_path: Path) -> str:
     """A file with two entities that have expired, and one that has not."""
     url = f"local:{tmp_path / 'passes.tables'}"
 
-    async def fill() -> None:
-        async with connect(url) as db:
-            await db.create_tables(Pass, Memo, Employee)
-            for number in range(3):
-                await db.insert(Pass(id=number, expires=utc_now() if number else None))
+    async def fill(db: Database) -> None:
+        await db.create_tables(Pass, Memo, Employee)
+        for number in range(3):
+            await db.insert(Pass(id=number, expires=utc_now() if number else None))
 
-    asyncio.run(fill())
+    in_database(url, fill)
     return url
 
 
@@ -58,12 +56,7 @@ def test_a_module_is_swept(url: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("stopped_clock")
 def test_feeds_are_trimmed(url: str) -> None:
     """Of models that have one, whether they expire or not."""
-
-    async def change() -> None:
-        async with connect(url) as db:
-            await db.insert(Memo(id=1))
-
-    asyncio.run(change())
+    in_database(url, lambda db: db.insert(Memo(id=1)))
     CLOCK.advance(dt.timedelta(days=8))
 
     assert run_command("sweep", url, f"{MODULE}:Memo").stdout.startswith(
@@ -75,13 +68,12 @@ def test_feeds_are_trimmed(url: str) -> None:
 def test_what_cannot_be_deleted(url: str) -> None:
     """It is printed, and the status is 1."""
 
-    async def spoil() -> None:
-        async with connect(url) as db:
-            ends = {"expires": "1999-01-01T00:00:00Z", "expires@odata.type": "Edm.DateTime"}
-            row = {"PartitionKey": "p", "RowKey": "x", "EntityType": "Pass", **ends}
-            await db.store.write("CommandPasses", Operation(Verb.INSERT, row))
+    async def spoil(db: Database) -> None:
+        ends = {"expires": "1999-01-01T00:00:00Z", "expires@odata.type": "Edm.DateTime"}
+        row = {"PartitionKey": "p", "RowKey": "x", "EntityType": "Pass", **ends}
+        await db.store.write("CommandPasses", Operation(Verb.INSERT, row))
 
-    asyncio.run(spoil())
+    in_database(url, spoil)
     done = run_command("sweep", url, f"{MODULE}:Pass")
 
     assert done.returncode == 1

@@ -7,13 +7,13 @@ Reads pass through `Between.query` and `Between.get`, which subclasses override;
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from tableorm.stores import BlobStore, Capabilities, Operation, QueueStore, Row, RowPage, RowQuery, TableStore
 from tableorm_local import LocalBackend
 
-__all__ = ["Awkward", "Between", "Gated", "Recorded", "Shuffled", "Slow"]
+__all__ = ["Awkward", "Between", "Gated", "Meanwhile", "Recorded", "Shuffled", "Slow"]
 
 
 class Between:
@@ -72,6 +72,22 @@ class Between:
 
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
         return await self.inner.tables.transact(table, operations)
+
+
+class Meanwhile(Between):
+    """Somebody else does something once, after the next read of a row."""
+
+    others: Callable[[], Awaitable[object]] | None = None
+    happened = False
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        try:
+            return await super().get(table, partition_key, row_key, select)
+        finally:
+            others, self.others = self.others, None
+            if others is not None:
+                await others()
+                self.happened = True
 
 
 class Awkward(Between):

@@ -18,7 +18,6 @@ from tableorm import (
     TableNotFound,
     TableOrmError,
     TemplateError,
-    WrongKind,
     connect,
     field,
 )
@@ -62,20 +61,6 @@ async def test_data_outlives_the_database(tmp_path: Path) -> None:
     async with connect(url) as db:
         again = await db.get(Cat, owner="a", name="Tom")
         assert (again, again.etag) == (cat, cat.etag)
-
-
-async def test_another_kind_at_the_key_is_an_error(db: Database) -> None:
-    """It names the kind that is there and how to read it; a query leaves it out."""
-    await db.create_tables(Cat)
-    await db.insert(Cat(owner="a", name="Tom"))
-
-    with pytest.raises(
-        WrongKind, match=r"\('a', 'Tom'\) in table Pets is not of the model Dog: it has kind 'Cat'.*PropertyBag"
-    ) as caught:
-        await db.get(Dog, owner="a", name="Tom")
-    assert caught.value.found == "Cat"
-    assert await db.select(Dog).where(Dog.owner == "a").all() == []
-    assert (await db.get(PropertyBag.key("Pets", "a", "Tom"))).row_key == "Tom"
 
 
 async def test_an_abstract_base_is_queried_for_all_of_its_kinds(db: Database) -> None:

@@ -24,6 +24,7 @@ from tableorm import (
     field,
 )
 from tableorm.stores import Operation, Verb
+from tests.writes.verbs import write
 
 TENTATIVE, FORWARD, DECISION = "Person#_tentative", "Person#_forward", "#_decision"
 
@@ -220,26 +221,16 @@ async def test_no_model_writes_a_decision_row(db: Database, model: type[Page | D
     assert (await db.select(model).allow_scan().all(), await db.select(model).allow_scan().count()) == ([], 0)
     if model is Page:
         assert (await db.audit(Page)).entities == 0
-    calls: list[Awaitable[object]] = [
-        db.insert(page),
-        db.upsert(page),
-        db.upsert(page, mode="replace"),
-        db.merge(page, if_match="*"),
-        db.replace(page, if_match="*"),
-        db.delete(key, if_match="*"),
-        db.delete(page, if_match="*"),
-        db.get_or_insert(page),
+    anything = {"if_match": "*"}
+    calls = [
+        *(write(db, verb, page) for verb in ("insert", "upsert", "upsert over", "get_or_insert")),
+        *(write(db, f"upsert in a {place}", page) for place in ("transaction", "bulk")),
+        *(write(db, verb, page, **anything) for verb in ("merge", "replace", "delete")),
+        *(write(db, verb, key, **anything) for verb in ("delete", "delete in a transaction", "delete in a bulk")),
     ]
     for call in calls:
-        with pytest.raises(EncodeError, match=f"row_key: '{row_key}' begins with '~o_', as decision rows do"):
+        with pytest.raises(EncodeError, match=f"'{row_key}' begins with '~o_', .*; give the entity another key"):
             await call
-    for verb in ("upsert", "delete"):
-        with pytest.raises(EncodeError, match="give the entity another key"):
-            async with db.transaction() as tx:
-                tx.upsert(page) if verb == "upsert" else tx.delete(key, if_match="*")
-        with pytest.raises(EncodeError, match="give the entity another key"):
-            async with db.bulk() as bulk:
-                await (bulk.upsert(page) if verb == "upsert" else bulk.delete(key, if_match="*"))
     with pytest.raises(EntityNotFound):
         await db.modify(key, lambda found: None)
     await db.select(model).allow_scan().delete()

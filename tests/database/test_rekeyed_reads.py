@@ -184,17 +184,6 @@ async def test_only_the_newer_key_counts_in_the_end(db: Database) -> None:
         await finalize(db, NewHop)
 
 
-async def test_how_many_requests_a_read_takes(db: Database) -> None:
-    """Programs look first where most entities are. That there is none takes a second look there."""
-    requests = {RekeyPhase.EXPAND: (1, 3), RekeyPhase.MOVE: (2, 3), RekeyPhase.BACK: (2, 3)}
-    for phase, (there, absent) in requests.items():
-        set_phase(db, NewHop, phase)
-        for day, expected in (("mon", there), ("tue", absent)):
-            before = db.stats.requests
-            await db.exists(NewHop, day=day, id=1)
-            assert db.stats.requests - before == expected, (phase, day)
-
-
 class GetsInTurn(FaultyStore):
     """A store in which others do something before some of the reads."""
 

@@ -21,6 +21,7 @@ from tableorm.keys.template import Template
 from tableorm.protocol.edm import check_text, utf16_key
 from tableorm.protocol.filters import Op
 from tableorm.stores import Bounds
+from tests.torture import Rounds
 
 UTC = dt.UTC
 TYPES: dict[str, Any] = {
@@ -204,6 +205,17 @@ def test_no_key_is_lost_and_exact_is_exact(data: st.DataObject, text: str) -> No
 
     event("empty" if template.bounds(conditions) == KeyBounds(None, frozenset()) else "some")
     check(template, conditions)
+
+
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize("text", TEMPLATES)
+def test_each_single_condition(text: str, rounds: Rounds) -> None:
+    """The same for every operator and every value of the first field alone, or every third of these."""
+    template, step = parse(text), rounds(7, 1)
+    for name in template.fields[:1]:
+        pairs = itertools.product([*Op, None] if name in ("t", "u") else [*Op], BOUNDS[name])
+        for op, value in itertools.islice(pairs, TEMPLATES.index(text) % step, None, step):
+            check(template, [Condition(name, op, value)])
 
 
 @pytest.mark.parametrize("text", [text for text in TEMPLATES if parse(text).fields])

@@ -229,6 +229,7 @@ def test_the_hash_never_changes(annotation: Any, spec: str, value: Any, text: st
         (int, "", "5", ["an int", "'5'", "str"]),
         (str, "", 5, ["a str", "5", "int"]),
         (str, "", "a\ud800", ["lone surrogate U+D800 at position 1"]),
+        (bool, "", 1, ["a bool", "int"]),
         (dt.date, "", NOON, ["a date", "datetime"]),
         (dt.datetime, "ticks", NOON.replace(tzinfo=None), ["aware", "naive"]),
         (dt.datetime, "ticks", dt.datetime(1600, 12, 31, tzinfo=UTC), ["1601"]),

@@ -10,7 +10,7 @@ import pytest
 
 from tableorm import connect
 from tableorm.errors import ModelError, Unavailable
-from tableorm.stores import Backend, Capabilities, TableStore
+from tableorm.stores import Capabilities
 from tableorm_local import LocalBackend
 
 pytestmark = pytest.mark.limit(10)  # what hangs shall fail soon
@@ -30,18 +30,6 @@ pytestmark = pytest.mark.limit(10)  # what hangs shall fail soon
 def test_handles(url: str, *, expected: bool) -> None:
     """It opens what starts with `local:`, nothing else."""
     assert LocalBackend.handles(url) is expected
-
-
-async def test_it_is_a_backend(tmp_path: Path) -> None:
-    """It has what the contract of backends asks for."""
-    backend: Backend = LocalBackend.from_url(f"local:{tmp_path / 'data'}", timeout=1.0, options={})
-    await backend.open()
-    tables: TableStore = backend.tables
-    await tables.create_table("Some")
-
-    assert await tables.list_tables() == ["Some"]
-    await backend.close()
-    await backend.close()
 
 
 def test_it_is_found() -> None:

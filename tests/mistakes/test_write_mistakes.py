@@ -83,20 +83,6 @@ async def test_what_was_never_read_is_no_lost_race(
     assert isinstance(caught.value, ValueError)
 
 
-async def test_a_transaction_with_what_was_never_read_does_not_run_again(db: Database) -> None:
-    """It runs once: no repetition can help."""
-    runs = 0
-
-    async def work(tx: Any) -> None:
-        nonlocal runs
-        runs += 1
-        tx.save(Note(topic="a", number=1, text="x"))
-
-    with pytest.raises(NotRead):
-        await db.run_transaction(work)
-    assert runs == 1
-
-
 @pytest.mark.parametrize("tag", ['"b"', 'W/"1"'])
 async def test_an_etag_that_no_row_has(db: Database, tag: str) -> None:
     """An ETag of HTTP that the service does not make is one that the row has not got, as HTTP says: status 412."""

@@ -8,8 +8,8 @@ is looked at itself, once its index entry is there. A copy says which version of
 A page has one entry here: the holder is at one of two positions of the index, for each of two sources.
 """
 
+from tests.protocols.deferring import Change, decide, decision_of, work
 from tests.protocols.explorer import (
-    EXISTS,
     LOST,
     OK,
     Ack,
@@ -21,7 +21,6 @@ from tests.protocols.explorer import (
     Put,
     Row,
     Run,
-    Take,
     World,
     delete,
     find_violation,
@@ -37,9 +36,6 @@ from tests.protocols.explorer import (
 HOLDER: Key = ("h", "holder")
 POSITIONS = 2
 
-Change = tuple[str, str]
-"""Partition and token of a change: "h" for one of the holder, otherwise of a source."""
-
 
 def source_of(name: str) -> Key:
     return (name, "source")
@@ -48,10 +44,6 @@ def source_of(name: str) -> Key:
 def entry_of(place: str) -> Key:
     """A place is the name of the source, and the position: "d1"."""
     return ("index", place)
-
-
-def decision_of(change: Change) -> Key:
-    return (change[0], f"~o_{change[1]}")
 
 
 def place_in(holder: Row | None) -> str | None:
@@ -71,7 +63,7 @@ def rename(name: str, token: str, text: str, broken: str = "") -> Program:
         replace(source_of(name), values(text=text, version=token), source.etag),
         insert(decision_of(change), values(state="committed", page=1)),
     )
-    return _after_commit(change, outcome, broken) if outcome in (OK, LOST) else Goto(refuse, (change,))
+    return _after_commit(change, None, outcome, broken) if outcome in (OK, LOST) else Goto(refuse, (change,))
 
 
 def move(token: str, of: str, at: int, broken: str = "") -> Program:
@@ -86,9 +78,9 @@ def move(token: str, of: str, at: int, broken: str = "") -> Program:
     places = tuple(sorted({f"{holder.get('of')}{holder.get('at')}", f"{of}{at}"}))
     outcome, _ = yield together(
         replace(HOLDER, content, holder.etag),
-        insert(decision_of(change), values(state="committed", places=places)),
+        insert(decision_of(change), values(state="committed", work=places)),
     )
-    return _after_commit(change, outcome, broken) if outcome in (OK, LOST) else Goto(refuse, (change,))
+    return _after_commit(change, places, outcome, broken) if outcome in (OK, LOST) else Goto(refuse, (change,))
 
 
 def refuse(change: Change) -> Program:
@@ -96,33 +88,22 @@ def refuse(change: Change) -> Program:
     return "refused"
 
 
-def _after_commit(change: Change, outcome: str, broken: str) -> Goto:
-    return Goto(decide, (change, False, broken)) if outcome == LOST else Goto(carry_out, (change, False, broken))
+def _after_commit(change: Change, places: tuple[str, ...] | None, outcome: str, broken: str) -> Goto:
+    if outcome == LOST:
+        return Goto(decide, (change, False, broken, carry_out))
+    return Goto(carry_out, (change, places, False, broken))
 
 
-def decide(change: Change, works: bool, broken: str) -> Program:
-    """Find out what became of a change, after a lost reply or for a message; make it void if it has not committed."""
-    decision = yield Get(decision_of(change))
-    if decision is None:
-        outcome, _ = yield insert(decision_of(change), values(state="void"))
-        if outcome in (LOST, EXISTS):
-            return Goto(decide, (change, works, broken))
-    elif decision.get("state") == "committed":
-        return Goto(carry_out, (change, works, broken))
-    yield Ack(change)
-    return Goto(work, (broken,)) if works else "unknown"
-
-
-def carry_out(change: Change, works: bool, broken: str) -> Program:
+def carry_out(change: Change, places: tuple[str, ...] | None, works: bool, broken: str) -> Program:
     """Do what a change has left to do."""
     decision = yield Get(decision_of(change))
     if decision is None or decision.get("state") != "committed":
         return Goto(end, (change, works, broken))
-    if change[0] != "h":
+    if places is None:
         return Goto(walk, (change, works, broken))
     if broken == "index":
-        return Goto(look, (change, decision.get("places"), works, broken))
-    return Goto(enter, (change, decision.get("places"), works, broken))
+        return Goto(look, (change, places, works, broken))
+    return Goto(enter, (change, places, works, broken))
 
 
 def enter(change: Change, places: tuple[str, ...], works: bool, broken: str) -> Program:
@@ -202,13 +183,7 @@ def end(change: Change, works: bool, broken: str) -> Program:
         if outcome != OK:
             return Goto(end, (change, works, broken))
     yield Ack(change)
-    return Goto(work, (broken,)) if works else "done"
-
-
-def work(broken: str = "") -> Program:
-    """Take messages until there are no more."""
-    message = yield Take()
-    return "idle" if message is None else Goto(decide, (message, True, broken))
+    return Goto(work, (broken, carry_out)) if works else "done"
 
 
 # What must hold in the end
@@ -243,7 +218,7 @@ def moves(client: str, of: str, at: int, broken: str = "") -> Client:
     return Client(client, move, (client.lower(), of, at, broken))
 
 
-WORKER = Client("W", work, fails=False)
+WORKER = Client("W", work, ("", carry_out), fails=False)
 run = run_with(rows=STORED, at_end=copies_are_right)
 
 

@@ -6,8 +6,8 @@ Then the subtotal is copied: a row beside the total says which value, of which n
 This row and the total are written in one transaction. So what is copied is a state, and copying it twice does nothing.
 """
 
+from tests.protocols.deferring import Change, decide, decision_of, work
 from tests.protocols.explorer import (
-    EXISTS,
     LOST,
     OK,
     Ack,
@@ -19,7 +19,6 @@ from tests.protocols.explorer import (
     Put,
     Row,
     Run,
-    Take,
     World,
     delete,
     find_violation,
@@ -50,10 +49,6 @@ def share_of(partition: str) -> Key:
     return ("t", f"share_{partition}")
 
 
-def decision_of(partition: str, token: str) -> Key:
-    return (partition, f"~o_{token}")
-
-
 def number_of(row: Row | None, name: str) -> int:
     return 0 if row is None else int(row.get(name))
 
@@ -63,47 +58,35 @@ def number_of(row: Row | None, name: str) -> int:
 
 def change(partition: str, token: str, comes: bool, broken: str = "") -> Program:
     """Insert the child of a partition, or delete it."""
+    key, amount = (partition, token), 1 if comes else -1
     child = yield Get(child_of(partition))
     subtotal = yield Get(subtotal_of(partition))
     if comes is (child is not None):
         return "as it is"
-    if (yield Put((partition, token))) == LOST:
+    if (yield Put(key)) == LOST:
         return "refused"
-    n, seq = number_of(subtotal, "n") + (1 if comes else -1), number_of(subtotal, "seq") + 1
+    n, seq = number_of(subtotal, "n") + amount, number_of(subtotal, "seq") + 1
     content = values(n=n, seq=seq)
     outcome, _ = yield together(
         insert(child_of(partition), values(token=token)) if child is None else delete(child_of(partition), child.etag),
         insert(subtotal_of(partition), content)
         if subtotal is None
         else replace(subtotal_of(partition), content, subtotal.etag),
-        insert(decision_of(partition, token), values(state="committed", amount=1 if comes else -1)),
+        insert(decision_of(key), values(state="committed", work=amount)),
     )
     if outcome == OK and broken == WORKER_COPIES:
         return "done"
     if outcome == OK:
-        return Goto(copy, (partition, token, 1 if comes else -1, False, broken))
+        return Goto(copy, (key, amount, False, broken))
     if outcome == LOST:
-        return Goto(decide, (partition, token, False, broken))
-    yield Ack((partition, token))
+        return Goto(decide, (key, False, broken, copy))
+    yield Ack(key)
     return "refused"
 
 
-def decide(partition: str, token: str, works: bool, broken: str) -> Program:
-    """Find out what became of a change, after a lost reply or for a message; make it void if it has not committed."""
-    decision = yield Get(decision_of(partition, token))
-    if decision is None:
-        outcome, _ = yield insert(decision_of(partition, token), values(state="void"))
-        if outcome in (LOST, EXISTS):
-            return Goto(decide, (partition, token, works, broken))
-    elif decision.get("state") == "committed":
-        return Goto(copy, (partition, token, decision.get("amount"), works, broken))
-    yield Ack((partition, token))
-    return Goto(work, (broken,)) if works else "unknown"
-
-
-def copy(partition: str, token: str, amount: int, works: bool, broken: str) -> Program:
+def copy(key: Change, amount: int, works: bool, broken: str) -> Program:
     """Let the total have the subtotal of a partition; only then forget the change."""
-    again = Goto(copy, (partition, token, amount, works, broken))
+    again, partition = Goto(copy, (key, amount, works, broken)), key[0]
     share = yield Get(share_of(partition))
     total = yield Get(TOTAL)
     subtotal = yield Get(subtotal_of(partition))
@@ -130,19 +113,13 @@ def copy(partition: str, token: str, amount: int, works: bool, broken: str) -> P
             outcome, _ = yield together(counted, noted)
         if outcome != OK:
             return again
-    decision = yield Get(decision_of(partition, token))
+    decision = yield Get(decision_of(key))
     if decision is not None and decision.get("state") == "committed":
-        outcome, _ = yield delete(decision_of(partition, token), decision.etag)
+        outcome, _ = yield delete(decision_of(key), decision.etag)
         if outcome == LOST:
             return again
-    yield Ack((partition, token))
-    return Goto(work, (broken,)) if works else "done"
-
-
-def work(broken: str = "") -> Program:
-    """Take messages until there are no more."""
-    message = yield Take()
-    return "idle" if message is None else Goto(decide, (*message, True, broken))
+    yield Ack(key)
+    return Goto(work, (broken, copy)) if works else "done"
 
 
 def renew() -> Program:
@@ -197,12 +174,12 @@ def goes(client: str, partition: str, broken: str = "") -> Client:
     return Client(client, change, (partition, client.lower(), False, broken))
 
 
-WORKER = Client("W", work, fails=False)
+WORKER = Client("W", work, ("", copy), fails=False)
 run = run_with(rows=EMPTY, always=never_too_many, at_end=total_is_right)
 
 
 def worker(broken: str) -> Client:
-    return Client("W", work, (broken,), fails=False)
+    return Client("W", work, (broken, copy), fails=False)
 
 
 @runs(
@@ -227,7 +204,7 @@ def worker(broken: str) -> Client:
         crash=1,
         large=True,
     ),
-    run("two workers", comes("A", "p", WORKER_COPIES), WORKER, Client("V", work), crash=1),
+    run("two workers", comes("A", "p", WORKER_COPIES), WORKER, Client("V", work, ("", copy)), crash=1),
 )
 def test_totals_are_exact_at_rest(run: Run) -> None:
     """When nothing is left to do, the total is the number of children; at every moment it is what it was told."""

@@ -366,6 +366,11 @@ def without(rule: str) -> Client:
     return Client("W", work, (rule,), fails=False)
 
 
+def s_is_missing(world: World) -> str | None:
+    problem = LOOSE(world)
+    return problem if problem == "the entry S is missing" else None
+
+
 PROBLEMS = {
     "a message is dropped before its change is void": "the entry J is missing",
     "nobody looks at the entity again": "the entry J is not wanted",
@@ -395,7 +400,7 @@ PROBLEMS = {
         changes("B", "S", worker_applies=True),
         without("version"),
         crash=1,
-        at_end=lambda world: LOOSE(world) if LOOSE(world) == "the entry S is missing" else None,
+        at_end=s_is_missing,
         large=True,
     ),
     run(

@@ -6,8 +6,8 @@ is read, the entity after it, and the list is replaced under its ETag, so that t
 newest version, or is not. The entity is looked at again before the change is forgotten.
 """
 
+from tests.protocols.deferring import Change, decide, decision_of, work
 from tests.protocols.explorer import (
-    EXISTS,
     LOST,
     OK,
     Ack,
@@ -20,7 +20,6 @@ from tests.protocols.explorer import (
     Put,
     Row,
     Run,
-    Take,
     World,
     delete,
     find_violation,
@@ -44,10 +43,6 @@ def entity_of(name: str) -> Key:
     return (name, "x")
 
 
-def decision_of(name: str, token: str) -> Key:
-    return (name, f"~o_{token}")
-
-
 def list_of(value: str) -> Key:
     return ("lists", value)
 
@@ -61,42 +56,30 @@ def members_of(row: Row | None) -> Members:
 
 def change(name: str, token: str, value: str | None, broken: str = "") -> Program:
     """Give an entity a value, None to delete it."""
+    key = (name, token)
     entity = yield Get(entity_of(name))
     if entity is None:
         return "absent"
-    if (yield Put((name, token))) == LOST:
+    if (yield Put(key)) == LOST:
         return "refused"
     touched = tuple(sorted({each for each in (entity.get("value"), value) if each}))
-    committed = insert(decision_of(name, token), values(state="committed", lists=touched))
+    committed = insert(decision_of(key), values(state="committed", work=touched))
     content = values(value=value, tokens=(*entity.get("tokens"), token))
     write = delete(entity_of(name), entity.etag) if value is None else replace(entity_of(name), content, entity.etag)
     outcome, _ = yield together(write, committed)
     if outcome == OK and broken == WORKER_APPLIES:
         return "done"
     if outcome == OK:
-        return Goto(reconcile, (name, token, touched, False, broken))
+        return Goto(reconcile, (key, touched, False, broken))
     if outcome == LOST:
-        return Goto(decide, (name, token, False, broken))
-    yield Ack((name, token))
+        return Goto(decide, (key, False, broken, reconcile))
+    yield Ack(key)
     return "refused"
 
 
-def decide(name: str, token: str, works: bool, broken: str) -> Program:
-    """Find out what became of a change, after a lost reply or for a message; make it void if it has not committed."""
-    decision = yield Get(decision_of(name, token))
-    if decision is None:
-        outcome, _ = yield insert(decision_of(name, token), values(state="void"))
-        if outcome in (LOST, EXISTS):
-            return Goto(decide, (name, token, works, broken))
-    elif decision.get("state") == "committed":
-        return Goto(reconcile, (name, token, decision.get("lists"), works, broken))
-    yield Ack((name, token))
-    return Goto(work, (broken,)) if works else "unknown"
-
-
-def reconcile(name: str, token: str, lists: tuple[str, ...], works: bool, broken: str) -> Program:
+def reconcile(key: Change, lists: tuple[str, ...], works: bool, broken: str) -> Program:
     """Let some lists say of an entity what is so; look at it again; only then forget the change."""
-    again = Goto(reconcile, (name, token, lists, works, broken))
+    again, name = Goto(reconcile, (key, lists, works, broken)), key[0]
     rows: dict[str, Row | None] = {}
     for value in lists:
         rows[value] = yield Get(list_of(value))
@@ -117,19 +100,13 @@ def reconcile(name: str, token: str, lists: tuple[str, ...], works: bool, broken
             return again
     if broken != "second look" and (yield Get(entity_of(name))) != entity:
         return again
-    decision = yield Get(decision_of(name, token))
+    decision = yield Get(decision_of(key))
     if decision is not None and decision.get("state") == "committed":
-        outcome, _ = yield delete(decision_of(name, token), decision.etag)
+        outcome, _ = yield delete(decision_of(key), decision.etag)
         if outcome == LOST:
             return again
-    yield Ack((name, token))
-    return Goto(work, (broken,)) if works else "done"
-
-
-def work(broken: str = "") -> Program:
-    """Take messages until there are no more."""
-    message = yield Take()
-    return "idle" if message is None else Goto(decide, (*message, True, broken))
+    yield Ack(key)
+    return Goto(work, (broken, reconcile)) if works else "done"
 
 
 # What must hold in the end
@@ -170,7 +147,7 @@ def changes(client: str, name: str, value: str | None, broken: str = "") -> Clie
     return Client(client, change, (name, client.lower(), value, broken))
 
 
-WORKER = Client("W", work, fails=False)
+WORKER = Client("W", work, ("", reconcile), fails=False)
 run = run_with(rows=STORED, at_end=STRICT)
 
 

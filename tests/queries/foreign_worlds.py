@@ -140,11 +140,14 @@ class Number(Side):
 
 
 class KeyText(Side):
-    """A part of a key: equal as text; in order as text too, or as a number if its texts sort otherwise."""
+    """
+    A part of a key: equal as text; in order as text too, or as a number if its texts sort otherwise, or as the
+    microsecond that ticks are in.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.order: Any = int(text) if len(text) < 10 else text
+        self.order: Any = int(text) if len(text) < 10 else int(text) // 10 if text.isdigit() else text
 
     def equal(self, other: Any) -> bool:
         return bool(self.text == other.text)

@@ -2,6 +2,8 @@
 What `~` is of an order, and what a condition compares where a key holds a part of a field.
 """
 
+from decimal import Decimal
+
 from tableorm import Entity, Index, Mapped, PropertyBag, RowKey, connect
 from tests.queries.foreign_worlds import Sample
 
@@ -21,6 +23,18 @@ async def test_an_order_of_declared_integers_has_an_opposite() -> None:
         assert "number gt 5" in str(query.explain())
         both = db.select(Sample, PropertyBag).where(Sample.group == "g", ~(Sample.number <= 5))
         assert "not (number le 5)" in str(both.explain())
+
+
+async def test_decimals_have_their_order_here() -> None:
+    """They are stored as text, which no service compares so; what is no number has no order."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Sample)
+        for number, price in enumerate(["5", "10", "NaN", "cheap"]):
+            await db.insert(PropertyBag("Samples", "g", str(number), {"EntityType": "Sample", "price": price}))
+        query = db.select(Sample).where(Sample.group == "g")
+
+        assert [each.name for each in await query.where(Sample.price > Decimal(9)).all()] == ["1"]
+        assert [each.name for each in await query.where(Sample.price <= Decimal(9)).all()] == ["0"]
 
 
 async def test_a_key_that_holds_a_part_is_got_by_it_and_a_condition_compares_the_whole() -> None:

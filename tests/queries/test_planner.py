@@ -110,6 +110,10 @@ def test_a_point_that_no_row_can_have_sends_nothing(site: int, level: int, name:
         (Employee.color == Color.RED, "color eq 'red'"),
         (Employee.born >= dt.date(2000, 1, 2), "born ge '2000-01-02'"),
         (Employee.hired < NOON, "hired lt datetime'2024-02-29T12:00:00.0000000Z'"),
+        (
+            Employee.hired != NOON,
+            "(hired lt datetime'2024-02-29T12:00:00.0000000Z' or hired gt datetime'2024-02-29T12:00:00.0000009Z')",
+        ),
         (Employee.badge == UUID(int=1), "badge eq guid'00000000-0000-0000-0000-000000000001'"),
         (Employee.active == True, "active eq true"),  # noqa: E712
         (~(Employee.score > 1.5), "not (score gt 1.5) and (score eq 1.5 or score ne 1.5)"),

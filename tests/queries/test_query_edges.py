@@ -41,16 +41,6 @@ class Letter(Entity, table="Edges", partition_key="{department}", row_key="{name
     name: Mapped[str]
 
 
-def letter_or_not(bag: PropertyBag) -> type[Entity]:
-    return Told if bag.get("What") == "told" else Letter
-
-
-class Told(Entity, table="Edges", partition_key="{group}", row_key="{number:05d}", discriminator=letter_or_not):
-    group: Mapped[str]
-    number: Mapped[int]
-    what: Mapped[str] = field(default="told", name="What")
-
-
 class Old(Entity, table="Edges", partition_key="{group}", row_key="old_{number:03d}", version=2):
     group: Mapped[str]
     number: Mapped[int]
@@ -112,19 +102,6 @@ async def test_a_key_that_no_row_can_have_finds_nothing(edges: Database) -> None
     for one in (sales.where((RowKey == "a/b") | (RowKey == "a")), sales.where(Letter.name.in_([long, "a"]))):
         assert [each.name for each in await one.all()] == ["a"]
         assert one.explain().max_transactions == 1
-
-
-async def test_rows_that_only_reading_tells_are_not_read_one_by_one(edges: Database) -> None:
-    """The first request of a limit is small; if it brings none of the kind, the next one is a whole page."""
-    async with edges.bulk() as bulk:
-        for number in range(1200):
-            await bulk.insert(PropertyBag("Edges", "g", f"{number:05d}", {"What": "else"}))
-    await edges.insert(Told(group="g", number=5000))
-    before = edges.stats.snapshot()
-    first = await edges.select(Told).where(Told.group == "g").first()
-
-    assert first is not None and first.number == 5000
-    assert edges.stats.requests - before.requests <= 4
 
 
 async def test_pages_of_absent_points_are_few(edges: Database) -> None:

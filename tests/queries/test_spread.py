@@ -3,7 +3,6 @@ Queries of spread partitions: every hash bucket is read at once, and the rows co
 """
 
 import asyncio
-import contextlib
 import datetime as dt
 from typing import Any
 
@@ -279,14 +278,8 @@ async def test_nothing_runs_on_when_a_query_is_left() -> None:
             async for _ in stream:
                 break
         assert asyncio.all_tasks() <= before
-        store.shut = True
-        store.gate = asyncio.Semaphore(10)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await north(db).all()
-        assert asyncio.all_tasks() <= before and store.waiting == 0
         store.faults["north_07"] = ValueError("broken")
-        store.gate = asyncio.Semaphore(1000)
+        store.shut, store.gate = True, asyncio.Semaphore(1000)
         with pytest.raises(ValueError, match="broken"):
             await north(db).all()
         assert asyncio.all_tasks() <= before

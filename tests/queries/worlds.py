@@ -65,14 +65,6 @@ class Compound(Entity, table="Compounds", partition_key="p_{group}", row_key="{l
     badge: Mapped[UUID | None] = field(default=None)
 
 
-class Dated(Entity, table="Dates", partition_key="{user}_{day:%Y%m}", row_key="{day:%Y%m%d}-{level:02d}-{flag}"):
-    user: Mapped[str]
-    day: Mapped[dt.date]
-    level: Mapped[Level]
-    flag: Mapped[bool]
-    born: Mapped[dt.date | None] = field(default=None)
-
-
 class Log(Entity, table="Logs", partition_key="{user}", row_key="{at:ticks_desc}_{n:03d}", kind=None):
     user: Mapped[str]
     at: Mapped[dt.datetime]
@@ -323,18 +315,6 @@ WORLDS = [
             stored(Compound, "badge", UUIDS),
             system(PartitionKey, keys("p_a", "p_b", "p_")),
             system(RowKey, keys("a_001", "a_", "b_999")),
-        ),
-    ),
-    World(
-        (Dated,),
-        st.builds(Dated, user=GROUPS, day=DAYS, level=st.sampled_from(Level), flag=st.booleans(), born=maybe(DAYS)),
-        (
-            in_key(Dated, "user", GROUPS, "_"),
-            in_key(Dated, "day", DAYS),
-            in_key(Dated, "level", st.sampled_from(Level)),
-            in_key(Dated, "flag", st.booleans()),
-            stored(Dated, "born", DAYS),
-            system(RowKey, keys("20240101", "20240131-01-true", "2024")),
         ),
     ),
     World(

@@ -2,9 +2,11 @@
 Fixtures of the tests of hostile clients and files: a server on a free port, and a client that sends what it is told.
 """
 
+from collections.abc import AsyncIterator
+
 import pytest
 
-from tableorm import RetryPolicy
+from tableorm import Database, RetryPolicy, connect
 from tableorm.connection import races
 from tests.azure.conftest import certificate
 from tests.local.engine.conftest import memory
@@ -25,3 +27,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(races, "pause_after", pause_after)
     return found
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    """A new database in memory."""
+    async with connect("local::memory:") as db:
+        yield db

@@ -6,7 +6,6 @@ which a function of the model raises an error. An audit reports them, and goes o
 import base64
 import datetime as dt
 import json
-from collections.abc import AsyncIterator
 from itertools import product
 from typing import Any
 
@@ -21,7 +20,6 @@ from tableorm import (
     IndexList,
     Mapped,
     PropertyBag,
-    connect,
     field,
     upgrade,
 )
@@ -30,7 +28,8 @@ from tableorm.audit.context import AuditContext, SnapshotTurns
 from tableorm.audit.table_audit import TableAudit
 from tableorm.connection.connection import connection_of
 from tableorm.models.kinds import KindSet
-from tableorm.stores import CLOCK, Operation, RowAddress, Verb
+from tableorm.stores import CLOCK, RowAddress, Verb
+from tests.security.world import write_row
 from tests.torture import every
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
@@ -100,15 +99,13 @@ def _name_town(row: PropertyBag) -> PropertyBag:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Staff, Veteran, Chair, Mate, Thief, Gang)
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Staff, Veteran, Chair, Mate, Thief, Gang)
+    return db
 
 
 async def plant(db: Database, table: str, partition: str, row_key: str, kind: str, **members: Any) -> None:
-    row = {"PartitionKey": partition, "RowKey": row_key, "EntityType": kind, **members}
-    await db.store.write(table, Operation(Verb.INSERT_OR_REPLACE, row))
+    await write_row(db, table, partition, row_key, Verb.INSERT_OR_REPLACE, EntityType=kind, **members)
 
 
 PLACES = [("x", "y", "Nowhere"), ("x", "y", "no table!"), ("x", "y", "../x"), ("x" * 2000, "y", ""), ("a/b", "\1", "")]
@@ -260,8 +257,7 @@ async def test_a_build_counts_nobody_twice(db: Database) -> None:
     """An entity with a damaged manifest may have been counted: a build adds nothing for it, and mends the manifest."""
     await db.insert(Gang(town="good"))
     await db.insert(Thief(town="good", id=1))
-    thief = {"PartitionKey": "good", "RowKey": "thief_1", "_ix": "]["}
-    await db.store.write("AuditedGangs", Operation(Verb.MERGE, thief, "*"))
+    await write_row(db, "AuditedGangs", "good", "thief_1", Verb.MERGE, _ix="][")
 
     report = await db.build_index(Thief.counted, parallel=1)
 

@@ -5,6 +5,7 @@ Blobs of index lists, replaced by somebody who may write into their container.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -26,20 +27,22 @@ class Book(Entity, table="ForgedBooks", partition_key="{shelf}", row_key="book_{
     tagged = IndexList(partition_key="tags", row_key="tag_{tag}", consistency="eventual", blob=True)
 
 
-async def test_a_list_that_does_not_fit_into_memory_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_that_does_not_fit_into_memory_is_not_read(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blob far beyond the limit of a list is damaged, and is replaced by an audit as any other damaged one."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Book)
-        await db.insert(Book(shelf="a", id=1, tag="new"))
-        name = "forgedbooks/Book=23tagged/tags/tag_new"
-        data = await db.blobs.read(BLOB_LISTS, name)
-        monkeypatch.setattr("tableorm.derived.index_list.blobs.MOST_BYTES", 500)
-        await db.blobs.put(BLOB_LISTS, name, data + b"a\tbook_001\t\n" * 100)
-        with pytest.raises(DecodeError, match="is no index list"):
-            await db.lookup(Book.tagged, tag="new")
-        await db.blobs.put(BLOB_LISTS, name, data + b"a\tbook_002\twritten_once\n" * 30)
-        assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
+    await db.create_tables(Book)
+    await db.insert(Book(shelf="a", id=1, tag="new"))
+    name = "forgedbooks/Book=23tagged/tags/tag_new"
+    data = await db.blobs.read(BLOB_LISTS, name)
+    monkeypatch.setattr("tableorm.derived.index_list.blobs.MOST_BYTES", 500)
+    await db.blobs.put(BLOB_LISTS, name, data + b"a\tbook_001\t\n" * 100)
+    with pytest.raises(DecodeError, match="is no index list"):
+        await db.lookup(Book.tagged, tag="new")
+    await db.blobs.put(BLOB_LISTS, name, data + b"a\tbook_002\twritten_once\n" * 30)
+    assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
 
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 LIST = "forgedbooks/Book=23tagged/tags/tag_new"
 
@@ -50,11 +53,11 @@ class Turns:
     def __init__(self) -> None:
         self.count = self.most = self._calls = 0
 
-    def counted(self, function: Callable[[str], bytes]) -> Callable[[str], bytes]:
-        def count(text: str) -> bytes:
+    def counted(self, function: Callable[[T], R]) -> Callable[[T], R]:
+        def count(value: T) -> R:
             self._calls += 1
             self.most = max(self.most, self._calls)
-            return function(text)
+            return function(value)
 
         return count
 
@@ -106,7 +109,9 @@ async def test_a_list_of_very_many_short_lines_is_read_in_slices(
     assert turns.most < 10_000
 
 
-async def test_a_write_into_a_long_list_looks_for_its_entities_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_into_a_long_list_looks_for_its_entities_in_slices(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other tasks get a turn while a worker puts entities into a long list, and takes others out of it."""
     turns, written = Turns(), list[bytes]()
 
@@ -115,14 +120,13 @@ async def test_a_write_into_a_long_list_looks_for_its_entities_in_slices(monkeyp
         return True
 
     wanted = {RowAddress("ForgedBooks", "a", f"book_{number:03d}"): "v" * number or None for number in range(20)}
-    async with connect("local::memory:") as db:
-        data = await make_list(db, short_lines(100_000))
-        place = BlobListEntry("tags", "tag_new", "ForgedBooks", "Book#tagged")
-        lists = blobs.BlobList(connection_of(db), place)
-        part = (await lists.find_parts(list(wanted)))[next(iter(wanted))]
-        monkeypatch.setattr(blobs, "_write", write)
-        async with turns.watched():
-            assert await lists.correct_part(part, wanted)
+    data = await make_list(db, short_lines(100_000))
+    place = BlobListEntry("tags", "tag_new", "ForgedBooks", "Book#tagged")
+    lists = blobs.BlobList(connection_of(db), place)
+    part = (await lists.find_parts(list(wanted)))[next(iter(wanted))]
+    monkeypatch.setattr(blobs, "_write", write)
+    async with turns.watched():
+        assert await lists.correct_part(part, wanted)
 
     lines = data.decode().split("\n")[2:-1]
     assert written[0].decode().split("\n")[1:-1] == [
@@ -133,45 +137,41 @@ async def test_a_write_into_a_long_list_looks_for_its_entities_in_slices(monkeyp
     assert turns.count > 20 * len(data) // 262_144
 
 
-async def test_no_list_has_more_members_than_fit_into_a_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_list_has_more_members_than_fit_into_a_full_one(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blob with more lines than a full list of the shortest keys has is damaged, although it is not too large."""
     monkeypatch.setattr(blobs, "MOST_BYTES", 1600)
-    async with connect("local::memory:") as db:
-        data = await make_list(db, short_lines(99))
-        assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
-        await db.blobs.put(BLOB_LISTS, LIST, data + b"\tx\t\n")
-        with pytest.raises(DecodeError, match="is no index list"):
-            await db.lookup(Book.tagged, tag="new")
+    data = await make_list(db, short_lines(99))
+    assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
+    await db.blobs.put(BLOB_LISTS, LIST, data + b"\tx\t\n")
+    with pytest.raises(DecodeError, match="is no index list"):
+        await db.lookup(Book.tagged, tag="new")
 
 
-async def test_a_line_without_an_end_is_no_line_of_a_list() -> None:
+async def test_a_line_without_an_end_is_no_line_of_a_list(db: Database) -> None:
     """A line that is longer than two keys and a token is damage; it is not decoded."""
-    async with connect("local::memory:") as db:
-        await make_list(db, [b"a\t" + b"x" * 20_000 + b"\t\n"])
-        with pytest.raises(DecodeError, match="is no index list"):
-            await db.lookup(Book.tagged, tag="new")
+    await make_list(db, [b"a\t" + b"x" * 20_000 + b"\t\n"])
+    with pytest.raises(DecodeError, match="is no index list"):
+        await db.lookup(Book.tagged, tag="new")
 
 
 @pytest.mark.parametrize("key", ["a/b", "x" * 3000, "\1", "b\0"])
-async def test_a_key_that_no_row_can_have_is_nobody_and_is_taken_out(key: str) -> None:
+async def test_a_key_that_no_row_can_have_is_nobody_and_is_taken_out(db: Database, key: str) -> None:
     """Such a line ends no lookup, and an audit takes it out of the list."""
-    async with connect("local::memory:") as db:
-        await make_list(db, [f"{key}\tbook_001\t\na\t{key}\t\n".encode()])
-        assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
-        report = await db.audit(Book, repair=True)
-        assert (report.counts, report.repaired) == ({"orphan": 2}, 2)
-        assert key.encode() not in await db.blobs.read(BLOB_LISTS, LIST)
+    await make_list(db, [f"{key}\tbook_001\t\na\t{key}\t\n".encode()])
+    assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
+    report = await db.audit(Book, repair=True)
+    assert (report.counts, report.repaired) == ({"orphan": 2}, 2)
+    assert key.encode() not in await db.blobs.read(BLOB_LISTS, LIST)
 
 
-async def test_blobs_that_are_no_lists_are_passed_over_in_slices() -> None:
+async def test_blobs_that_are_no_lists_are_passed_over_in_slices(db: Database) -> None:
     """Other tasks get a turn while an audit passes over blobs beside the lists whose names no list has."""
     turns = Turns()
-    async with connect("local::memory:") as db:
-        await make_list(db, [])
-        for number in range(1000):
-            await db.blobs.put(BLOB_LISTS, f"forgedbooks/Book=23tagged/tags/=41{number}", b"")
-        async with turns.watched():
-            places = [place async for place in blobs.lists_of(connection_of(db), "ForgedBooks", "Book#tagged")]
+    await make_list(db, [])
+    for number in range(1000):
+        await db.blobs.put(BLOB_LISTS, f"forgedbooks/Book=23tagged/tags/=41{number}", b"")
+    async with turns.watched():
+        places = [place async for place in blobs.lists_of(connection_of(db), "ForgedBooks", "Book#tagged")]
 
     assert [place.blob_name for place in places] == [LIST]
     assert turns.count > 1000 // TURN

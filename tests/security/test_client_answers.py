@@ -1,23 +1,45 @@
 """
-What a server answers is held against what it was asked: keys of a row, and where a query goes on.
+What a server answers is held against what it was asked: keys of a row, its ETag, and where a query goes on. It neither
+stops a client for ever nor makes it keep memory.
 """
 
 import datetime as dt
+import gc
 import json
+import subprocess
+import sys
+import tracemalloc
 from bisect import bisect_right
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tableorm import (
+    Database,
     Entity,
+    LostRace,
     Mapped,
+    RetryPolicy,
     TableOrmError,
     Unavailable,
+    connect,
+    field,
 )
-from tests.azure.stub import Answer, row_answer
-from tests.security.world import Thing, client_of
+from tableorm.connection.connection import connection_of
+from tableorm.connection.index_states import write_records
+from tableorm.models.marker_rows import MoveMark, MoveState
+from tableorm.outbox.decision import settle_decision
+from tableorm.protocol.codes import Fault
+from tableorm.stores import Operation, RowAddress, Verb
+from tableorm_azure.batch import find_throttled_part, read_etags
+from tableorm_local import serve
+from tableorm_local.server import DEVELOPMENT_KEY
+from tests.azure.stub import ETAG, Answer, Request, error_answer, row_answer
+from tests.security.world import Thing, client_of, memory_below
 
 
 @pytest.mark.parametrize(
@@ -102,3 +124,242 @@ async def test_rows_out_of_order_do_not_hold_a_merged_query(monkeypatch: pytest.
     async with client_of(Answer(200, on, json.dumps({"value": rows}).encode())) as (db, _):
         with pytest.raises(Unavailable, match="query of Login: the store gave rows out of the order of their RowKeys"):
             await db.select(Login).where(Login.system == "web").all()
+
+
+def answer_table_missing(request: Request) -> Answer:
+    """Say that there is a table, when it is made, and that there is none, when it is written."""
+    if request.target.endswith("/Tables"):
+        return error_answer(409, "TableAlreadyExists")
+    return error_answer(404, "TableNotFound")
+
+
+def answer_decided(request: Request) -> Answer:
+    """Say that there is a row, when it is inserted, and that there is none, when it is read."""
+    if request.method == "GET":
+        return error_answer(404, "ResourceNotFound")
+    return error_answer(409, "EntityAlreadyExists")
+
+
+class Moved:
+    """Answers with a tentative row, which is another one each time."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __call__(self, request: Request) -> Answer:
+        self.number += 1
+        mark = MoveMark(state=MoveState.TENTATIVE, move="m", other=RowAddress("Tab", "p", "other"), etag="W/'1'")
+        if "other" in request.target:
+            return error_answer(404, "ResourceNotFound")
+        etag = ETAG.replace("7891234Z", f"{self.number:07d}Z")
+        return row_answer(**{"EntityType": "Thing#_tentative", "_mv": mark.to_text(), "odata.etag": etag})
+
+
+async def get(db: Database) -> None:
+    await db.get(Thing, p="p", r="r")
+
+
+async def settle(db: Database) -> None:
+    await settle_decision(connection_of(db), "Tab", "p", "a" * 12)
+
+
+async def write_state(db: Database) -> None:
+    await write_records(connection_of(db), [Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": "r"})])
+
+
+@pytest.mark.parametrize(
+    ("answer", "ask", "error"),
+    [(Moved(), get, LostRace), (answer_decided, settle, LostRace), (answer_table_missing, write_state, TableOrmError)],
+    ids=["a tentative row", "a decision row", "a table"],
+)
+async def test_what_is_another_one_each_time_is_given_up(
+    answer: Callable[[Request], Answer], ask: Callable[[Database], Awaitable[None]], error: type[Exception]
+) -> None:
+    """After some looks the read, or the write, ends with an error."""
+    async with client_of(lambda request: answer(request) if len(stub.requests) < 1_000 else Answer(400)) as (db, stub):
+        with pytest.raises(error):
+            await ask(db)
+    assert len(stub.requests) < 500
+
+
+async def test_pages_that_begin_anew_end() -> None:
+    """A server that does not care where a page begins gives the same page for ever, which is an error."""
+    rows = [json.loads(row_answer(EntityType="Thing", RowKey=f"{number:03d}").body) for number in range(10)]
+    body = json.dumps({"value": rows}).encode()
+    async with client_of(lambda _: Answer(200 if len(stub.requests) < 100 else 400, {}, body)) as (db, stub):
+        pages = db.select(Thing).where(Thing.p == "p").pages(5)
+        with pytest.raises(TableOrmError, match="returned rows from before the continuation"):
+            _ = [page async for page in pages]
+    assert len(stub.requests) == 2
+
+
+# A regular expression cannot be interrupted, so these are read in a process of their own.
+PARTS = """
+from tableorm.protocol.codes import Fault
+from tableorm_azure.batch import read_etags
+from tableorm_azure.codec import decode_row
+for inside in (b'\\\\"', b"\\\\\\n", b'\\\\"\\\\'):
+    try:
+        decode_row(b'"' + inside * 400_000 + b"{" * 400_000 + b"\\\\")
+    except Fault:
+        print("refused")
+for header in (b"X:" + b" " * 20_000 + b"b\\rc", b"X: b" + b" " * 400_000 + b"b"):
+    try:
+        read_etags(b"\\r\\nHTTP/1.1 400 Bad\\r\\n" + header + b"\\r\\n\\r\\n{}", 1)
+    except Fault:
+        print("refused")
+"""
+
+
+class Part(Entity, table="Tab", partition_key="{a}_{b}", row_key="{r}"):
+    a: Mapped[str]
+    b: Mapped[str]
+    r: Mapped[str]
+
+
+def test_what_is_read_by_regular_expressions_is_read_at_once() -> None:
+    """Headers of many blanks in a transaction, and strings that are not closed, take no more time than others."""
+    run = subprocess.run([sys.executable, "-c", PARTS], capture_output=True, timeout=20, check=True, text=True)
+    assert run.stdout.split() == ["refused"] * 5
+
+
+async def test_names_of_rows_are_not_kept_however_many() -> None:
+    """Rows with more properties than a row can have, or with long names, leave nothing behind in the client."""
+    number = count()
+
+    def answer(_: Request) -> Answer:
+        each = next(number)
+        return row_answer(**{f"p{each}_{name}".ljust(2_000 * (each % 2), "x"): 0 for name in range(500)})
+
+    async with client_of(answer) as (db, _):
+        tracemalloc.start()
+        try:
+            for _ in range(6):
+                with pytest.raises(TableOrmError):
+                    await db.get(Thing, p="p", r="r")
+            gc.collect()
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert held < 1_000_000  # of 4 MB of names
+
+
+@pytest.mark.parametrize("again", [["Tab"], ["Tab", "Uab"]], ids=["the same", "two in turn"])
+async def test_a_list_of_tables_that_goes_on_where_it_was_is_refused(again: list[str]) -> None:
+    """A server that gives the same continuations again does not make the client collect names for ever."""
+    body = json.dumps({"value": [{"TableName": "Tab"}]}).encode()
+
+    def answer(_: Request) -> Answer:
+        number = len(stub.requests)
+        on = {"x-ms-continuation-NextTableName": again[number % len(again)]} if number < 50 else {}
+        return Answer(200, {"Content-Type": "application/json", **on}, body)
+
+    async with client_of(answer) as (db, stub):
+        with pytest.raises(TableOrmError, match="the list would never end"):
+            await db.tables()
+    assert len(stub.requests) <= 3
+
+
+@pytest.mark.parametrize("what", ["queue", "container"])
+async def test_a_list_of_queues_or_containers_that_goes_on_where_it_was_is_refused(what: str) -> None:
+    """The lists of queues and of containers end likewise."""
+    item = f"<{what.title()}><Name>abc</Name></{what.title()}>"
+    item = item.replace("</Container>", "<Properties></Properties></Container>")
+    inner = f"<{what.title()}s>{item}</{what.title()}s><NextMarker>abc</NextMarker>"
+    body = f'<?xml version="1.0"?><EnumerationResults ServiceEndpoint="">{inner}</EnumerationResults>'.encode()
+    kind = {"Content-Type": "application/xml"}
+    async with client_of(lambda _: Answer(200 if len(stub.requests) < 50 else 404, kind, body)) as (db, stub):
+        with pytest.raises(TableOrmError, match="the list would never end"):
+            await (db.queues.list_queues() if what == "queue" else db.blobs.list_containers())
+    assert len(stub.requests) <= 3
+
+
+async def test_keys_of_rows_are_not_kept_however_long() -> None:
+    """PartitionKeys that are far longer than a key can be leave nothing behind in the client."""
+    number = count()
+
+    def answer(_: Request) -> Answer:
+        rows = [
+            json.loads(row_answer(EntityType="Part", PartitionKey=f"a_{next(number)}" + "x" * 100_000).body)
+            for _ in range(10)
+        ]
+        return Answer(200, {"Content-Type": "application/json"}, json.dumps({"value": rows}).encode())
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        async with client_of(answer) as (db, _):
+            for _ in range(10):
+                with suppress(TableOrmError):
+                    await db.select(Part).allow_scan().all()
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 5_000_000  # of ten million characters
+
+
+def test_a_part_of_a_transaction_is_not_read_as_many_headers() -> None:
+    """Of a part that failed no more is read than an error of the service has."""
+    body = b"--x\r\n\r\nHTTP/1.1 503 Busy\r\n" + b"a:b\n" * 300_000 + b"\r\n\r\n{}\r\n--x--"
+    with memory_below(len(body)):
+        find_throttled_part(body)
+        with pytest.raises(Fault):
+            read_etags(body, 2)
+
+
+async def test_what_is_no_transaction_is_not_looked_through_for_parts() -> None:
+    """A read that is answered with the status of a transaction is not searched for parts that were throttled."""
+    body = b"\nHTTP/1.1 503 Busy\r\nx-ms-error-code: ServerBusy\r\n\r\n{}"
+    async with client_of(Answer(202, {}, body), retry=RetryPolicy(attempts=3, base=0.0)) as (db, stub):
+        with pytest.raises(TableOrmError):
+            await db.get(Thing, p="p", r="r")
+    assert len(stub.requests) == 1
+
+
+FALSE = [
+    "W/\"datetime'2020\r\nIf-Match: *\r\nX-Evil: '\"",
+    'W/"datetime\'2020\nIf-Match: *\n\n{"role":"admin"}\n\'"',
+    "W/\"datetime'2020\x00'\"",
+    "W/\"datetime''\"",
+    "W/\"datetime'*'\"",
+]
+
+
+class User(Entity, table="Users", partition_key="{tenant}", row_key="user_{id:06d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+    nick: Mapped[str] = field(default="")
+    role: Mapped[str] = field(default="user")
+
+
+@pytest.mark.parametrize("verb", ["merge", "delete"])
+@pytest.mark.parametrize("tag", FALSE)
+async def test_what_is_no_etag_is_refused_in_a_transaction(tmp_path: Path, tag: str, verb: str) -> None:
+    """A line end in `if_match` ended the header, and `If-Match: *` came behind it: the condition was gone."""
+    async with serve(tmp_path / "data.tables", port=0) as server, connect(server.url, key=DEVELOPMENT_KEY) as db:
+        await db.create_tables(User)
+        await db.insert(User(tenant="a", id=1))
+        user = await db.get(User, tenant="a", id=1)
+        user.nick = "x"
+        with pytest.raises(TableOrmError):
+            async with db.transaction() as tx:
+                if verb == "merge":
+                    tx.merge(user, only=[User.nick], if_match=tag)
+                else:
+                    tx.delete(user, if_match=tag)
+                tx.insert(User(tenant="a", id=2))
+        assert (await db.get(User, tenant="a", id=1)).nick == ""
+
+
+async def test_an_etag_of_a_server_does_not_end_its_header() -> None:
+    """An entity that a server gave, with such an ETag, puts nothing else into a transaction."""
+    row = {"PartitionKey": "a", "RowKey": "user_000001", "EntityType": "User", "odata.etag": FALSE[0]}
+    async with client_of(row_answer(**row)) as (db, stub):
+        with pytest.raises(TableOrmError):
+            user = await db.get(User, tenant="a", id=1)
+            user.nick = "x"
+            async with db.transaction() as tx:
+                tx.save(user)
+                tx.insert(User(tenant="a", id=2))
+    assert not any(b"\nX-Evil" in request.body for request in stub.requests)

@@ -1,15 +1,71 @@
 """
-No error of a client shows the token that it was opened with, whatever the server answers.
+A server gets no secret for elsewhere: it cannot send a client to another address, nor choose what a token is good for,
+and no error of a client shows the token that it was opened with.
 """
 
 import json
 import traceback
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tableorm import TableOrmError
-from tests.security.world import Thing, client_of_bytes
+from tableorm import RetryPolicy, TableOrmError, connect
+from tests.azure.stub import KEY, Answer, Stub, Token, secure_stub
+from tests.security.world import Thing, client_of, client_of_bytes
+
+ACCOUNT_SAS = "sv=2022-11-02&ss=bqt&srt=sco&sp=rwdlacup&se=2099-01-01T00%3A00%3A00Z&sig=ABC%3D"
+
+
+@pytest.mark.parametrize("credential", [{"key": KEY}, {"sas": ACCOUNT_SAS}], ids=["key", "token"])
+@pytest.mark.parametrize("status", [302, 307])
+@pytest.mark.parametrize("what", ["tables", "blobs", "queues"])
+async def test_no_request_follows_a_redirection(what: str, status: int, credential: dict[str, Any]) -> None:
+    """Lists that a server answers with another address are errors, and nothing is sent to that address."""
+    async with Stub() as other:
+        other.handler = lambda _: Answer(404)
+        answer = Answer(status, {"Location": f"{other.url}/Secrets()?comp=acl"})
+        async with client_of(answer, **{"key": None, **credential}) as (db, _):
+            with pytest.raises(TableOrmError, match="another address"):
+                if what == "tables":
+                    await db.tables()
+                elif what == "blobs":
+                    await db.blobs.delete("container", "name")
+                else:
+                    await db.queues.list_queues()
+    assert other.requests == []
+
+
+CHALLENGE = (
+    "Bearer authorization_uri=https://login.example.org/tenant/oauth2/authorize "
+    "resource_id=https://management.azure.com"
+)
+
+
+@pytest.mark.parametrize("service", ["tables", "queues", "blobs"])
+async def test_a_server_gets_no_token_for_another_resource(certificate: Path, service: str) -> None:
+    """A server that asks for a token of Azure's management gets none: it could do there whatever the user may."""
+    credential = Token()
+    async with secure_stub(certificate) as stub:
+        stub.answers = [Answer(401, {"WWW-Authenticate": CHALLENGE})]
+        async with connect(
+            stub.url,
+            credential=credential,
+            transport=stub.transport,
+            retry=RetryPolicy(attempts=1),
+            queues=stub.url,
+            blobs=stub.url,
+        ) as db:
+            with pytest.raises(TableOrmError):
+                if service == "tables":
+                    await db.tables()
+                elif service == "queues":
+                    await db.queues.put("queue", b"x")
+                else:
+                    await db.blobs.delete("container", "name")
+    assert set(credential.scopes) == {"https://storage.azure.com/.default"}
+
 
 SECRET = "SECRETSIGNATURE"
 SAS = f"sv=2019-02-02&tn=Tab&se=2099-01-01T00%3A00%3A00Z&sp=raud&spk=a&epk=a&sig={SECRET}%2BABC%3D"

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from tableorm import Count, Damage, Embedded, Entity, Index, Mapped, connect, field
+from tableorm import Count, Damage, Database, Embedded, Entity, Index, Mapped, field
 from tableorm.models.manifest import SubtotalEntry, share_address
 from tableorm.stores import Operation, Row, RowAddress, Verb
-from tests.security.world import work
+from tests.security.world import work, write_row
 
 
 class Desk(Entity, table="CountedDesks", partition_key="{company}", row_key="desk_{name}"):
@@ -68,73 +68,68 @@ DUE = SubtotalEntry.of(DESK, "lamps", 1).row_key
         pytest.param("NoSuchTable", DUE, None, id="no table"),
     ],
 )
-async def test_an_audit_inserts_no_row_for_a_forged_one(table: str, row_key: str, share_key: str | None) -> None:
+async def test_an_audit_inserts_no_row_for_a_forged_one(
+    db: Database, table: str, row_key: str, share_key: str | None
+) -> None:
     """A row beside a total, of a subtotal that is not there, may name any row, and an audit leaves that alone."""
     subtotal = RowAddress(table, "bank", row_key)
     numbers = {"Value": "1", "Value@odata.type": "Edm.Int64", "Number": "5", "Number@odata.type": "Edm.Int64"}
     keys = {"PartitionKey": "evil", "RowKey": share_key or share_address(DESK, subtotal).row_key}
     named = {"EntityType": "#_share", "_of": subtotal.to_json(), "Field": '["lamps","desk_a"]'}
-    async with connect("local::memory:") as db:
-        await db.create_tables(Desk, Lamp, "Payments")
-        await db.insert(Desk(company="evil", name="a"))
-        await db.store.write("CountedDesks", Operation(Verb.INSERT, {**keys, **named, **numbers}))
+    await db.create_tables(Desk, Lamp, "Payments")
+    await db.insert(Desk(company="evil", name="a"))
+    await db.store.write("CountedDesks", Operation(Verb.INSERT, {**keys, **named, **numbers}))
 
-        report = await db.audit(Lamp, repair=True)
+    report = await db.audit(Lamp, repair=True)
 
-        assert report.undecided == 0
-        for each in "Payments", "CountedLamps":
-            assert await db.select_raw(each).allow_scan().all() == []
+    assert report.undecided == 0
+    for each in "Payments", "CountedLamps":
+        assert await db.select_raw(each).allow_scan().all() == []
 
 
 @pytest.mark.parametrize(
     "change", [{"_of": '["CountedDesks","evil","desk_b"]'}, {"Field": '["height"]'}, {"_of": "no JSON"}]
 )
-async def test_a_subtotal_is_of_what_its_key_says(change: Row) -> None:
+async def test_a_subtotal_is_of_what_its_key_says(db: Database, change: Row) -> None:
     """One that says otherwise is reported; it adds nothing to other totals, and an audit takes nothing from its own."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Desk, Lamp)
-        for name in "a", "b":
-            await db.insert(Desk(company="evil", name=name))
-        for room in "good", "evil":
-            await db.insert(Lamp(room=room, id=1, desk="a"))
-        await db.store.write(
-            "CountedLamps", Operation(Verb.MERGE, {"PartitionKey": "evil", "RowKey": DUE, **change}, "*")
-        )
+    await db.create_tables(Desk, Lamp)
+    for name in "a", "b":
+        await db.insert(Desk(company="evil", name=name))
+    for room in "good", "evil":
+        await db.insert(Lamp(room=room, id=1, desk="a"))
+    await write_row(db, "CountedLamps", "evil", DUE, Verb.MERGE, **change)
 
-        for _ in range(2):
-            report = await db.audit(Desk, Lamp, repair=True)
-            assert ([each.damage for each in report.findings], report.undecided) == ([Damage.FOREIGN], 0)
-        assert [each.lamps for each in await db.select(Desk).where(Desk.company == "evil").all()] == [2, 0]
+    for _ in range(2):
+        report = await db.audit(Desk, Lamp, repair=True)
+        assert ([each.damage for each in report.findings], report.undecided) == ([Damage.FOREIGN], 0)
+    assert [each.lamps for each in await db.select(Desk).where(Desk.company == "evil").all()] == [2, 0]
 
-        # Without the row an audit makes it anew.
-        await db.store.write("CountedLamps", Operation(Verb.DELETE, {"PartitionKey": "evil", "RowKey": DUE}, "*"))
-        await db.audit(Desk, Lamp, repair=True)
-        await db.insert(Lamp(room="evil", id=2, desk="a"))
-        assert [each.lamps for each in await db.select(Desk).where(Desk.company == "evil").all()] == [3, 0]
+    # Without the row an audit makes it anew.
+    await write_row(db, "CountedLamps", "evil", DUE, Verb.DELETE)
+    await db.audit(Desk, Lamp, repair=True)
+    await db.insert(Lamp(room="evil", id=2, desk="a"))
+    assert [each.lamps for each in await db.select(Desk).where(Desk.company == "evil").all()] == [3, 0]
 
 
 @pytest.mark.parametrize("table", ["Payments", "NoSuchTable"])
-async def test_a_manifest_alone_does_not_tell_what_is_copied(table: str) -> None:
+async def test_a_manifest_alone_does_not_tell_what_is_copied(db: Database, table: str) -> None:
     """A holder gets nothing of a row that its fields do not name, and keeps no other holder from its copies."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Boss, Aide, "Payments")
-        keys = {"PartitionKey": "bank", "RowKey": "payment_1"}
-        await db.store.write("Payments", Operation(Verb.INSERT, {**keys, "name": "secret"}))
-        await db.insert(Boss(id=1, name="Ann"))
-        for number in 1, 2:
-            await db.insert(Aide(boss=1, id=number))
-        forged = json.dumps({"works_for": {"copy": ["bank", "payment_1", table, ""]}})
-        row = {"PartitionKey": "1", "RowKey": "aide_1", "_ix": forged}
-        await db.store.write("CopiedAides", Operation(Verb.MERGE, row, "*"))
+    await db.create_tables(Boss, Aide, "Payments")
+    await write_row(db, "Payments", "bank", "payment_1", name="secret")
+    await db.insert(Boss(id=1, name="Ann"))
+    for number in 1, 2:
+        await db.insert(Aide(boss=1, id=number))
+    forged = json.dumps({"works_for": {"copy": ["bank", "payment_1", table, ""]}})
+    await write_row(db, "CopiedAides", "1", "aide_1", Verb.MERGE, _ix=forged)
 
-        ann = await db.get(Boss, id=1)
-        ann.name = "Anna"
-        await db.save(ann)
-        await work(db, Boss, Aide)
+    ann = await db.get(Boss, id=1)
+    ann.name = "Anna"
+    await db.save(ann)
+    await work(db, Boss, Aide)
 
-        assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Ann", "Anna"]
-        assert [each.repaired for each in (await db.audit(Aide, repair=True)).findings] == [True, True]
-        assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Anna", "Anna"]
+    assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Ann", "Anna"]
+    assert [each.repaired for each in (await db.audit(Aide, repair=True)).findings] == [True, True]
+    assert [each.boss_name for each in await db.select(Aide).where(Aide.boss == 1).all()] == ["Anna", "Anna"]
 
 
 @pytest.mark.parametrize(
@@ -146,21 +141,21 @@ async def test_a_manifest_alone_does_not_tell_what_is_copied(table: str) -> None
         pytest.param(("of_1", "in_evil_1"), {"_of": '["CopiedPages","a/b","b"]'}, id="the key of an owner"),
     ],
 )
-async def test_a_row_that_nobody_can_read_keeps_nobody_from_copies(keys: tuple[str, str], change: Row) -> None:
+async def test_a_row_that_nobody_can_read_keeps_nobody_from_copies(
+    db: Database, keys: tuple[str, str], change: Row
+) -> None:
     """One holder, or one entry, is left to audits; all others get what their source says."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Chief, Page)
-        await db.insert(Chief(id=1, name="Ann"))
-        for town in "evil", "Bern", "Rome":
-            await db.insert(Page(town=town, id=1, chief=1))
-        row = {"PartitionKey": keys[0], "RowKey": keys[1], **change}
-        await db.store.write("CopiedPages", Operation(Verb.MERGE, row, "*"))
+    await db.create_tables(Chief, Page)
+    await db.insert(Chief(id=1, name="Ann"))
+    for town in "evil", "Bern", "Rome":
+        await db.insert(Page(town=town, id=1, chief=1))
+    await write_row(db, "CopiedPages", keys[0], keys[1], Verb.MERGE, **change)
 
-        ann = await db.get(Chief, id=1)
-        ann.name = "Anna"
-        await db.save(ann)
-        await work(db, Chief, Page)
+    ann = await db.get(Chief, id=1)
+    ann.name = "Anna"
+    await db.save(ann)
+    await work(db, Chief, Page)
 
-        for town in "Bern", "Rome":
-            assert (await db.get(Page, town=town, id=1)).chief_name == "Anna"
-        assert (await db.audit(Page)).found > 0
+    for town in "Bern", "Rome":
+        assert (await db.get(Page, town=town, id=1)).chief_name == "Anna"
+    assert (await db.audit(Page)).found > 0

@@ -7,12 +7,12 @@ The victim has all rights: a program that writes, a worker, an audit.
 import asyncio
 import datetime as dt
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, IndexList, Mapped, PropertyBag, Workflow, connect, field, workflow
+from tableorm import Database, Entity, Index, IndexList, Mapped, PropertyBag, Workflow, field, workflow
 from tableorm.audit import decisions
 from tableorm.derived.index_list.rows import bits_of
 from tableorm.stores import Operation, Row, Verb
@@ -53,11 +53,10 @@ class Ship(Workflow[Employee]):
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Employee, Former, Right)
-        await db.insert(Employee(department="Sales", id=10, name="Ann", city="Rome"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Employee, Former, Right)
+    await db.insert(Employee(department="Sales", id=10, name="Ann", city="Rome"))
+    return db
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -33,12 +32,11 @@ class Unkind(Entity, table="Unkind", partition_key="{owner}", row_key="{name}", 
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Rung, Unkind)
-        await db.insert(Rung(department="a", id=1, city="Rome"))
-        await db.insert(Unkind(owner="ann", name="purse", amount=5))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Rung, Unkind)
+    await db.insert(Rung(department="a", id=1, city="Rome"))
+    await db.insert(Unkind(owner="ann", name="purse", amount=5))
+    return db
 
 
 @pytest.mark.parametrize("kinds", [[], ["Rung"]], ids=["no_kinds", "kinds_of_the_worker"])

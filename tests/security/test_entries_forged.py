@@ -2,13 +2,13 @@
 Index entries that a token has forged: what one says in its key is not what it says in its properties, or in `_of`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, TableOrmError, connect, field
+from tableorm import Database, Entity, Index, Mapped, TableOrmError, field
 from tableorm.stores import Operation, Verb
 
 
@@ -27,11 +27,10 @@ class Listed(Entity, table="ForgedEntries", partition_key="{country}", row_key="
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Listed, Named)
-        await db.insert(Listed(country="SE", tenant="other", id=1, name="Ann"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Listed, Named)
+    await db.insert(Listed(country="SE", tenant="other", id=1, name="Ann"))
+    return db
 
 
 async def forge(db: Database, index: str, partition: str, row_key: str, **members: Any) -> None:

@@ -5,14 +5,15 @@ Whoever may write one key of a partition writes a row there that has the fields,
 another key; then the owner writes or deletes that row.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from tableorm import Database, DecodeError, Entity, EntityExists, Index, Key, Mapped, connect, field
+from tableorm import Database, DecodeError, Entity, EntityExists, Index, Key, Mapped, field
 from tableorm.stores import Operation, Verb
+from tests.security.world import write_row
 
 
 class Item(Entity, table="KeyedEntries", partition_key="{shop}", row_key="item_{id}"):
@@ -49,12 +50,11 @@ HONEST: list[Any] = [
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Item)
-        for each in HONEST:
-            await db.insert(each.evolve())
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Item)
+    for each in HONEST:
+        await db.insert(each.evolve())
+    return db
 
 
 async def rows_of(db: Database) -> dict[str, dict[str, Any]]:
@@ -133,8 +133,7 @@ async def test_a_row_under_another_key_has_no_entries_of_the_entity(
 
 async def test_a_key_that_another_program_has_spelled_keeps_its_entries(db: Database) -> None:
     """Where no other entity has its fields, the entries of such a row follow it as those of any other row."""
-    row = {"PartitionKey": "a", "RowKey": "person_EVA", "EntityType": "Person", "nick": "Eva", "name": "Eva"}
-    await db.store.write("KeyedEntries", Operation(Verb.INSERT, row))
+    await write_row(db, "KeyedEntries", "a", "person_EVA", EntityType="Person", nick="Eva", name="Eva")
     before = (await rows_of(db)).keys() - {"person_EVA"}
     key = Key(Person, "KeyedEntries", "a", "person_EVA")
     for write, entry in ((save_note, "people_Eva_Eva"), (upsert, "people_Eva_Eva"), (save_name, "people_Bob_Eva")):

@@ -13,6 +13,7 @@ from tableorm import Database, DecodeError, Entity, Feed, Mapped
 from tableorm.derived.feed.rows import COUNTER_KEY, MOST_CHANGES, MOST_COUNTED, change_key
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing import temporary_database
+from tests.security.world import write_row
 
 
 class Employee(Entity, table="ForgedFeeds", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -70,7 +71,7 @@ async def test_a_counter_with_a_large_number_is_repaired(db: Database, last: int
 
 async def test_a_damaged_counter_of_a_feed_without_changes_is_repaired(db: Database) -> None:
     """Where all changes were trimmed, nothing but the counter is left to tell that there is a feed."""
-    await db.store.write("ForgedFeeds", Operation(Verb.DELETE, {"PartitionKey": "Sales", "RowKey": change_key(1)}, "*"))
+    await write_row(db, "ForgedFeeds", "Sales", change_key(1), Verb.DELETE)
     await put(db, await read(db, COUNTER_KEY), Last="-1")
     await heal(db)
 

@@ -6,18 +6,17 @@ The victims are a worker and readers with all rights.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, IndexList, Mapped, connect, field
+from tableorm import Database, Entity, Index, IndexList, Mapped, field
 from tableorm.connection.connection import TURN, Connection
 from tableorm.connection.rows import read_row
 from tableorm.derived.index_list import lookup
 from tableorm.derived.index_list.rows import list_row
 from tableorm.stores import Operation, Row, RowAddress, Verb
-from tests.security.world import work
+from tests.security.world import work, write_row
 
 
 class Employee(Entity, table="ForgedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -36,18 +35,16 @@ class Boss(Employee):
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Employee)
-        await db.insert(Employee(department="Sales", id=10, city="Rome"))
-        await db.insert(Boss(department="Sales", id=11, city="Rome"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Employee)
+    await db.insert(Employee(department="Sales", id=10, city="Rome"))
+    await db.insert(Boss(department="Sales", id=11, city="Rome"))
+    return db
 
 
 async def plant(db: Database, partition: str, row_key: str, kind: str, **members: Any) -> None:
     """Write a row of the forger."""
-    row = {"PartitionKey": partition, "RowKey": row_key, "EntityType": kind, **members}
-    await db.store.write("ForgedStaff", Operation(Verb.INSERT_OR_REPLACE, row))
+    await write_row(db, "ForgedStaff", partition, row_key, Verb.INSERT_OR_REPLACE, EntityType=kind, **members)
 
 
 async def plant_decision(db: Database, partition: str, row_key: str, entries: dict[str, list[Any]]) -> None:

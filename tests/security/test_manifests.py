@@ -4,7 +4,7 @@ Attacks by manifests: who may write one row puts a manifest into it that names r
 
 import datetime as dt
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -27,6 +27,7 @@ from tableorm import (
 )
 from tableorm.derived.embed import schema as embeds
 from tableorm.stores import Operation, Verb
+from tests.security.world import write_row
 
 
 class Team(Entity, table="Manifests", partition_key="{country}", row_key="team_{tenant}"):
@@ -76,13 +77,12 @@ def _keep_text(row: PropertyBag) -> PropertyBag:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Member)
-        await db.insert(Team(country="SE", tenant="other"))
-        await db.insert(Member(country="SE", tenant="other", id=1, name="Ann", mail="other@x", team="other"))
-        await db.insert(Badge(country="SE", tenant="other", id=1, owner=1, text="mine"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Member)
+    await db.insert(Team(country="SE", tenant="other"))
+    await db.insert(Member(country="SE", tenant="other", id=1, name="Ann", mail="other@x", team="other"))
+    await db.insert(Badge(country="SE", tenant="other", id=1, owner=1, text="mine"))
+    return db
 
 
 async def plant(db: Database, manifest: dict[str, Any] | str, **members: Any) -> None:
@@ -247,8 +247,7 @@ async def test_a_manifest_that_names_a_row_without_one_leaves_it_alone(
 
 async def test_who_holds_no_copies_is_not_upgraded(db: Database) -> None:
     """A manifest that names a row of an older version, which holds no copies of its entity, leaves that row alone."""
-    old = {"PartitionKey": "SE", "RowKey": "medal_1", "EntityType": "Medal", "text": "old"}
-    await db.store.write("Manifests", Operation(Verb.INSERT, old))
+    await write_row(db, "Manifests", "SE", "medal_1", EntityType="Medal", text="old")
     await plant(db, {"Medal.member:medal_1": {"to": ["medal_1", {"name": "text"}]}})
     before = await db.store.get("Manifests", "SE", "medal_1")
     await save(db)
@@ -263,8 +262,7 @@ async def test_a_value_of_another_type_is_not_copied(db: Database, value: dict[s
     if not repairs:
         badge.owner = None
         await db.save(badge)
-    row = {"PartitionKey": "SE", "RowKey": "member_other_1", **value}
-    await db.store.write("Manifests", Operation(Verb.MERGE, row, "*"))
+    await write_row(db, "Manifests", "SE", "member_other_1", Verb.MERGE, **value)
     if repairs:
         report = await db.audit(Member, Badge, repair=True)
         assert any("Badge.member would hold a copy" in str(each.refused) for each in report.findings)
@@ -314,8 +312,7 @@ def name_group(row: PropertyBag) -> PropertyBag:
 async def test_an_entity_of_an_older_version_is_taken_back(db: Database, by_query: bool) -> None:
     """Its fields have other names, and do not say where it was counted: the manifest is believed."""
     manifest = json.dumps({"counted": {"add": ["team_other", {"size": 1}]}})
-    row = {"PartitionKey": "SE", "RowKey": "worker_1", "EntityType": "Worker", "team": "other", "_ix": manifest}
-    await db.store.write("Manifests", Operation(Verb.INSERT, row))
+    await write_row(db, "Manifests", "SE", "worker_1", EntityType="Worker", team="other", _ix=manifest)
     if by_query:
         assert not (await db.select(Worker).where(Worker.country == "SE").delete()).failed
     else:

@@ -3,13 +3,12 @@ Manifests that take back what was never counted: of rows of an older version, wh
 """
 
 import json
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
 
-from tableorm import Count, Database, Entity, Mapped, PropertyBag, TableOrmError, connect, field, upgrade
-from tableorm.stores import Operation, Verb
+from tableorm import Count, Database, Entity, Mapped, PropertyBag, TableOrmError, field, upgrade
+from tests.security.world import write_row
 
 
 class Squad(Entity, table="ForgedAmounts", partition_key="{country}", row_key="squad"):
@@ -38,12 +37,11 @@ def _leave_it(row: PropertyBag) -> PropertyBag:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Soldier)
-        await db.insert(Squad(country="SE"))
-        await db.insert(Account(country="SE", owner="ann"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Soldier)
+    await db.insert(Squad(country="SE"))
+    await db.insert(Account(country="SE", owner="ann"))
+    return db
 
 
 @pytest.mark.one_of(5)
@@ -57,8 +55,7 @@ async def test_an_entity_takes_back_from_counts_alone(
     """A manifest of a row of an older version changes no number that is not the count of a declaration."""
     row_key, property_ = address.split()
     manifest = json.dumps({name: {"add": [row_key, {property_: 1000}]}})
-    row = {"PartitionKey": "SE", "RowKey": "soldier_9", "EntityType": kind, "_ix": manifest}
-    await db.store.write("ForgedAmounts", Operation(Verb.INSERT, row))
+    await write_row(db, "ForgedAmounts", "SE", "soldier_9", EntityType=kind, _ix=manifest)
     with suppress(TableOrmError):
         if way == "query":
             await db.select(Soldier).where(Soldier.country == "SE").delete()

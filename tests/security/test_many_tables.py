@@ -1,5 +1,6 @@
 """
-Where there are thousands of tables, to make or delete one keeps the engine busy: others have most of the time.
+Where there are thousands of tables, or of names of properties: to make, delete or list tables keeps the engine busy,
+and others have most of the time; and what a server remembers of names is little.
 """
 
 import asyncio
@@ -10,11 +11,13 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 
+from tableorm.protocol import limits
 from tableorm_local import serve
 from tableorm_local.engine import Engine, catalog
 from tableorm_local.engine.write_session import LongSteps, WriteSession
 from tableorm_local.server.operations import table_changes
 from tests.local.server.client import Api, root_of
+from tests.security.world import serve_file
 
 
 async def test_changes_of_tables_leave_time_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,3 +89,54 @@ async def test_many_settings_are_deleted_beside_the_event_loop(tmp_path: Path, m
     finally:
         await engine.close()
     assert counts == [3, 0]
+
+
+NAMES = [f"T{number:04}" for number in range(2_500)]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "read"),
+    [
+        ("/Tables", "$top=1", [2]),
+        ("/Tables('t2400')", "", [1]),
+        ("/Tables('Missing')", "", [1]),
+        ("/Tables", "$filter=TableName%20eq%20'x'", [1000, 1000, 500]),
+        ("/Tables", "$filter=TableName%20ge%20'T'&$top=3", [1000]),
+    ],
+)
+async def test_names_are_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, query: str, read: list[int]
+) -> None:
+    """No request reads more than 1,000 names at once, nor more than it answers unless it has a filter."""
+    engine = Engine(tmp_path / "data.tables")
+    await engine.open()
+    await engine.create_table("Tab")
+    await engine.close()
+    counts = list[int]()
+
+    def list_names(_: object, start: str = "", limit: int | None = None) -> list[str]:
+        found = [name for name in NAMES if name.lower() >= start][:limit]
+        counts.append(len(found))
+        return found
+
+    async with serve(tmp_path / "data.tables", port=0) as server, aiohttp.ClientSession() as session:
+        monkeypatch.setattr(catalog, "list_names", list_names)
+        assert (await Api(session, root_of(server))("GET", path, query=query)).status == (
+            404 if "Missing" in path else 200
+        )
+    assert counts == read
+
+
+async def test_names_of_properties_are_not_kept_at_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inserts with 252 names of 255 characters, by a token for one partition, leave little in the server."""
+    shapes: dict[tuple[str, ...], object] = {}
+    monkeypatch.setattr(limits, "_SHAPES", shapes)
+    async with serve_file(tmp_path / "data.tables") as (owner, api):
+        await owner.create_table("Tab")
+        for number in range(20):
+            row: dict[str, object] = {"PartitionKey": "p", "RowKey": str(number)}
+            for name in range(252):
+                long = f"n{number}_{name}_".ljust(255, "x")
+                row |= {long: "1", long + "@odata.type": "Edm.Int64"}
+            assert (await api("POST", "/Tab", row)).status in (201, 204)
+    assert sum(len(name) for names in shapes for name in names) < 1_000_000  # of 5 million characters that were sent

@@ -30,6 +30,7 @@ from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tests import unfinished_moves
 from tests.faults import FaultyStore
+from tests.security.world import write_row
 from tests.torture import every
 from tests.unfinished_moves import CONFIRMED, FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of, work
 
@@ -79,8 +80,7 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
 async def plant(db: Database, kind: str, mark: str | dict[str, Any], **more: Any) -> None:
     """Write (evil, marked_001), as the forger does."""
     text = mark if isinstance(mark, str) else json.dumps(mark)
-    row = {"PartitionKey": "evil", "RowKey": "marked_001", "EntityType": kind, "_mv": text, **more}
-    await db.store.write("Marked", Operation(Verb.INSERT_OR_REPLACE, row))
+    await write_row(db, "Marked", "evil", "marked_001", Verb.INSERT_OR_REPLACE, EntityType=kind, _mv=text, **more)
 
 
 async def move_half(db: Database, network: FaultyStore, writes: int) -> str:
@@ -249,8 +249,7 @@ async def test_the_manifest_of_a_marker_row_is_not_believed(db: Database, state:
     mark = {"state": state, "move": "m", "other": ["Marked", "evil", "marked_009"], "etag": "x"}
     if state is MoveState.FORWARD:  # and the row that makes others delete it
         confirmed = {"state": "confirmed", "move": "m", "other": ["Marked", "evil", "marked_001"]}
-        row = {"PartitionKey": "evil", "RowKey": "marked_009", "EntityType": "Marked", "_mv": json.dumps(confirmed)}
-        await db.store.write("Marked", Operation(Verb.INSERT, row))
+        await write_row(db, "Marked", "evil", "marked_009", EntityType="Marked", _mv=json.dumps(confirmed))
     await plant(db, KINDS[state], mark, _ix=manifest)
     entry = await db.store.get("Marked", "evil", "name_bo")
     if state is MoveState.FORWARD and way == "save":

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tableorm.protocol.codes import Fault
-from tableorm.protocol.limits import MAX_PROPERTY_NAME
-from tableorm.stores import CONDITIONAL, MERGES, Operation, RowQuery, Verb
-from tableorm_local.engine import Engine, writes
+from tableorm.stores import Operation, RowQuery, Verb
+from tableorm_local.engine import Engine
 from tests.local.engine.rows import insert_rows, make_rows
 from tests.local.server.client import FULL_METADATA, NO_METADATA, Api, Reply
 from tests.security.world import serve_file
@@ -47,37 +45,6 @@ async def test_properties_that_no_row_has_count_for_the_page(tmp_path: Path, lev
     assert rows[0]["A000" + "x" * 249] is None
 
 
-async def test_links_count_for_the_page(tmp_path: Path) -> None:
-    """The links of full metadata, in which a key takes eighteen times what it was sent as, end a page too."""
-    async with serve_file(tmp_path / "data.tables") as (owner, api):
-        await owner.create_table("Tab")
-        rows = make_rows("€" * 512, 400)
-        await insert_rows(owner, [row | {"RowKey": "€" * 508 + row["RowKey"]} for row in rows], "Tab")
-        pages = await read_pages(api, "$select=N", FULL_METADATA)
-
-    assert max(len(page.body) for page in pages) < 6 * MIB
-    assert sum(len(page.rows) for page in pages) == 400
-
-
-@pytest.mark.parametrize("path", ["/Tab()", "/Tab(PartitionKey='p',RowKey='r')"])
-async def test_names_longer_than_those_of_properties_are_refused(api: Api, path: str) -> None:
-    """`$select` has names that a property can have: of 255 characters at most."""
-    name = "%C3%A9" * MAX_PROPERTY_NAME
-    assert (await api("GET", path, query=f"$select=A,{name}")).status in (200, 404)
-    refused = await api("GET", path, query=f"$select=A,{name}%C3%A9")
-    assert (refused.status, refused.code) == (400, "InvalidInput")
-    assert "255 are allowed" in refused.message
-
-
-@pytest.mark.parametrize(("length", "status"), [(253, 200), (254, 400), (15_000, 400)])
-async def test_hosts_longer_than_names_of_machines_are_refused(api: Api, length: int, status: int) -> None:
-    """A header `Host`, which stands in every link and location of an answer, has a name of 253 characters at most."""
-    name = ("a" * length + ".localhost")[-length:]
-    reply = await api("GET", "/Tables", Host=f"{name}:10002")
-    assert reply.status == status
-    assert status == 200 or reply.code == "HostInformationNotPresent"
-
-
 async def test_the_rows_of_many_merges_are_not_held_together(memory: Engine) -> None:
     """A transaction of small merges into large rows holds a bounded part of them."""
     large = make_rows("p", 60, **{f"T{number}": "x" * 30_000 for number in range(15)})
@@ -98,29 +65,3 @@ async def test_the_rows_of_many_merges_are_not_held_together(memory: Engine) -> 
     rows = (await memory.query("Shared", RowQuery(select=("N", "T14")))).rows
     assert [row["N"] for row in rows] == list(range(len(rows)))
     assert {row["T14"] for row in rows} == {"x" * 30_000}
-
-
-async def test_merged_rows_that_are_not_held_are_the_same(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each write of a transaction has its effect, in order, also where no merged row is held; a refusal undoes all."""
-    monkeypatch.setattr(writes, "_MERGED_BYTES", 300)
-    await insert_rows(memory, make_rows("p", 8, A=1, B="x"))
-    verbs = [Verb.MERGE, Verb.DELETE, Verb.REPLACE, Verb.INSERT_OR_MERGE] * 2 + [Verb.INSERT, Verb.INSERT_OR_REPLACE]
-    changes = [
-        Operation(verb, row, "*" if verb in CONDITIONAL else None)
-        for verb, row in zip(verbs, make_rows("p", 10, A=2), strict=True)
-    ]
-    with pytest.raises(Fault) as caught:
-        await memory.transact("Shared", [*changes, Operation(Verb.MERGE, {"PartitionKey": "p", "RowKey": "z"}, "*")])
-    assert caught.value.index == 10
-    before = (await memory.query("Shared", RowQuery())).rows
-    assert [(row["A"], row["B"]) for row in before] == [(1, "x")] * 8
-
-    etags = await memory.transact("Shared", changes)
-    assert [etag is None for etag in etags] == [verb is Verb.DELETE for verb in verbs]
-    after = (await memory.query("Shared", RowQuery())).rows
-    assert [(row["RowKey"], row["A"], row.get("B")) for row in after] == [
-        (f"{number:04d}", 2, "x" if verb in MERGES else None)
-        for number, verb in enumerate(verbs)
-        if verb is not Verb.DELETE
-    ]
-    assert [row["odata.etag"] for row in after] == [etag for etag in etags if etag is not None]

@@ -7,7 +7,7 @@ all rights.
 
 import datetime as dt
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -46,16 +46,20 @@ from tableorm_migrations import (
 from tableorm_migrations.rekey import phases
 from tests import rekeys
 from tests.faults import FaultyStore
+from tests.security.world import write_row
 from tests.torture import every
 from tests.unfinished_moves import FORWARD, TENTATIVE, database_on, move_half
 
 SHOPS = ("a", "b", "evil")
 
 
-class Sale(Entity, table="ForgedSales", tracked=True, partition_key="{shop}", row_key="sale_{number:03d}"):
+class Traded(Entity, abstract=True):
     shop: Mapped[str]
     number: Mapped[int]
     customer: Mapped[str]
+
+
+class Sale(Traded, table="ForgedSales", tracked=True, partition_key="{shop}", row_key="sale_{number:03d}"):
     note: Mapped[str | None] = field(default=None)
 
 
@@ -65,16 +69,13 @@ def sale_keys(customer: str, number: int) -> list[dict[str, Any]]:
 
 
 class Buy(
-    Entity,
+    Traded,
     table="ForgedBuys",
     tracked=True,
     moved_from=MovedFrom(Sale, old_keys=sale_keys),
     partition_key="{customer}",
     row_key="buy_{number:03d}",
 ):
-    shop: Mapped[str]
-    number: Mapped[int]
-    customer: Mapped[str]
     note: Mapped[str | None] = field(default=None)
 
 
@@ -99,24 +100,23 @@ def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Sale, Buy)
-        for each in VICTIMS:
-            await db.insert(each.evolve())
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Sale, Buy)
+    for each in VICTIMS:
+        await db.insert(each.evolve())
+    return db
 
 
 async def plant(db: Database, place: RowAddress, kind: str, mark: object, **more: Any) -> None:
     """Write a row, as the forger does."""
     text = mark if isinstance(mark, str) else json.dumps(mark)
-    row = {"PartitionKey": place.partition_key, "RowKey": place.row_key, "EntityType": kind, "_mv": text, **more}
-    await db.store.write(place.table, Operation(Verb.INSERT_OR_REPLACE, row))
+    await write_row(
+        db, place.table, place.partition_key, place.row_key, Verb.INSERT_OR_REPLACE, EntityType=kind, _mv=text, **more
+    )
 
 
 async def remove(db: Database, place: RowAddress) -> None:
-    keys = {"PartitionKey": place.partition_key, "RowKey": place.row_key}
-    await db.store.write(place.table, Operation(Verb.DELETE, keys, "*"))
+    await write_row(db, place.table, place.partition_key, place.row_key, Verb.DELETE)
 
 
 def other_of(failures: Sequence[str]) -> list[str]:
@@ -198,8 +198,7 @@ async def test_a_mark_of_nonsense_is_a_failure_that_names_the_row(db: Database, 
     await run_move(db, Buy, no_blind_writers=True)
     if step == "verify":
         await plant(db, EVIL_OLD, "Sale#_forward", "[" * 20_000)
-        keys = {"PartitionKey": "c0", "RowKey": "buy_000"}
-        await db.store.write("ForgedBuys", Operation(Verb.MERGE, {**keys, "note": "wrong"}, "*"))
+        await write_row(db, "ForgedBuys", "c0", "buy_000", Verb.MERGE, note="wrong")
         report = await verify_move(db, Buy)
         assert any("('c0', 'buy_000')" in each and "other content" in each for each in report.failures)
     else:
@@ -243,20 +242,18 @@ async def test_a_forward_that_copies_the_move_of_another_entity(db: Database) ->
 
 
 class Loan(
-    Entity,
+    Traded,
     table="ForgedLoans",
     tracked=True,
     discriminator="row_key",
     partition_key="{shop}",
     row_key="sale_{number:03d}",
 ):
-    shop: Mapped[str]
-    number: Mapped[int]
-    customer: Mapped[str]
+    pass
 
 
 class Borrowed(
-    Entity,
+    Traded,
     table="ForgedBorrowed",
     tracked=True,
     discriminator="row_key",
@@ -264,13 +261,11 @@ class Borrowed(
     partition_key="{customer}",
     row_key="borrowed_{number:03d}",
 ):
-    shop: Mapped[str]
-    number: Mapped[int]
-    customer: Mapped[str]
+    pass
 
 
 class Lent(
-    Entity,
+    Traded,
     table="ForgedLent",
     tracked=True,
     discriminator="row_key",
@@ -278,9 +273,7 @@ class Lent(
     partition_key="{customer}",
     row_key="borrowed_{number:03d}",
 ):
-    shop: Mapped[str]
-    number: Mapped[int]
-    customer: Mapped[str]
+    pass
 
 
 async def test_a_forward_to_a_tentative_row_of_another_re_key() -> None:
@@ -417,8 +410,7 @@ async def test_a_phase_that_begins_in_the_future(db: Database, monkeypatch: pyte
 async def test_a_forward_without_a_mark_is_a_failure(db: Database) -> None:
     """A row with the kind of a forward and no mark is a failure of the way back, which then does not say it is done."""
     await run_move(db, Buy, no_blind_writers=True)
-    keys = {"PartitionKey": "evil", "RowKey": "sale_900", "EntityType": "Sale#_forward"}
-    await db.store.write("ForgedSales", Operation(Verb.INSERT, keys))
+    await write_row(db, "ForgedSales", "evil", "sale_900", EntityType="Sale#_forward")
     report = await roll_back_move(db, Buy)
     assert (report.complete, report.failed, await rekey_phase(db, Buy)) == (False, 1, "back")
 
@@ -426,39 +418,39 @@ async def test_a_forward_without_a_mark_is_a_failure(db: Database) -> None:
 # Keys that lose something of their fields
 
 
-class Member(
-    Entity, table="ForgedMembers", tracked=True, partition_key="{tenant:lower}", row_key="member_{number:03d}"
-):
+class OfTenant(Entity, abstract=True):
     tenant: Mapped[str]
     number: Mapped[int]
 
 
+class Member(
+    OfTenant, table="ForgedMembers", tracked=True, partition_key="{tenant:lower}", row_key="member_{number:03d}"
+):
+    pass
+
+
 class Person(
-    Entity,
+    OfTenant,
     table="ForgedPersons",
     tracked=True,
     moved_from=MovedFrom(Member),
     partition_key="{tenant}",
     row_key="p_{number:03d}",
 ):
-    tenant: Mapped[str]
-    number: Mapped[int]
+    pass
 
 
-class Guest(Entity, table="ForgedGuests", partition_key="{tenant}", row_key="guest_{number:03d}"):
-    tenant: Mapped[str]
-    number: Mapped[int]
+class Guest(OfTenant, table="ForgedGuests", partition_key="{tenant}", row_key="guest_{number:03d}"):
+    pass
 
 
 @pytest.fixture
-async def members() -> AsyncIterator[Database]:
+async def members(db: Database) -> Database:
     """Ann is a member; the forger says in his partition that another one is of her tenant."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Member, Person, Guest)
-        await db.insert(Member(tenant="Ann", number=1))
-        row = {"PartitionKey": "evil", "RowKey": "member_002", "EntityType": "Member", "tenant": "Ann"}
-        await db.store.write("ForgedMembers", Operation(Verb.INSERT, row))
-        yield db
+    await db.create_tables(Member, Person, Guest)
+    await db.insert(Member(tenant="Ann", number=1))
+    await write_row(db, "ForgedMembers", "evil", "member_002", EntityType="Member", tenant="Ann")
+    return db
 
 
 async def test_a_row_whose_fields_are_not_those_of_its_key_is_not_moved(members: Database) -> None:
@@ -481,15 +473,14 @@ async def test_a_row_whose_fields_are_not_those_of_its_key_is_not_copied(members
 
 
 class Friend(
-    Entity,
+    OfTenant,
     table="ForgedFriends",
     tracked=True,
     moved_from=MovedFrom(Member),
     partition_key="{tenant:lower}",
     row_key="friend_{number:03d}",
 ):
-    tenant: Mapped[str]
-    number: Mapped[int]
+    pass
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -499,8 +490,7 @@ async def test_a_row_whose_fields_are_not_those_of_its_key_hides_no_entity(
 ) -> None:
     """A newer row with the fields of Ann, under another key, does not stand for Ann, who has the older key as yet."""
     await members.create_tables(Friend)
-    row = {"PartitionKey": partition, "RowKey": "friend_001", "EntityType": "Friend", "tenant": "Ann"}
-    await members.store.write("ForgedFriends", Operation(Verb.INSERT, row))
+    await write_row(members, "ForgedFriends", partition, "friend_001", EntityType="Friend", tenant="Ann")
     query = members.select(Friend).allow_scan()
     found = await (query if ordered else query.unordered()).all()
     assert sorted(each.key.partition_key for each in found) == sorted(["ann", partition])

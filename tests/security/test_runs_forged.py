@@ -16,6 +16,7 @@ from tableorm.stores import Bounds, Operation, Verb
 from tableorm_migrations import migration_status, rewrite
 from tableorm_migrations.command.bars import print_run
 from tableorm_migrations.command.output import Output
+from tests.security.world import write_row
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 LINE = "x\n0002_more: applied"
@@ -40,16 +41,14 @@ def report() -> RunReport:
     )
 
 
-async def test_rows_of_upkeep_make_no_lines_of_a_status() -> None:
+async def test_rows_of_upkeep_make_no_lines_of_a_status(db: Database) -> None:
     """The status has a line for each row, whatever the row says."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Run)
-        counts = {"failures": [LINE]}
-        run = Run(name="run", what=LINE, purpose="p", begun=NOW, ended=NOW, state=LINE, counts=counts)
-        await db.insert(run)
-        state = {"PartitionKey": "index states", "RowKey": "d", "Model": LINE, "Declaration": LINE, "Table": LINE}
-        await db.store.write("TableormUpkeep", Operation(Verb.INSERT, state))
-        status = await migration_status(db)
+    await db.create_tables(Run)
+    counts = {"failures": [LINE]}
+    run = Run(name="run", what=LINE, purpose="p", begun=NOW, ended=NOW, state=LINE, counts=counts)
+    await db.insert(run)
+    await write_row(db, "TableormUpkeep", "index states", "d", Model=LINE, Declaration=LINE, Table=LINE)
+    status = await migration_status(db)
     assert len(str(status).split("\n")) == 1 + 2 + 2
     assert "\n0002" not in str(status)
 
@@ -73,16 +72,16 @@ class Boat(Entity, table="ForgedBoats", version=2, partition_key="{harbour}", ro
     harbour: Mapped[str]
 
 
-async def test_a_row_in_the_place_of_a_run_does_not_hold_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_row_in_the_place_of_a_run_does_not_hold_its_processes(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run that can be neither begun nor found is an error that says what to delete."""
     monkeypatch.setattr("tableorm.jobs.process._SHORTEST_PAUSE", 0.0)
-    async with connect("local::memory:") as db:
-        await db.create_tables(Boat, Run)
-        row = {"PartitionKey": "run again", "RowKey": "run", "EntityType": "Other"}
-        await db.store.write("TableormUpkeep", Operation(Verb.INSERT, row))
-        with pytest.raises(LostRace, match="delete what other programs have written into partition 'run again'"):
-            async with asyncio.timeout(5):
-                await rewrite(db, Boat, name="again")
+    await db.create_tables(Boat, Run)
+    await write_row(db, "TableormUpkeep", "run again", "run", EntityType="Other")
+    with pytest.raises(LostRace, match="delete what other programs have written into partition 'run again'"):
+        async with asyncio.timeout(5):
+            await rewrite(db, Boat, name="again")
 
 
 async def begin_run(db: Database, **values: Any) -> Run:
@@ -120,47 +119,43 @@ async def test_a_run_that_has_not_the_ranges_that_it_says() -> None:
         await asyncio.gather(*(meet(*case) for case in ((2, 1), (1, 0), (10**9, 1), (0, 1), (-1, 0))))
 
 
-async def test_a_range_of_another_table() -> None:
+async def test_a_range_of_another_table(db: Database) -> None:
     """A process works on no table that its run is not of."""
-    async with connect("local::memory:") as db:
-        run = await begin_run(db, ranges=1)
-        await db.insert(range_of(run, part=JobRange(table="Others", partitions=Bounds())))
-        with pytest.raises(ModelError, match="has a range of table 'Others', and is of ForgedBoats"):
-            await rewrite(db, Boat)
+    run = await begin_run(db, ranges=1)
+    await db.insert(range_of(run, part=JobRange(table="Others", partitions=Bounds())))
+    with pytest.raises(ModelError, match="has a range of table 'Others', and is of ForgedBoats"):
+        await rewrite(db, Boat)
 
 
 @pytest.mark.parametrize("lease", [1e300, float("inf"), float("nan"), -1.0])
-async def test_a_lease_that_never_ends(lease: float, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lease_that_never_ends(db: Database, lease: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A range of a process that is not there is taken over, whatever lease its row says."""
     monkeypatch.setattr("tableorm.jobs.process._LONGEST_LEASE", 0.2)
-    async with connect("local::memory:") as db:
-        run = await begin_run(db, ranges=1)
-        await db.insert(range_of(run, owner="nobody", taken="t", lease=lease))
-        async with asyncio.timeout(20):
-            assert (await rewrite(db, Boat)).complete
+    run = await begin_run(db, ranges=1)
+    await db.insert(range_of(run, owner="nobody", taken="t", lease=lease))
+    async with asyncio.timeout(20):
+        assert (await rewrite(db, Boat)).complete
 
 
-async def test_failures_that_are_too_long() -> None:
+async def test_failures_that_are_too_long(db: Database) -> None:
     """What ranges say of failures is cut to what the row of the run can hold."""
-    async with connect("local::memory:") as db:
-        run = await begin_run(db, ranges=2)
-        counts = {"failed": 1, "failures": ["x" * 20_000]}
-        for number in range(2):
-            part = JobRange(table="ForgedBoats", partitions=Bounds(), done=True)
-            await db.insert(range_of(run, number=number, part=part, counts=counts))
-        report = await rewrite(db, Boat)
-        assert (report.state, report.failed, max(map(len, report.failures))) == ("failed", 2, 440)
+    run = await begin_run(db, ranges=2)
+    counts = {"failed": 1, "failures": ["x" * 20_000]}
+    for number in range(2):
+        part = JobRange(table="ForgedBoats", partitions=Bounds(), done=True)
+        await db.insert(range_of(run, number=number, part=part, counts=counts))
+    report = await rewrite(db, Boat)
+    assert (report.state, report.failed, max(map(len, report.failures))) == ("failed", 2, 440)
 
 
-async def test_a_sum_that_is_no_number() -> None:
+async def test_a_sum_that_is_no_number(db: Database) -> None:
     """It is an error that names the row, for who works on the run and for who lists all runs."""
-    async with connect("local::memory:") as db:
-        run = await begin_run(db, ranges=1)
-        await db.insert(range_of(run))
-        keys = {"PartitionKey": f"run {run.name}", "RowKey": "range_0000"}
-        row = {**keys, "counts": '{"sums":{"sources":{"rows":1,"digest":"none"}}}'}
-        await db.store.write("TableormUpkeep", Operation(Verb.MERGE, row, "*"))
-        with pytest.raises(DecodeError, match="range_0000"):
-            await db.runs()
-        with pytest.raises(DecodeError, match="range_0000"):
-            await rewrite(db, Boat)
+    run = await begin_run(db, ranges=1)
+    await db.insert(range_of(run))
+    keys = {"PartitionKey": f"run {run.name}", "RowKey": "range_0000"}
+    row = {**keys, "counts": '{"sums":{"sources":{"rows":1,"digest":"none"}}}'}
+    await db.store.write("TableormUpkeep", Operation(Verb.MERGE, row, "*"))
+    with pytest.raises(DecodeError, match="range_0000"):
+        await db.runs()
+    with pytest.raises(DecodeError, match="range_0000"):
+        await rewrite(db, Boat)

@@ -2,12 +2,11 @@
 Unknown properties of an entity that are named as what this package keeps: they make it no row of another kind.
 """
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Embedded, Entity, Mapped, TableOrmError, connect, field
+from tableorm import Database, Embedded, Entity, Mapped, TableOrmError, field
 
 
 class Resident(Entity, table="Houses", partition_key="{country}", row_key="resident_{tenant}_{id}", tracked=True):
@@ -31,11 +30,10 @@ class NamePlate(Plate, kind="NamePlate"):
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Resident)
-        await db.insert(Resident(country="SE", tenant="other", id=9, name="secret of other"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Resident)
+    await db.insert(Resident(country="SE", tenant="other", id=9, name="secret of other"))
+    return db
 
 
 @pytest.mark.parametrize("verb", ["insert", "upsert", "bulk", "save"])

@@ -4,11 +4,10 @@ tenant in another way.
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator
 
 import pytest
 
-from tableorm import AccessDenied, Database, DecodeError, Entity, Key, Mapped, ModelError, PropertyBag, connect, field
+from tableorm import AccessDenied, Database, DecodeError, Entity, Key, Mapped, ModelError, PropertyBag, field
 from tests.security.test_scopes import refuse_all
 
 
@@ -30,11 +29,10 @@ THEIRS = Key(Visit, "KeyedNotes", "acme_rome", "note_00001")
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Note)
-        await db.insert(Note(tenant="acme_rome", id=1, text="secret of other"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Note)
+    await db.insert(Note(tenant="acme_rome", id=1, text="secret of other"))
+    return db
 
 
 async def test_a_key_that_its_model_cannot_have_is_refused(db: Database) -> None:

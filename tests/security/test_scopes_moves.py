@@ -35,31 +35,25 @@ class MovingTeam(Entity, table="MovesScoped", partition_key="{country}", row_key
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Mover(Entity, table="MovesScoped", partition_key="{country}", row_key="mover_{tenant}_{id}", tracked=True):
+class Moving(Entity, abstract=True):
     country: Mapped[str]
     tenant: Mapped[str]
     id: Mapped[int]
     name: Mapped[str] = field(default="")
+
+
+class Mover(Moving, table="MovesScoped", partition_key="{country}", row_key="mover_{tenant}_{id}", tracked=True):
     team: Mapped[str | None] = field(default=None)
 
     by_name = Index(row_key="name_{tenant}_{name}", unique=True)
     counted = Count(lambda: MovingTeam.size, country="{country}", tenant="{team}")
 
 
-class Roamer(Entity, table="MovesScoped", partition_key="{country}", row_key="roamer_{tenant}_{id}"):
-    country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
-    name: Mapped[str] = field(default="")
-
+class Roamer(Moving, table="MovesScoped", partition_key="{country}", row_key="roamer_{tenant}_{id}"):
     people = IndexList(table="NamesScoped", partition_key="{name}", row_key="people", consistency="eventual")
 
 
-class Gone(Entity, table="GoneScoped", partition_key="{country}", row_key="mover_{tenant}_{id}", tracked=True):
-    country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
-    name: Mapped[str] = field(default="")
+class Gone(Moving, table="GoneScoped", partition_key="{country}", row_key="mover_{tenant}_{id}", tracked=True):
     team: Mapped[str | None] = field(default=None)
 
 

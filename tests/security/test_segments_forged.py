@@ -4,12 +4,11 @@ Blobs beside the segments of a log, made by somebody who may write into its cont
 
 import datetime as dt
 import tracemalloc
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tableorm import Conflict, Database, DecodeError, LimitExceeded, connect
+from tableorm import Conflict, Database, DecodeError, LimitExceeded
 from tableorm.logs import LogStream, read_log
 from tableorm.logs.segments import read_records, segment_name
 from tableorm.protocol.codes import Code, Fault
@@ -22,10 +21,9 @@ TIMES = {"first": "2014-07-31T12:00:00Z", "last": "2014-07-31T12:59:59Z"}
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.blobs.create_container("logs")
-        yield db
+async def db(db: Database) -> Database:
+    await db.blobs.create_container("logs")
+    return db
 
 
 async def test_numbers_that_are_taken_far_ahead_hide_no_records(db: Database) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tableorm import Entity, Mapped, connect
+from tableorm import Database, Entity, Mapped
 from tableorm.protocol import filter_text, filters
 from tableorm.protocol.filter_text import parse_filter
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compile_filter, constant, matcher
@@ -57,7 +57,7 @@ async def test_a_filter_that_is_refused_is_not_read(api: Api, monkeypatch: pytes
         assert (await api("GET", "/Tab()", query=query)).code == "InvalidInput"
 
 
-async def test_the_mapper_sends_no_more_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_mapper_sends_no_more_comparisons(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The filter with the most comparisons that the mapper sends has fewer than the server allows."""
 
     class Item(Entity, table="Items", partition_key="{group}", row_key="{id}"):
@@ -72,10 +72,9 @@ async def test_the_mapper_sends_no_more_comparisons(monkeypatch: pytest.MonkeyPa
         return RowPage([], None)
 
     monkeypatch.setattr(Engine, "query", query)
-    async with connect("local::memory:") as db:
-        for count in range(100, 400, 5):
-            values = [chr(32 + n) for n in range(count) if chr(32 + n) != "'"] + [""]
-            await db.select(Item).where(Item.group == "g", Item.x.in_(values)).all()
+    for count in range(100, 400, 5):
+        values = [chr(32 + n) for n in range(count) if chr(32 + n) != "'"] + [""]
+        await db.select(Item).where(Item.group == "g", Item.x.in_(values)).all()
     widest = max(map(count_comparisons, sent))
 
     assert 100 < widest <= MAX_COMPARISONS

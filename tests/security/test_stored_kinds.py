@@ -2,7 +2,6 @@
 Rows that one client has stored with a damaged kind, version or value: they stop no write and no query-delete of others.
 """
 
-from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
@@ -16,11 +15,11 @@ from tableorm import (
     Mapped,
     PropertyBag,
     TableOrmError,
-    connect,
     field,
     upgrade,
 )
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
+from tests.security.world import write_row
 
 
 class Guest(Entity, table="Guests", partition_key="{house}", row_key="guest_{id}", version=2):
@@ -39,16 +38,15 @@ def from_one(bag: PropertyBag) -> PropertyBag:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Guest)
-        for number in range(1, 4):
-            await db.insert(Guest(house="a", id=number, name=f"n{number}"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Guest)
+    for number in range(1, 4):
+        await db.insert(Guest(house="a", id=number, name=f"n{number}"))
+    return db
 
 
 async def plant(db: Database, key: str, **members: Any) -> None:
-    await db.store.write("Guests", Operation(Verb.INSERT_OR_REPLACE, {"PartitionKey": "a", "RowKey": key, **members}))
+    await write_row(db, "Guests", "a", key, Verb.INSERT_OR_REPLACE, **members)
 
 
 @pytest.mark.parametrize("kind", ["Guest:x", "Guest:0", "Guest:99999999999", "Guest:1"])

@@ -2,14 +2,14 @@
 Values that one client has stored under a key, and that break the writes of another one which go there.
 """
 
-from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, TableOrmError, connect, field
-from tableorm.stores import Operation, Verb
+from tableorm import Database, Entity, Index, Mapped, TableOrmError, field
+from tableorm.stores import Verb
+from tests.security.world import write_row
 
 
 class Offer(Entity, table="Offers", partition_key="{country}", row_key="offer_{tenant}_{id}"):
@@ -37,15 +37,13 @@ def fresh() -> Offer:
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Offer)
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Offer)
+    return db
 
 
 async def plant(db: Database, stored: dict[str, Any]) -> None:
-    row = {"PartitionKey": "SE", "RowKey": "offer_acme_9", "EntityType": "Offer"}
-    await db.store.write("Offers", Operation(Verb.INSERT_OR_REPLACE, {**row, **stored}))
+    await write_row(db, "Offers", "SE", "offer_acme_9", Verb.INSERT_OR_REPLACE, EntityType="Offer", **stored)
 
 
 @pytest.mark.parametrize("stored", STORED, ids=["a signaling NaN", "lists in lists", "objects in objects"])

@@ -4,11 +4,10 @@ Index entries by which who may write some rows of an index would end every sweep
 
 import datetime as dt
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, connect, field
+from tableorm import Database, Entity, Index, Mapped, field
 from tableorm.stores import Operation, Row, RowQuery, Verb
 
 PAST = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
@@ -29,11 +28,10 @@ class Ticket(Entity, table="ForgedTickets", partition_key="{show}", row_key="tic
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Ticket)
-        await db.insert(Ticket(show="Hamlet", id=5, expires=PAST))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(Ticket)
+    await db.insert(Ticket(show="Hamlet", id=5, expires=PAST))
+    return db
 
 
 OWNERS = {

@@ -13,11 +13,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tableorm import connect
-from tableorm.protocol.codes import Fault
 from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import decode_key
-from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
+from tableorm.stores import Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.local.server.client import Api
@@ -101,64 +99,6 @@ async def outside(owner: Engine, attack: Attack) -> list[Row]:
 async def inside(owner: Engine, attack: Attack) -> list[Keys]:
     rows = (await owner.query("Tab", RowQuery())).rows
     return [(row["PartitionKey"], row["RowKey"]) for row in rows if attack.holds(row)]
-
-
-def operation_of(attack: Attack, partition: str) -> Operation:
-    verb = attack.random.choice(WRITES)
-    keys = {"PartitionKey": partition, "RowKey": attack.random.choice(TEXTS)}
-    forced = "*" if verb in (Verb.MERGE, Verb.REPLACE, Verb.DELETE) else None
-    return Operation(verb, keys if verb is Verb.DELETE else {**keys, "A": 1}, forced)
-
-
-async def ask(tables: TableStore, attack: Attack) -> list[Row] | None:
-    """Do something at random; return the rows that were shown, None if all rows were asked for, and shown below."""
-    random, (partition, key) = attack.random, attack.keys()
-    table = random.choice(("Tab", "Tab", "tab", "Other"))
-    match random.randrange(5):
-        case 0:
-            return [await tables.get(table, partition, key)]
-        case 1:
-            await tables.write(table, operation_of(attack, partition))
-        case 2:
-            keys = random.sample(TEXTS, 3)
-            await tables.transact(
-                table,
-                [Operation(Verb.INSERT_OR_MERGE, {"PartitionKey": partition, "RowKey": each, "A": 2}) for each in keys],
-            )
-        case 3:
-            low, high = sorted((partition, attack.keys()[0]), key=units)
-            query = RowQuery(Bounds(low, high), random.choice((Bounds(), Bounds.only(key), Bounds(key, None))))
-            return (await tables.query(table, query, limit=random.choice((1, 3, 1000)))).rows
-        case _:
-            rows: list[Row] = []
-            page = await tables.query("Tab", RowQuery(), limit=7)
-            while True:
-                rows += page.rows
-                if page.continuation is None:
-                    break
-                page = await tables.query("Tab", RowQuery(), limit=7, continuation=page.continuation)
-            return rows
-    return []
-
-
-@seeds(1, 150)
-async def test_in_process(world: tuple[Engine, Api], tmp_path: Path, seed: int) -> None:
-    """A program of reads, queries, writes and transactions by a token on the embedded engine."""
-    attack, (owner, _) = Attack(Random(seed)), world
-    await fill(owner)
-    before = await outside(owner, attack)
-    async with connect(f"local:{tmp_path / 'data.tables'}", key=DEVELOPMENT_KEY, sas=attack.token) as db:
-        for _ in range(40):
-            try:
-                shown = await ask(db.store, attack)
-            except Fault:
-                continue
-            assert all(attack.holds(row) for row in shown or ()), attack.token
-        assert await outside(owner, attack) == before, attack.token
-
-        if "r" in attack.letters:
-            found = (await db.store.query("Tab", RowQuery())).rows
-            assert [(row["PartitionKey"], row["RowKey"]) for row in found] == await inside(owner, attack)
 
 
 def quoted(key: str) -> str:

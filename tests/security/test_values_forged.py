@@ -5,16 +5,15 @@ entities stay as they are.
 
 import datetime as dt
 import json
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from tableorm import Damage, Database, Entity, Index, Mapped, TableOrmError, connect, field
+from tableorm import Damage, Database, Entity, Index, Mapped, TableOrmError, field
 from tableorm.outbox.bell import OUTBOX
 from tableorm.stores import CLOCK, Operation, Row, Verb
-from tests.security.world import work
+from tests.security.world import work, write_row
 
 
 class User(Entity, table="ForgedUsers", partition_key="{site}", row_key="user_{id}"):
@@ -33,11 +32,10 @@ class User(Entity, table="ForgedUsers", partition_key="{site}", row_key="user_{i
 
 
 @pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(User)
-        await db.insert(User(site="se", id=1, mail="ann@x", city="Rome"))
-        yield db
+async def db(db: Database) -> Database:
+    await db.create_tables(User)
+    await db.insert(User(site="se", id=1, mail="ann@x", city="Rome"))
+    return db
 
 
 async def values_of(db: Database) -> list[Row]:
@@ -80,8 +78,7 @@ async def test_a_claim_of_others_is_not_given_up(db: Database, place: str, name:
     stored = await db.store.get("ForgedValues", partition, row_key)
     before = await values_of(db)
     claim = [partition, row_key, "ForgedValues", stored["_v"]]
-    row = {"PartitionKey": "se", "RowKey": "user_9", "EntityType": "User", "_ix": json.dumps({name: {"un": claim}})}
-    await db.store.write("ForgedUsers", Operation(Verb.INSERT, row))
+    await write_row(db, "ForgedUsers", "se", "user_9", EntityType="User", _ix=json.dumps({name: {"un": claim}}))
     with suppress(TableOrmError):
         await act(db, way, claim, name)
     after: list[Any] = [each for each in await values_of(db) if each["PartitionKey"] != "mail_new@x"]
@@ -113,8 +110,7 @@ async def test_a_decision_row_frees_no_value_that_is_held(db: Database, handed_o
     claims = [["mail_ann@x", "mail", "ForgedValues", token] for token in (stored["_v"], "token_of_mine")]
     entries = [{"un": claim} for claim in claims[: 1 + handed_over]]
     works = json.dumps({"format": 1, "works": [{"kind": "User", "row": "user_1", "entries": {"by_mail": entries}}]})
-    row: Row = {"PartitionKey": "se", "RowKey": "~o_token_of_mine", "EntityType": "#_decision", "State": "committed"}
-    await db.store.write("ForgedUsers", Operation(Verb.INSERT, {**row, "Work": works}))
+    await write_row(db, "ForgedUsers", "se", "~o_token_of_mine", EntityType="#_decision", State="committed", Work=works)
     if way == "audit":
         CLOCK.advance(dt.timedelta(hours=2))
         report = await db.audit(User, repair=True)

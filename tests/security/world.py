@@ -15,12 +15,13 @@ import aiohttp
 from tableorm import Database, Entity, Mapped, RetryPolicy, connect, field
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.overview import find_pending, ring_again
+from tableorm.stores import Operation, Verb
 from tableorm_local import serve
 from tableorm_local.engine import Engine
 from tests.azure.stub import KEY, Answer, Request, Stub
 from tests.local.server.client import Api, root_of
 
-__all__ = ["Thing", "client_of", "client_of_bytes", "gzipped", "memory_below", "serve_file", "work"]
+__all__ = ["Thing", "client_of", "client_of_bytes", "gzipped", "memory_below", "serve_file", "work", "write_row"]
 
 
 @asynccontextmanager
@@ -99,3 +100,12 @@ async def work(db: Database, *kinds: Any, table: str | None = None) -> None:
             await ring_again(connection_of(db), pending)
     async with asyncio.timeout(30), db.worker(*kinds, tries=1) as worker:
         await worker.drain()
+
+
+async def write_row(
+    db: Database, table: str, partition: str, row_key: str, verb: Verb = Verb.INSERT, **members: Any
+) -> None:
+    """Write a row as it stands, as anybody can who may write its key; whatever is there if the verb needs a row."""
+    row = {"PartitionKey": partition, "RowKey": row_key, **members}
+    etag = "*" if verb in (Verb.MERGE, Verb.REPLACE, Verb.DELETE) else None
+    await db.store.write(table, Operation(verb, row, etag))

@@ -33,9 +33,7 @@ def add(entity: Plain | Known) -> None:
 
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
-    backend = FaultyBackend()
-    backend.tables = network
-    async with Database(backend, retry=QUICK) as database:
+    async with Database(FaultyBackend(network), retry=QUICK) as database:
         await database.create_tables(Plain)
         yield database
 

@@ -481,26 +481,10 @@ async def test_what_cannot_be_encoded_raises_at_the_call(things: Database, store
             things.bulk(concurrency=concurrency, rate=rate)
 
 
-async def test_unchanged_entities_are_not_sent(things: Database, store: Watched) -> None:
-    """A save that has nothing to write counts as written."""
-    entities = [Thing(name=f"{number}") for number in range(10)]
-    async with things.bulk() as bulk:
-        for entity in entities:
-            await bulk.insert(entity)
-    requests = len(store.requests)
-    async with things.bulk() as bulk:
-        for entity in entities:
-            await bulk.save(entity)
-
-    assert bulk.report.written == 10 and len(store.requests) == requests
-
-
 async def test_each_of_a_chunk_in_doubt_has_its_own_error() -> None:
     """It names that operation, and has the row that was found of it."""
     network = FaultyStore(MemoryStore())
-    backend = FaultyBackend()
-    backend.tables = network
-    async with Database(backend, retry=QUICK) as db:
+    async with Database(FaultyBackend(network), retry=QUICK) as db:
         await db.create_tables(Thing)
         network.plan(Fate.LOST_REPLY)
         things = [Thing(name=f"{number}") for number in range(3)]

@@ -188,9 +188,7 @@ async def test_explained_by_key(db: Database) -> None:
 
 
 def connected(store: FaultyStore) -> Database:
-    backend = FaultyBackend()
-    backend.tables = store
-    return Database(backend, retry=QUICK)
+    return Database(FaultyBackend(store), retry=QUICK)
 
 
 @pytest.fixture
@@ -317,24 +315,6 @@ async def test_a_bulk(db: Database) -> None:
     assert await outbox_queues(connection_of(db)).length(OUTBOX) == 0
 
 
-async def test_a_bulk_rings_for_many_partitions_at_once(db: Database) -> None:
-    """Transactions that begin while a message is on its way share the next one; all messages are deleted in the end."""
-
-    def counted(operation: str) -> int:
-        return db.stats.counts[operation, OUTBOX].requests
-
-    before = counted("put-message"), counted("delete-message")
-    async with db.bulk(concurrency=16, errors="report") as bulk:
-        for number in range(64):
-            await bulk.insert(Employee(team=f"team{number}", id=1, city="Oslo"))
-    await settled(db)
-
-    assert bulk.report.failures == 0
-    assert counted("put-message") - before[0] == counted("delete-message") - before[1] < 20
-    assert len(await rows_of(db.store, "Employee#by_city")) == 64 + 1
-    assert await outbox_queues(connection_of(db)).length(OUTBOX) == 0
-
-
 class Guest(Entity, table="Guests", partition_key="{team}", row_key="guest_{id:03d}"):
     team: Mapped[str]
     id: Mapped[int]
@@ -372,6 +352,35 @@ async def test_a_bulk_of_several_kinds_rings_for_each(db: Database) -> None:
 
 
 # Programs that do not know the index
+
+
+class Older(Entity, table="Staff", partition_key="{team}", row_key="emp_{id:03d}", kind="Employee", tracked=True):
+    team: Mapped[str]
+    id: Mapped[int]
+    note: Mapped[str] = field(default="")
+
+
+async def test_a_program_that_does_not_declare_the_index(network: FaultyStore) -> None:
+    """It deletes the entry with its write, and drops it from the manifest: better none than an old one."""
+    async with connected(network) as db:
+        await db.insert(Employee(team="a", id=1, city="Oslo", name="Ann"))
+    async with connected(network) as db:
+        ann = await db.get(Older, team="a", id=1)
+        ann.note = "seen"
+        await db.save(ann)
+
+    assert (await rows_of(network, "Employee#by_city")).keys() == {"city_x/c_a_099"}
+    assert (await rows_of(network, "Employee"))["a/emp_001"]["_ix"] == "{}"
+    assert await rows_of(network, "#_decision") == {}
+
+
+async def test_a_bag_that_is_deleted(db: Database) -> None:
+    """Whoever deletes a row without its model removes its entries too."""
+    await db.insert(Employee(team="a", id=1, city="Oslo", name="Ann"))
+    await db.delete(await db.get(PropertyBag.key(table="Staff", partition_key="a", row_key="emp_001")))
+    await settled(db)
+    assert (await rows_of(db.store, "Employee#by_city")).keys() == {"city_x/c_a_099"}
+    assert await rows_of(db.store, "#_decision") == {}
 
 
 # Those who may not

@@ -221,16 +221,13 @@ async def test_transactions_that_are_not_repeated(db: Database, network: Network
     await db.insert(plain)
     await db.insert(known)
 
-    async def add_to(tx: Transaction, model: type[Plain] | type[Known]) -> None:
-        await tx.modify(model, add, id="a")
-
     async def act(fate: Fate, model: type[Plain] | type[Known]) -> None:
         network.plan(fate)
         if way == "transaction":
             async with db.transaction(repeat=False) as tx:
-                await add_to(tx, model)
+                await tx.modify(model, add, id="a")
         else:
-            await db.run_transaction(lambda tx: add_to(tx, model), repeat=False)
+            await db.run_transaction(lambda tx: tx.modify(model, add, id="a"), repeat=False)
 
     await act(Fate.LOST_REPLY, Known)
     assert len(network.sent) == 1
@@ -242,23 +239,6 @@ async def test_transactions_that_are_not_repeated(db: Database, network: Network
 
     assert (await db.get(Known, id="a")).count == 1
     assert (await db.get(Plain, id="a")).count == 2
-
-
-async def test_folding_keeps_what_is_not_to_be_repeated(db: Database, network: Network, other: Database) -> None:
-    """An insert with repeat=False after a delete, and before other changes of its row, holds for all of it."""
-    for between in (False, True):
-        job = Plain(id="job")
-        await db.upsert(job)
-        network.plan(Fate.LOST_REQUEST)
-        with pytest.raises(OutcomeUnknown):
-            async with db.transaction() as tx:
-                tx.delete(job)
-                tx.insert(job, repeat=False)
-                if between:
-                    job.count = 5
-                    tx.save(job)
-        assert len(network.sent) == 1
-        await other.delete(Plain, id="job", if_match="*")
 
 
 async def test_what_has_no_condition_is_judged_by_itself_in_bulk(db: Database, network: Network) -> None:

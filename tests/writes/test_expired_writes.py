@@ -17,7 +17,6 @@ from tableorm import (
     EntityNotFound,
     Index,
     IndexList,
-    LostRace,
     Mapped,
     PropertyBag,
     TransactionFailed,
@@ -27,10 +26,9 @@ from tableorm import (
     upgrade,
     utc_now,
 )
-from tableorm.stores import CLOCK, Row
+from tableorm.stores import CLOCK
 from tableorm.testing import assert_requests
-from tableorm.writes import commit
-from tests.database.between import Between
+from tests.database.between import Meanwhile
 from tests.faults import FaultyBackend
 
 HOUR = dt.timedelta(hours=1)
@@ -222,19 +220,6 @@ async def test_an_upsert_that_merges(db: Database) -> None:
     assert (found.note, dict(found.extra)) == ("old", {"left": "over"})
 
 
-class Meanwhile(Between):
-    """A store where somebody else writes right after the next read of a row."""
-
-    act: Callable[[], Awaitable[object]] | None = None
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        row = await super().get(table, partition_key, row_key, select)
-        act, self.act = self.act, None
-        if act is not None:
-            await act()
-        return row
-
-
 async def test_a_life_that_is_prolonged_meanwhile_wins(stopped_clock: None) -> None:
     """The row is replaced under the ETag that it was read with."""
     backend = Meanwhile()
@@ -243,7 +228,7 @@ async def test_a_life_that_is_prolonged_meanwhile_wins(stopped_clock: None) -> N
         old = Plain(id=1, expires=utc_now())
         await db.insert(old)
         old.expires = utc_now() + HOUR
-        backend.act = lambda: db.save(old)
+        backend.others = lambda: db.save(old)
 
         with pytest.raises(EntityExists):
             await db.insert(Plain(id=1))
@@ -257,44 +242,17 @@ async def test_a_row_that_is_swept_meanwhile(stopped_clock: None) -> None:
     async with Database(backend) as db:
         await db.create_tables(Plain)
         await insert_expired(db, 1)
-        backend.act = lambda: db.sweep(Plain)
+        backend.others = lambda: db.sweep(Plain)
         await db.insert(Plain(id=1, note="first", expires=utc_now()))
 
         async def replace() -> None:
             await db.delete(Plain, id=1, if_match="*")
             await insert_expired(db, 1)
 
-        backend.act = replace
+        backend.others = replace
         await db.insert(Plain(id=1, note="second"))
 
         assert (await db.get(Plain, id=1)).note == "second"
-
-
-async def test_a_row_that_others_always_replace(stopped_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An insert is tried so many times, with pauses that grow; then the error says that nothing was written."""
-    backend, pauses = Meanwhile(), list[int]()
-    monkeypatch.setattr(commit, "ATTEMPTS", 4)
-
-    def pause_of(_: object, attempt: int) -> float:
-        pauses.append(attempt)
-        return 0.0
-
-    monkeypatch.setattr(commit, "pause_of", pause_of)
-    async with Database(backend) as db:
-        await db.create_tables(Plain)
-        await insert_expired(db, 1)
-
-        async def replace() -> None:
-            await db.delete(Plain, id=1, if_match="*")
-            await insert_expired(db, 1)
-            backend.act = replace
-
-        backend.act = replace
-        with pytest.raises(LostRace, match=r"insert of Plain \('p', '001'\): others changed .* 4 times in a row"):
-            await db.insert(Plain(id=1, note="new"))
-
-        assert pauses == [2, 3]
-        assert await db.get_or_none(Plain, id=1) is None
 
 
 class Visit(Entity, table="LivesVisits", partition_key="p", row_key="{id:03d}", version=2):

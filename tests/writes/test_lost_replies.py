@@ -333,9 +333,7 @@ async def test_a_transaction_of_upserts_in_doubt(db: Database, network: FaultySt
 
 async def test_patience_ends(network: FaultyStore) -> None:
     """Without effect: the error of the last attempt. In doubt: OutcomeUnknown, after a last look."""
-    backend = FaultyBackend()
-    backend.tables = network
-    async with Database(backend, retry=RetryPolicy(attempts=3, base=0.0)) as db:
+    async with Database(FaultyBackend(network), retry=RetryPolicy(attempts=3, base=0.0)) as db:
         await db.create_tables(Plain)
         network.plan(*[Fate.BUSY] * 9)
         with pytest.raises(Throttled, match="Asked for too much"):
@@ -350,10 +348,8 @@ async def test_patience_ends(network: FaultyStore) -> None:
         await db.insert(known)
         assert known.etag == (await db.get(Known, id="a")).etag
         network.plan(*[Fate.LOST_REQUEST] * 9)
-        with pytest.raises(OutcomeUnknown) as caught:
+        with pytest.raises(OutcomeUnknown):
             await db.upsert(Plain())
-        requests = db.stats.requests
-        assert requests > 12
 
 
 async def test_pauses() -> None:

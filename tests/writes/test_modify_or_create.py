@@ -13,13 +13,11 @@ from tableorm import (
     Database,
     EncodeError,
     Entity,
-    EntityNotFound,
     Index,
     LostRace,
     Mapped,
     ModelError,
     PreconditionFailed,
-    PropertyBag,
     ReferenceNotFound,
     Transaction,
     TransactionFailed,
@@ -121,19 +119,6 @@ async def test_an_entity_given_to_create_is_copied(counters: Database) -> None:
     assert given == new() and given.etag is None
     await counters.delete(KEY, if_match="*")
     assert (await counters.modify(KEY, one_more, create=given)).tags == ["more"]
-
-
-async def test_a_bag_is_made(counters: Database) -> None:
-    """By a function, or from a bag that stays as it is."""
-    key = PropertyBag.key("Counters", "c", "x")
-    given = PropertyBag("Counters", "c", "x", {"count": 1})
-
-    def add(bag: PropertyBag) -> None:
-        bag["count"] += 1
-
-    assert (await counters.modify(key, add, create=given))["count"] == 2
-    assert given["count"] == 1 and given.etag is None
-    assert (await counters.modify(key, add, create=lambda: given))["count"] == 3
 
 
 @also_in_file
@@ -259,41 +244,7 @@ async def test_another_etag_fails_at_once(counters: Database) -> None:
     assert caught.value.entity == new() and caught.value.code == "UpdateConditionNotSatisfied"
 
 
-async def test_a_race_that_is_lost_under_an_etag_is_not_repeated(counters: Database) -> None:
-    """The row has another ETag by then; with "*" it is repeated."""
-    counter = new()
-    await counters.insert(counter)
-
-    async def other() -> None:
-        await counters.upsert(Counter(name="a", count=20))
-
-    await between(counters, other)
-    with pytest.raises(PreconditionFailed):
-        await counters.modify(KEY, one_more, if_match=counter.etag)
-    assert (await counters.get(KEY)).count == 20
-    await between(counters, other)
-    assert (await counters.modify(KEY, one_more, if_match="*")).count == 21
-    await between(counters, lambda: counters.delete(KEY, if_match="*"))
-    with pytest.raises(EntityNotFound):
-        await counters.modify(KEY, one_more, if_match=(await counters.get(KEY)).etag)
-
-
 # Transactions
-
-
-async def test_a_transaction_makes_an_entity(counters: Database) -> None:
-    """It is inserted when the block ends, and stands for its row until then."""
-    async with counters.transaction() as tx:
-        made = await tx.modify(KEY, one_more, create=new)
-        assert await tx.get(KEY) is made
-        assert await tx.modify(KEY, one_more, create=new) is made
-        other = Counter(name="b")
-        await tx.modify(Counter, one_more, name="b", create=other)
-
-    assert made.count == 12 and made == await counters.get(KEY)
-    assert other.count == 0 and (await counters.get(Counter, name="b")).count == 1
-    made.count = 1
-    await counters.save(made)
 
 
 async def test_a_transaction_makes_anew_what_it_deletes(counters: Database) -> None:
@@ -304,6 +255,17 @@ async def test_a_transaction_makes_anew_what_it_deletes(counters: Database) -> N
         await tx.modify(KEY, one_more, create=new)
 
     assert (await counters.get(KEY)).count == 11
+
+
+async def test_an_instance_in_a_transaction_becomes_what_was_made(counters: Database) -> None:
+    """Its row was deleted meanwhile."""
+    instance = new()
+    await counters.insert(instance)
+    await counters.delete(KEY, if_match="*")
+    async with counters.transaction() as tx:
+        await tx.modify(instance, one_more, create=lambda: Counter(name="a"))
+
+    assert instance.count == 1 and instance == await counters.get(KEY)
 
 
 async def test_an_etag_in_a_transaction(counters: Database) -> None:

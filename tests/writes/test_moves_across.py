@@ -209,6 +209,18 @@ async def test_a_move_to_another_partition(world: World) -> None:
     await world.check()
 
 
+async def test_an_archive(world: World) -> None:
+    """An entity of another model has its fields and unknown properties, and is at a key of that model."""
+    world.person.extra["New"] = "n"
+    old = await world.db.archive(world.person, to=Old, year=2026)
+
+    assert old == await world.db.get(Old, year=2026, dep="a", id=1)
+    assert old == Old(year=2026, dep="a", id=1, text="t", email="e") and dict(old.extra) == {"New": "n"}
+    await world.check()
+    with pytest.raises(EntityNotFound):
+        await world.db.refresh(world.person)
+
+
 class Lossy(Entity, table="Archive", partition_key="{dep}", row_key="lossy_{id}", tracked=True):
     dep: Mapped[str]
     id: Mapped[int]

@@ -243,21 +243,6 @@ async def test_a_command_for_another_key(db: Database, network: Met) -> None:
     assert await ships_of(db) == {"a": 1}
 
 
-async def test_a_mark_is_removed_from_the_row_of_its_command_alone(db: Database, network: Met) -> None:
-    """A row that has changed since, or is gone, is left as it is."""
-    await move_half(db, network, await db.get(Sailor, ship="a", id=1), MARK, ship="b")
-    CLOCK.advance(HOUR)
-    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
-    command, keys = move_of(message.body), {"PartitionKey": "a", "RowKey": "sailor_1"}
-    etag = await network.store.write("MovesFailing", Operation(Verb.MERGE, keys, "*"))
-    network.plan()
-    await RELOCATION.remove_mark(connection_of(db), command, Sailor.__schema__)
-    assert (await network.store.get("MovesFailing", "a", "sailor_1"))["odata.etag"] == etag
-    await network.store.write("MovesFailing", Operation(Verb.DELETE, keys, "*"))
-    await RELOCATION.remove_mark(connection_of(db), command, Sailor.__schema__)
-    assert network.sent == []
-
-
 async def test_a_decision_row_without_a_command(db: Database) -> None:
     """It is refused as one with a forged command, and not by an error of this program."""
     nothing = Decision(partition_key="a", token="token_of_others", works=(Work(kind=MOVE_WORK, row_key="sailor_1"),))

@@ -16,12 +16,10 @@ from tableorm import (
     Database,
     DecodeError,
     Entity,
-    EntityExists,
     EntityNotFound,
     Index,
     Mapped,
     NotSupported,
-    OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
     UniqueViolation,
@@ -39,7 +37,7 @@ from tableorm.stores import CLOCK, Operation, RowAddress, Verb
 from tableorm.writes import relocation
 from tableorm.writes.move_entity import RELOCATION
 from tests import unfinished_moves
-from tests.faults import Fate, FaultyStore
+from tests.faults import FaultyStore
 from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of
 from tests.writes.verbs import write
 
@@ -55,13 +53,6 @@ class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{i
 class Other(Entity, table="Meetings", partition_key="{dep}", row_key="{name}"):
     dep: Mapped[str]
     name: Mapped[str]
-
-
-class Filed(Entity, table="MeetingsFiled", tracked=True, partition_key="{year}", row_key="filed_{id:03d}"):
-    year: Mapped[int] = field(default=0)
-    id: Mapped[int] = field(default=1)
-    dep: Mapped[str] = field(default="")
-    text: Mapped[str] = field(default="")
 
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
@@ -131,17 +122,6 @@ async def test_every_verb_that_inserts(db: Database, network: FaultyStore, verb:
     else:
         await write(db, verb, new)
     assert await db.get(Person, dep="b", id=1) == new
-
-
-async def test_a_committed_move_is_in_the_way(db: Database, network: FaultyStore) -> None:
-    """The entity is at both keys' places: an insert at the new one finds it, and one at the old one the forward."""
-    await move_half(db, network, FORWARD)
-    for dep in "ab":
-        with pytest.raises(EntityExists):
-            await db.insert(Person(dep=dep, text="new"))
-    assert await db.get_or_insert(Person(dep="b", text="new")) == (Person(dep="b", text="t"), False)
-    assert await work(db) == [Outcome.DONE]
-    await db.insert(Person(dep="a", text="new"))
 
 
 async def test_a_unique_value_is_kept_for_the_entity(db: Database, network: FaultyStore) -> None:
@@ -418,21 +398,6 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
         await db.move(person, id=2)
     async with connect(url) as db:
         assert (await db.get(Person, dep="a", id=2)).text == "unsaved"
-
-
-async def test_an_audit_of_the_new_model_alone(db: Database, network: FaultyStore) -> None:
-    """A move to another table is completed, also where the forward is in a table that is not audited."""
-    await db.create_tables(Filed)
-    network.plan(*[Fate.FINE] * FORWARD, *[Fate.LOST_REQUEST] * 999)
-    with pytest.raises(OutcomeUnknown):
-        await db.archive(await db.get(Person, dep="a", id=1), to=Filed, year=2024)
-    network.plan()
-    CLOCK.advance(2 * HOUR)
-    report = await db.audit(Filed, repair=True)
-
-    assert [(each.damage, each.repaired) for each in report.findings] == [(Damage.UNFINISHED, True)]
-    assert (await db.get(PropertyBag.key("MeetingsFiled", "2024", "filed_001")))["EntityType"] == "Filed"
-    assert await kinds(db) == []
 
 
 @pytest.mark.parametrize("kind", ["Person#_tentative", "Person#_forward"])

@@ -25,8 +25,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection import period_tables
-from tableorm.testing import Faults, MemoryStore
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tableorm.testing import Faults
 
 UTC = dt.UTC
 DAY = dt.timedelta(days=1)
@@ -45,13 +44,6 @@ class Listed(Entity, table="WrittenListed{at:%Y%m%d}", partition_key="{shop}", r
     item: Mapped[str] = field(default="tea")
 
     by_item = Index(row_key="item_{item}_{at:ticks}", building=False)
-
-
-class Marked(
-    Entity, table="WrittenMarked{at:%Y}", partition_key="{shop}", row_key="marked_{at:ticks}", write_token=True
-):
-    shop: Mapped[str]
-    at: Mapped[dt.datetime]
 
 
 @pytest.fixture
@@ -189,19 +181,6 @@ async def test_who_may_not_make_tables_is_told(db: Database, faults: Faults) -> 
         pytest.raises(AccessDenied, match=r"no table 'WrittenSales20240301' .*db.prepare_periods\(\) in time"),
     ):
         await db.insert(Sale(shop="a", at=NOON))
-
-
-@pytest.mark.parametrize("fate", [Fate.LOST_REQUEST, Fate.LOST_REPLY, Fate.BUSY])
-async def test_no_answer_to_the_first_writes(fate: Fate) -> None:
-    """A first write that got no answer looks for its row, finds it or no table, and is sent again if need be."""
-    backend = FaultyBackend()
-    network = FaultyStore(MemoryStore(), [fate, Fate.FINE, fate])
-    backend.tables = network
-    async with Database(backend, retry=QUICK) as db:
-        await db.insert(Marked(shop="a", at=NOON))
-        await db.insert(Marked(shop="b", at=NOON))
-
-        assert [each.shop for each in await db.select(Marked).allow_scan().all()] == ["a", "b"]
 
 
 async def test_a_table_that_never_comes(db: Database, faults: Faults) -> None:

@@ -2,7 +2,7 @@
 Writes that read their row first: they write over the row that they have read, and over no other.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import nullcontext
 
 import pytest
@@ -17,9 +17,8 @@ from tableorm import (
     WrongKind,
     field,
 )
-from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, Verb
-from tests.database.between import Between
+from tableorm.stores import Operation, Verb
+from tests.database.between import Meanwhile
 from tests.writes.verbs import write
 
 
@@ -28,25 +27,6 @@ class Book(Entity, table="BooksReadFirst", partition_key="g", row_key="book_{nam
     number: Mapped[int] = field(default=0)
     text: Mapped[str] = field(default="")
     by_number = Index(row_key="number_{number:04d}_{name}")
-
-
-class Meanwhile(Between):
-    """A store in which somebody else does something once, after a row was read."""
-
-    others: Callable[[], Awaitable[object]] | None = None
-    happened = False
-    busy = False
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        if self.busy:
-            raise Fault(Code.SERVER_BUSY, "Asked for too much.", retry_after=0.0)
-        try:
-            return await super().get(table, partition_key, row_key, select)
-        finally:
-            others, self.others = self.others, None
-            if others is not None:
-                await others()
-                self.happened = True
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tableorm import (
-    BulkFailed,
     Database,
     Entity,
     EntityExists,
@@ -21,7 +20,6 @@ from tableorm import (
     MovedFrom,
     NotSupported,
     OutcomeUnknown,
-    PreconditionFailed,
     PropertyBag,
     TransactionFailed,
     connect,
@@ -48,7 +46,7 @@ from tests.unfinished_moves import FORWARD as MOVED_AWAY
 from tests.unfinished_moves import HOUR, MARK, TENTATIVE, database_on, move_half
 from tests.writes.verbs import write
 
-SETTLED, FORWARD = MoveState.SETTLED, MoveState.FORWARD
+SETTLED = MoveState.SETTLED
 
 
 class Trip(Entity, table="Rekeyed", partition_key="{day}", row_key="trip_{id}"):
@@ -139,41 +137,6 @@ async def test_a_delete_brings_an_entity_home(db: Database) -> None:
         await db.insert(Trip(day="mon", id=1))
     with pytest.raises(EntityNotFound):
         await db.delete(NewTrip, day="mon", id=1, if_match="*")
-
-
-@pytest.mark.parametrize("others", ["nothing", "moved", "moved and changed", "changed", "deleted"])
-async def test_what_happened_since_an_entity_was_read_at_its_older_key(db: Database, others: str) -> None:
-    """A move is no change. Whatever else was done since it was read makes the write fail."""
-    trip = await read_old(db)
-    trip.text = "mine"
-    old = await db.get(Trip, day="mon", id=1)
-    if others.startswith("moved"):
-        await move(db, NewTrip)
-    if others == "moved and changed":
-        await db.modify(NewTrip, change, day="mon", id=1)
-    elif others == "changed":
-        old.text = "theirs"
-        await db.save(old)
-    elif others == "deleted":
-        await db.delete(old)
-    if others in ("nothing", "moved"):
-        await db.save(trip)
-        assert (await db.get(NewTrip, day="mon", id=1)).text == "mine"
-        trip.text = "again"
-        await db.save(trip)
-        assert await marks(db) == [SETTLED, None]
-    else:
-        with pytest.raises((PreconditionFailed, EntityNotFound)):
-            await db.save(trip)
-
-
-@pytest.mark.parametrize("verb", ["insert", "insert in a transaction", "insert in a bulk"])
-async def test_an_insert_of_an_entity_that_has_its_older_key(db: Database, verb: str) -> None:
-    """The entity comes home, and the insert fails as any other."""
-    with pytest.raises((EntityExists, TransactionFailed, BulkFailed)) as caught:
-        await write(db, verb, NewTrip(day="mon", id=1, text="other"))
-    assert EntityExists in (type(caught.value), type(caught.value.__cause__))
-    assert (await db.get(NewTrip, day="mon", id=1)).text == "t"
 
 
 async def test_a_scope_waits_for_the_end(db: Database) -> None:
@@ -326,27 +289,6 @@ async def test_a_marker_row_that_says_nothing(db: Database) -> None:
     assert not await move_row(connection_of(db), rekeying, place)
     assert not await move_row(connection_of(db), rekeying, place, row | {"odata.etag": "e"})
     assert "tue Trip#_tentative" in await kinds_of(db, NewTrip)
-
-
-@pytest.mark.parametrize(("table", "kind"), [("Rekeyed", "Other"), ("RekeyedStops", "NewTrip")])
-async def test_a_forward_that_names_a_tentative_row_of_others(db: Database, table: str, kind: str) -> None:
-    """Another program has made it up: the row that it names is left as it is."""
-    await db.create_tables(Stop)
-    place = RowAddress(table, "x", "y")
-    forward = MoveMark(state=FORWARD, move="m", other=place, etag="e", stays=True)
-    tentative = MoveMark(
-        state=MoveState.TENTATIVE, move="n", other=RowAddress("Rekeyed", "mon", "z"), etag="e", stays=True
-    )
-    store, keys = connection_of(db).store, {"PartitionKey": "mon", "RowKey": "trip_9"}
-    row = {**keys, "EntityType": "Trip#_forward", MOVE: forward.to_text()}
-    await store.write("Rekeyed", Operation(Verb.INSERT, row))
-    row = {"PartitionKey": "x", "RowKey": "y", "EntityType": f"{kind}#_tentative", MOVE: tentative.to_text()}
-    etag = await store.write(table, Operation(Verb.INSERT, row))
-    set_phase(db, NewTrip, RekeyPhase.SEALED)
-    report = await finalize(db, NewTrip)
-
-    assert (report.moved, report.failures) == (1, [])
-    assert (await store.get(table, "x", "y"))["odata.etag"] == etag
 
 
 async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database) -> None:

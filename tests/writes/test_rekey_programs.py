@@ -23,8 +23,20 @@ from tableorm import (
     TransactionFailed,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.rekey.chunks import WindowReport
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
-from tests.rekeys import Turns, draw_fates, finalize, kinds_of, move, opened, rekeying_of, roll_back, set_phase
+from tests.rekeys import (
+    Turns,
+    TurnStore,
+    draw_fates,
+    finalize,
+    kinds_of,
+    move,
+    opened,
+    rekeying_of,
+    roll_back,
+    set_phase,
+)
 from tests.torture import seeds
 
 
@@ -202,6 +214,19 @@ def check(ledger: Ledger, found: dict[int, str]) -> None:
         assert set(tags) <= ledger.maybe | {tag for _, _, tag in ledger.added}
 
 
+async def calm_down(programs: dict[str, tuple[Database, TurnStore]]) -> None:
+    """Let everything arrive, and nothing fail from now on."""
+    for _, network in programs.values():
+        network.plan()
+        await network.deliver()
+
+
+def assert_done(report: WindowReport) -> None:
+    """Nothing was left."""
+    assert not report.failures
+    assert not report.collisions
+
+
 @pytest.mark.one_of(3)
 @seeds(1, 1000)
 @pytest.mark.parametrize("back", [False, True], ids=["forth", "back"])
@@ -238,15 +263,11 @@ async def test_programs_beside_movers(pair: tuple[type[Entity], type[Entity]], b
             },
             killed=random.sample(names[:2], random.randrange(2)),
         )
-        for _, network in programs.values():
-            network.plan()
-            await network.deliver()
+        await calm_down(programs)
         db = programs["new1"][0]
         set_phase(db, new, RekeyPhase.MOVE)
         for _ in range(2):
-            report = await move(db, new)
-            assert not report.failures
-            assert not report.collisions
+            assert_done(await move(db, new))
         found = await read_all(db, new)
         check(ledger, found)
         assert not await read_all(db, old)
@@ -268,20 +289,15 @@ async def test_programs_beside_movers(pair: tuple[type[Entity], type[Entity]], b
                 },
                 killed=random.sample(names[:2], random.randrange(2)),
             )
-            for _, network in programs.values():
-                network.plan()
-                await network.deliver()
+            await calm_down(programs)
             for _ in range(2):
-                report = await roll_back(db, new)
-                assert not report.failures
-                assert not report.collisions
+                assert_done(await roll_back(db, new))
             found = await read_all(db, old)
             check(ledger, found)
             last = old
         else:
             set_phase(db, new, RekeyPhase.SEALED)
-            report = await finalize(db, new)
-            assert not report.failures
+            assert_done(await finalize(db, new))
             assert await read_all(db, new) == found
             last = new
 
@@ -343,9 +359,7 @@ async def test_changes_on_bad_networks(pair: tuple[type[Entity], type[Entity]], 
                 "old": write(programs["old"][0], old, random, "old", ledger, ("change", "save")),
             }
         )
-        for _, network in programs.values():
-            network.plan()
-            await network.deliver()
+        await calm_down(programs)
         db = programs["new1"][0]
         await move_all(db, new, 2)
         found = await read_all(db, new)

@@ -118,19 +118,6 @@ async def test_a_guard_that_is_written_after_all(things: Database) -> None:
     assert (await load(things, "a")).number == 1
 
 
-async def test_a_transaction_fails_where_there_is_no_row_to_read(things: Database) -> None:
-    """The error names the operation; nothing is written."""
-    with pytest.raises(TransactionFailed, match="no such row") as raised:
-        async with things.transaction() as tx:
-            tx.insert(Thing(name="new"))
-            tx.replace(Thing(name="a"), if_match="*")
-
-    assert (raised.value.index, raised.value.operation) == (1, "replace")
-    cause = raised.value.__cause__
-    assert isinstance(cause, EntityNotFound) and cause.code == "ResourceNotFound"
-    assert await things.get_or_none(Thing, group="g", name="new") is None
-
-
 @also_in_file
 async def test_run_transaction_runs_again_after_a_lost_race(things: Database) -> None:
     """Twenty tasks move numbers between two rows: what is read and what is written belong together."""

@@ -137,8 +137,19 @@ async def test_refusing_itself_is_not_repeated(things: Database) -> None:
 
 
 @pytest.mark.parametrize("verb", ["insert", "upsert"])
-@pytest.mark.parametrize("then", ["save", "merge", "only", "replace", "upsert"])
-async def test_what_an_insert_filled_stays(things: Database, verb: str, then: str) -> None:
+@pytest.mark.parametrize(
+    ("then", "arguments"),
+    [
+        ("save", {}),
+        ("merge", {}),
+        ("merge", {"only": [Stamped.number]}),
+        ("replace", {"drop_extra": True}),
+        ("upsert", {}),
+    ],
+)
+async def test_what_an_insert_filled_stays(
+    things: Database, verb: str, then: str, arguments: dict[str, object]
+) -> None:
     """In the row, and in the entity, whatever follows in the transaction."""
     thing = Stamped(name="a")
     async with things.transaction() as tx:
@@ -147,17 +158,7 @@ async def test_what_an_insert_filled_stays(things: Database, verb: str, then: st
         else:
             tx.upsert(thing, mode="replace")
         thing.number = 1
-        match then:
-            case "save":
-                tx.save(thing)
-            case "merge":
-                tx.merge(thing)
-            case "only":
-                tx.merge(thing, only=[Stamped.number])
-            case "replace":
-                tx.replace(thing, drop_extra=True)
-            case _:
-                tx.upsert(thing)
+        getattr(tx, then)(thing, **arguments)
 
     stored = await things.get(Stamped, name="a")
     assert stored.created is not None

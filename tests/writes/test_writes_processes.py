@@ -74,20 +74,3 @@ async def test_no_update_is_lost_among_processes(path: Path, start: Start) -> No
     added = [process.communicate()[0].count("added") for process in processes]
     assert added == [32] * 3
     assert await count(path) == 96
-
-
-@pytest.mark.one_of(6, group="killed")
-async def test_a_killed_process_loses_nothing_that_it_was_told(path: Path, start: Start) -> None:
-    """Each addition that was acknowledged is there; at most one for each of its tasks was not acknowledged."""
-    await prepare(path)
-    killed, other = start(4, 1_000), start(2, 20)
-    for process in (killed, other):
-        go(process)
-    assert killed.stdout is not None
-    told = sum(killed.stdout.readline() == "added\n" for _ in range(30))
-    killed.kill()
-    told += killed.stdout.read().count("added\n")
-    added = other.communicate()[0].count("added")
-
-    assert added == 40
-    assert told + added <= await count(path) <= told + added + 4

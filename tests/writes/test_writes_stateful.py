@@ -81,9 +81,7 @@ class TwoClients(RuleBasedStateMachine):
         self.model = model
         self.runner = asyncio.Runner()
         self.network = FaultyStore(MemoryStore())
-        backend = FaultyBackend()
-        backend.tables = self.network
-        self.db = Database(backend, retry=QUICK)
+        self.db = Database(FaultyBackend(self.network), retry=QUICK)
         self.other = Database(FaultyBackend(self.network.store), retry=QUICK)
         self.run(self.db.open())
         self.run(self.other.open())

@@ -4,6 +4,8 @@ Trimming change feeds, and what an audit finds wrong with them.
 
 import asyncio
 import datetime as dt
+import re
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -107,44 +109,39 @@ async def filled(db: Database) -> Database:
     return db
 
 
+FIFTH = "~f_000000000000005"
+DAMAGES: list[tuple[Callable[[Database], Awaitable[None]], str, list[int]]] = [
+    (lambda db: remove(db, FIFTH), "lacks the change 5", [6, 7, 8, 9, 10]),
+    (lambda db: remove(db, "~f_000000000000010"), "lacks the change 10", []),
+    (lambda db: change(db, FIFTH, Changes="?"), "the change 5 of the change feed is damaged", [6, 7, 8, 9, 10]),
+    (lambda db: change(db, FIFTH, Feed="another"), "the change 5 .* damaged, or of another feed", [6, 7, 8, 9, 10]),
+    (
+        lambda db: change(db, "~f_counter", Last=9),
+        "has the change 10, and its counter says that it goes from 3 to 9",
+        [*range(3, 11)],
+    ),
+    (
+        lambda db: change(db, "~f_counter", Trimmed=4),
+        "has the change 3, and its counter says that it goes from 5 to 10",
+        [*range(5, 11)],
+    ),
+    (lambda db: remove(db, "~f_counter"), "the counter of the change feed is missing, or damaged", [*range(3, 11)]),
+    (lambda db: change(db, "~f_counter", Last="x"), "the counter .* is missing, or damaged", [*range(3, 11)]),
+]
+
+
 @pytest.mark.one_of(3)
-@pytest.mark.parametrize(
-    ("damage", "problem", "left"),
-    [
-        ("missing", "lacks the change 5", [6, 7, 8, 9, 10]),
-        ("newest", "lacks the change 10", []),
-        ("unreadable", "the change 5 of the change feed is damaged", [6, 7, 8, 9, 10]),
-        ("foreign", "the change 5 of the change feed is damaged, or of another feed", [6, 7, 8, 9, 10]),
-        ("behind", "has the change 10, and its counter says that it goes from 3 to 9", [*range(3, 11)]),
-        ("trimmed", "has the change 3, and its counter says that it goes from 5 to 10", [*range(5, 11)]),
-        ("uncounted", "the counter of the change feed is missing, or damaged", [*range(3, 11)]),
-        ("counter", "the counter of the change feed is missing, or damaged", [*range(3, 11)]),
-    ],
-)
-async def test_an_audit_finds_and_repairs_it(filled: Database, damage: str, problem: str, left: list[int]) -> None:
+@pytest.mark.parametrize(("damage", "problem", "left"), DAMAGES)
+async def test_an_audit_finds_and_repairs_it(
+    filled: Database, damage: Callable[[Database], Awaitable[None]], problem: str, left: list[int]
+) -> None:
     """The repair leaves a feed without a gap, and readers behind the gap are told."""
     db = filled
-    match damage:
-        case "missing":
-            await remove(db, "~f_000000000000005")
-        case "newest":
-            await remove(db, "~f_000000000000010")
-        case "unreadable":
-            await change(db, "~f_000000000000005", Changes="?")
-        case "foreign":
-            await change(db, "~f_000000000000005", Feed="another")
-        case "behind":
-            await change(db, "~f_counter", Last=9)
-        case "trimmed":
-            await change(db, "~f_counter", Trimmed=4)
-        case "uncounted":
-            await remove(db, "~f_counter")
-        case _:
-            await change(db, "~f_counter", Last="x")
+    await damage(db)
 
     report = await db.audit(Employee)
     assert [(finding.damage, finding.index) for finding in report.findings] == [(Damage.GAP, "changes")]
-    assert problem in report.findings[0].problem
+    assert re.search(problem, report.findings[0].problem)
     assert "repair trims the feed" in str(report.findings[0])
     report = await db.audit(Employee, repair=True)
     assert report.clean and report.repaired == 1

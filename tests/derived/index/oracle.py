@@ -18,7 +18,7 @@ Bag = Mapping[str, Any]
 Table = dict[tuple[str, str], PropertyBag]
 """All rows of a table, by their keys."""
 
-_OWN = frozenset({"EntityType", "EntityVersion", "_ix", "_w", "_of"})
+_OWN = frozenset({"EntityType", "_ix", "_w", "_of"})
 
 
 @attrs.frozen
@@ -49,25 +49,21 @@ class Kind:
         name: What is stored as its kind.
         keys: From PartitionKey and RowKey the fields that they hold.
         indexes: Its indexes.
-        head: What its RowKeys begin with, if they tell the kind.
     """
 
     name: str
     keys: Callable[[str, str], dict[str, Any]]
     indexes: tuple[Copies, ...] = ()
-    head: str | None = None
 
     def has(self, bag: PropertyBag) -> bool:
         """Whether a row is an entity of this kind."""
-        if self.head is not None:
-            return bag.row_key.startswith(self.head)
         return str(bag.get("EntityType", "")).partition(":")[0] == self.name
 
     def copies_of(self, primary: PropertyBag) -> dict[str, tuple[str, dict[str, Any]]]:
         """By name of the index the RowKey and the properties of the copy that a primary must have."""
         held = self.keys(primary.partition_key, primary.row_key)
         own = {name: value for name, value in primary.items() if name not in _OWN}
-        version = primary.get("EntityVersion") or str(primary.get("EntityType", "")).partition(":")[2]
+        version = str(primary.get("EntityType", "")).partition(":")[2]
         found: dict[str, tuple[str, dict[str, Any]]] = {}
         for index in self.indexes:
             row_key = index.row_key({**held, **own})

@@ -2,7 +2,7 @@
 The models of these tests, each with what the oracle knows of it.
 
 `Employee` has an index of every sort: unique and sparse, of keys alone, and of some fields for those that satisfy a
-condition. It is of version 2, and `EmployeeV1` is what the program before knew. Keys tell the kind of a `Task`.
+condition. It is of version 2, and `EmployeeV1` is what the program before knew.
 """
 
 from typing import Any
@@ -13,14 +13,10 @@ from tests.derived.index.oracle import Bag, Copies, Kind
 __all__ = [
     "EMPLOYEE",
     "KINDS",
-    "TASK",
     "AgedEmployee",
     "Desk",
     "Employee",
     "EmployeeV1",
-    "Item",
-    "Memo",
-    "Task",
     "employee",
 ]
 
@@ -71,24 +67,6 @@ class Desk(Entity, table="Staff", partition_key="{department}", row_key="desk_{n
     owner: Mapped[str | None] = field(default=None)
 
 
-class Item(
-    Entity, table="Staff", partition_key="{department}", row_key="{kind}_{name}", abstract=True, discriminator="row_key"
-):
-    department: Mapped[str]
-    name: Mapped[str]
-
-
-class Task(Item, kind="TASK", version=2):
-    hours: Mapped[int] = field(default=0, name="Hours")
-    done: Mapped[bool] = field(default=False, name="Done")
-
-    by_hours = Index(row_key="hours_{hours:05d}_{name}")
-    by_done = Index(row_key="done_{name}", include="keys", where=lambda e: e.done)
-
-
-class Memo(Item, kind="MEMO"): ...
-
-
 def employee(number: int, department: str = "Sales", **values: Any) -> Employee:
     """An employee with a copy in every index, if nothing else is said."""
     given: dict[str, Any] = {"department": department, "id": number, "email": f"e{number}@x", **values}
@@ -119,14 +97,4 @@ EMPLOYEE = Kind(
     ),
 )
 
-TASK = Kind(
-    "TASK",
-    lambda partition_key, row_key: {"department": partition_key, "name": row_key.removeprefix("TASK_")},
-    (
-        Copies("by_hours", lambda e: f"hours_{e['Hours']:05d}_{e['name']}"),
-        Copies("by_done", lambda e: f"done_{e['name']}" if e["Done"] else None, frozenset()),
-    ),
-    head="TASK_",
-)
-
-KINDS = (EMPLOYEE, TASK)
+KINDS = (EMPLOYEE,)

@@ -6,6 +6,7 @@ What there ought to be is said once more here, by hand, from the rows of the ent
 
 import enum
 import json
+import pickle
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -467,3 +468,11 @@ def test_conditions_that_are_refused(make: Callable[[], object], problem: str) -
     """A condition that no list can satisfy is refused where it is written."""
     with pytest.raises((ModelError, EncodeError), match=problem):
         make()
+
+
+async def test_queries_are_pickled(db: Database) -> None:
+    """A query for an element of a list, a link among them, is the same in another process."""
+    await db.insert(Fan(town="t", id=1, tags=["a"], clubs=CLUBS))
+    query = db.select(Fan.by_club).where(Fan.town == "t", C.contains(CLUBS[0]), T.contains("a"))
+
+    assert [fan.id for fan in await pickle.loads(pickle.dumps(query)).bind(db).all()] == [1]

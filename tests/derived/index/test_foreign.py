@@ -32,9 +32,6 @@ from tests.derived.index.staff import (
     AnyEmployee,
     Desk,
     Employee,
-    Item,
-    Memo,
-    Task,
     employee,
 )
 
@@ -267,18 +264,14 @@ async def test_what_has_changed_since_the_copy_was_read_is_not_overwritten(db: D
 
 
 async def test_queries_do_not_see_copies(db: Database) -> None:
-    """Of a model, of several, of an abstract base whose keys tell kinds; raw rows are all there are."""
+    """Of a model, and of several; raw rows are all there are."""
     await db.create_tables(Employee)
     await db.insert(employee(1))
     await db.insert(Desk(department="Sales", number=1))
-    await db.insert(Task(department="Sales", name="t", done=True))
-    await db.insert(Memo(department="Sales", name="m"))
 
     assert len(await db.select(Employee, Desk).where(Employee.department == "Sales").all()) == 2
     assert await db.select(Employee).where(Employee.department == "Sales").count() == 1
-    assert [type(each) for each in await db.select(Item).where(Item.department == "Sales").all()] == [Memo, Task]
-    assert len(await read_table(db, "Staff")) == 4 + 3 + 2
-    assert audit(await read_table(db, "Staff"), KINDS) == []
+    assert len(await read_table(db, "Staff")) == 2 + 3
 
 
 async def test_conditions_on_what_copies_lack(db: Database) -> None:

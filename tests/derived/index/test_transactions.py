@@ -48,6 +48,15 @@ async def test_what_is_changed_after_it_was_given(db: Database, together: str, v
     assert (await db.get(Employee, department="Sales", id=1)).last_name == "Later"
 
 
+async def test_an_entity_takes_its_own_place(db: Database) -> None:
+    """Deleted and inserted in one block, with other values."""
+    one, *_ = await prepare(db)
+    async with db.transaction() as tx:
+        tx.delete(one)
+        tx.insert(employee(1, email="new@x", last_name="Zed", active=False))
+    await check(db)
+
+
 async def test_two_entities_of_a_transaction_want_one_value(db: Database) -> None:
     """Nothing is sent; the second of them is named."""
     await prepare(db)

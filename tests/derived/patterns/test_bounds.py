@@ -30,6 +30,7 @@ from tableorm import (
     field,
 )
 from tests.torture import examples
+from tests.writes.verbs import write
 
 MOST = 4
 
@@ -58,30 +59,23 @@ def is_allowed(amounts: Amounts) -> bool:
     return sum(amounts.values()) >= 0 and len(amounts) <= MOST
 
 
-async def write(db: Database, verb: str, number: int, amount: int) -> None:
+FORCED: dict[str, dict[str, Any]] = {
+    "replace": {"if_match": "*"},
+    "merge": {"only": ["amount"], "if_match": "*"},
+    "delete": {"if_match": "*"},
+}
+
+
+async def write_movement(db: Database, verb: str, number: int, amount: int) -> None:
     """Write or delete a movement by a verb. What has to be there is there."""
     movement = Movement(id=number, amount=amount)
-    match verb:
-        case "insert":
-            await db.insert(movement)
-        case "upsert":
-            await db.upsert(movement)
-        case "upsert over":
-            await db.upsert(movement, mode="replace")
-        case "replace":
-            await db.replace(movement, if_match="*")
-        case "merge":
-            await db.merge(movement, only=["amount"], if_match="*")
-        case "delete":
-            await db.delete(Movement, shop="a", id=number, if_match="*")
-        case "save":
-            read = await db.get(Movement, shop="a", id=number)
-            read.amount = amount
-            await db.save(read)
-        case "modify":
-            await db.modify(Movement, lambda read: read.evolve(amount=amount), shop="a", id=number)
-        case _:
-            raise AssertionError(verb)
+    if verb == "modify":
+        await db.modify(movement.key, lambda read: read.evolve(amount=amount))
+        return
+    if verb == "save":
+        movement = await db.get(movement.key)
+        movement.amount = amount
+    await write(db, verb, movement, **FORCED.get(verb, {}))
 
 
 INSERTS, UPDATES = ("insert", "upsert", "upsert over"), ("upsert", "replace", "merge", "save", "modify", "delete")
@@ -116,11 +110,11 @@ async def run_steps(steps: list[tuple[int, int, int]]) -> None:
         for number, amount, choice in steps:
             verb, after = apply(amounts, number, amount, choice)
             if is_allowed(after):
-                await write(db, verb, number, amount)
+                await write_movement(db, verb, number, amount)
                 amounts = after
                 continue
             with pytest.raises(EncodeError, match=r"Stock\.(level|moves): -?\d+ breaks the validator") as refused:
-                await write(db, verb, number, amount)
+                await write_movement(db, verb, number, amount)
             assert (refused.value.model, refused.value.value in (sum(after.values()), len(after))) == ("Stock", True)
         await check(db, amounts)
 

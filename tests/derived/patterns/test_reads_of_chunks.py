@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tableorm import Count, Database, Entity, Index, Mapped, RetryPolicy, connect, field
+from tableorm import Bulk, Count, Database, Entity, Index, Mapped, RetryPolicy, connect, field
 from tableorm.testing import Faults
 
 
@@ -45,26 +45,24 @@ async def assert_closed(db: Database, count: int) -> None:
     assert (await db.audit(Parcel, Box)).clean
 
 
-async def upsert_all(db: Database, count: int) -> None:
+async def write_all(db: Database, count: int, write: Callable[[Bulk, Parcel], Awaitable[None]]) -> None:
     async with db.bulk(errors="report") as bulk:
-        for parcel in parcels(count, "closed"):
-            await bulk.upsert(parcel)
-    assert (bulk.report.written, bulk.report.failures) == (count, 0)
-
-
-async def save_all(db: Database, count: int) -> None:
-    async with db.bulk(errors="report") as bulk:
-        async for parcel in db.select(Parcel.by_state).where(Parcel.store == "a", Parcel.state == "open"):
+        for parcel in await db.select(Parcel.by_state).where(Parcel.store == "a", Parcel.state == "open").all():
             parcel.state = "closed"
-            await bulk.save(parcel)
+            await write(bulk, parcel)
     assert (bulk.report.written, bulk.report.failures) == (count, 0)
 
 
-async def delete_all(db: Database, count: int) -> None:
-    async with db.bulk(errors="report") as bulk:
-        for number in range(count):
-            await bulk.delete(Parcel.key(store="a", id=number), if_match="*")
-    assert (bulk.report.written, bulk.report.failures) == (count, 0)
+def upsert_all(db: Database, count: int) -> Awaitable[None]:
+    return write_all(db, count, lambda bulk, each: bulk.upsert(Parcel(store="a", id=each.id, state="closed")))
+
+
+def save_all(db: Database, count: int) -> Awaitable[None]:
+    return write_all(db, count, lambda bulk, each: bulk.save(each))
+
+
+def delete_all(db: Database, count: int) -> Awaitable[None]:
+    return write_all(db, count, lambda bulk, each: bulk.delete(each.key, if_match="*"))
 
 
 Write = Callable[[Database, int], Awaitable[None]]

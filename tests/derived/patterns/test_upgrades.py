@@ -321,11 +321,8 @@ class Thing(Entity, table="Firm", partition_key="{house}", row_key="thing_{id}")
     house: Mapped[str]
     id: Mapped[int]
     place: Mapped[str | None] = field(default=None)
-    at: Mapped[int | None] = field(default=None)
-    at_place: Mapped[str | None] = field(default=None, maintained=True)
 
     counted = Count(lambda: Place.things, house="{house}", name="{place}")
-    beside = Embedded(lambda: Thing, {"at_place": "place"}, house="{house}", id="{at}")
 
 
 async def test_entities_of_several_kinds_can_keep_a_count(db: Database) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def opened(path: Path | str, *tables: str, patience: float = 30.0) -> AsyncIterator[Engine]:
+async def opened(path: Path | str, *tables: str, patience: float = 30.0) -> AsyncGenerator[Engine]:
     """An engine of a file with these new tables, which is closed in the end."""
     engine = Engine(path, timeout=patience)
     await engine.open()

@@ -41,6 +41,20 @@ async def fill(engine: Engine, count: int, **properties: object) -> None:
         await engine.transact("Shared", [Operation(Verb.INSERT, row(f"{n:06d}", N=n, **properties)) for n in numbers])
 
 
+async def test_loop_turns_between_reads(engine: Engine) -> None:
+    """A task that reads row after row, or page after page, lets others run, though no read by itself has to wait."""
+    await fill(engine, 2000)
+    turns = Turns()
+    for number in range(2000):
+        await engine.get("Shared", "p", f"{number:06d}")
+    points = turns.count
+    for _ in range(100):
+        await engine.query("Shared", RowQuery(), limit=500)
+
+    assert points >= 5
+    assert await turns.stop() >= points + 5
+
+
 async def test_a_few_reads_wait_for_nobody(engine: Engine) -> None:
     """Reads that together take less than a millisecond give their answers without a turn of the event loop."""
     await fill(engine, 50)

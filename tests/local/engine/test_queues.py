@@ -32,6 +32,23 @@ async def bodies(engine: Engine, queue: str) -> list[bytes]:
     return [message.body for message in await engine.queues.take(queue, 32)]
 
 
+async def test_expired_in_the_hands_of_its_holder(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
+    """A message that expires while it is held can be neither renewed nor deleted, and does not come back."""
+    tableorm_clock.freeze()
+    await engine.queues.put(queue, b"x", ttl_seconds=60)
+    (message,) = await engine.queues.take(queue, visibility_seconds=600)
+    tableorm_clock.advance(dt.timedelta(seconds=59.9))
+    message = await engine.queues.renew(queue, message, 600)
+    tableorm_clock.advance(dt.timedelta(seconds=0.1))
+
+    for call in (engine.queues.renew(queue, message, 0), engine.queues.delete(queue, message)):
+        with pytest.raises(Fault) as caught:
+            await call
+        assert caught.value.code == Code.MESSAGE_NOT_FOUND
+    tableorm_clock.advance(dt.timedelta(seconds=600))
+    assert await bodies(engine, queue) == []
+
+
 async def test_many_expired_do_not_hide_the_living(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
     """
     A take removes all expired messages, and returns those behind them; the length follows. A look passes over 250 at a

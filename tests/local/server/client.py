@@ -7,7 +7,7 @@ import contextlib
 import datetime as dt
 import html
 import io
-from collections.abc import Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from email.utils import format_datetime
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ import msgspec
 from yarl import URL
 
 from tableorm.protocol.shared_key import Scheme, SignedParts, authorization, decode_key
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Server
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Server, serve
 
 T = TypeVar("T")
 
@@ -150,6 +150,16 @@ class Clock:
 def root_of(server: Server) -> str:
     """The URL of a server, without an account."""
     return server.url.rpartition("/")[0]
+
+
+@contextlib.asynccontextmanager
+async def served(*tables: str, **options: Any) -> AsyncGenerator[Api]:
+    """A client of a server in memory with these options and tables."""
+    async with serve(None, port=0, **options) as server, aiohttp.ClientSession() as session:
+        api = Api(session, root_of(server))
+        for table in tables:
+            assert (await api("POST", "/Tables", {"TableName": table})).status == 201
+        yield api
 
 
 def head(verb: str, path: str, *headers: str, kind: str = "application/json") -> bytes:

@@ -237,6 +237,28 @@ def inside(keys: tuple[str, str], bounds: Mapping[str, str]) -> bool:
     return "epk" not in bounds or keys <= (bounds["epk"], bounds.get("erk", "\uffff"))
 
 
+POLICY = (
+    "<SignedIdentifiers><SignedIdentifier><Id>{}</Id><AccessPolicy>{}</AccessPolicy></SignedIdentifier>"
+    "</SignedIdentifiers>"
+)
+
+
+async def test_stored_policy(filled: Api) -> None:
+    """A policy supplies what the token lacks; changing or removing it takes effect at once."""
+
+    async def try_token(name: str, expires: float, token: str) -> int:
+        policy = f"<Expiry>{moment(expires)}</Expiry><Permission>r</Permission>"
+        assert (await filled("PUT", "/Tab", POLICY.format(name, policy).encode(), query="comp=acl")).status == 204
+        return (await filled("GET", ONE, scheme=None, query=token)).status
+
+    token = table_token(si="reader", sp=None, se=None)
+    assert await try_token("reader", 1440, token) == 200
+    assert (await filled("DELETE", ONE, scheme=None, query=token, If_Match="*")).status == 403
+    assert await try_token("reader", 1440, table_token(si="reader", sp="r", se=None)) == 403
+    assert await try_token("reader", -1, token) == 403
+    assert await try_token("other", 1440, token) == 403
+
+
 async def test_a_continuation_does_not_leave_the_range(api: Api) -> None:
     """Whoever makes up a continuation gets no row outside of the token's range."""
     for row in "abcd":

@@ -6,19 +6,16 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tableorm_local.engine import Engine
-from tableorm_local.server import Limits, serve
-from tests.local.server.client import Api, Reply, root_of
+from tableorm_local.server import Limits
+from tests.local.server.client import Api, Reply, served
 from tests.local.server.test_operations import BATCH, MULTIPART, ONE
 
 
 @pytest.mark.parametrize(("method", "most"), [("query", 3), ("transact", 16)])
-async def test_how_many_are_done_at_once(
-    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, method: str, most: int
-) -> None:
+async def test_how_many_are_done_at_once(monkeypatch: pytest.MonkeyPatch, method: str, most: int) -> None:
     """As many pages as the limit allows, and 16 transactions; the others wait, and are done afterwards."""
     at_work, go_on, real = 0, asyncio.Event(), getattr(Engine, method)
 
@@ -28,9 +25,7 @@ async def test_how_many_are_done_at_once(
         await go_on.wait()
         return await real(engine, *given)
 
-    async with serve(None, port=0, limits=Limits(pages=3)) as server:
-        api = Api(session, root_of(server))
-        assert (await api("POST", "/Tables", {"TableName": "Tab"})).status == 201
+    async with served("Tab", limits=Limits(pages=3)) as api:
         monkeypatch.setattr(Engine, method, wait)
 
         def ask() -> Coroutine[Any, Any, Reply]:

@@ -136,6 +136,7 @@ async def test_an_insert_whose_answer_nobody_accepts(api: Api) -> None:
         ("X", 5, "Edm.Double", (5.0, None)),
         ("X", "NaN", "Edm.Double", ("NaN", "Edm.Double")),
         ("X", "False", "Edm.Boolean", (False, None)),
+        ("X", True, "Edm.Boolean", (True, None)),
         ("X", "text", "Edm.String", ("text", None)),
         ("X", "2024-02-29T12:34:56+02:00", "Edm.DateTime", ("2024-02-29T10:34:56.0000000Z", "Edm.DateTime")),
         ("X", "C9DA6455-213D-42C9-9A79-3E9149A57833", "Edm.Guid", ("c9da6455-213d-42c9-9a79-3e9149a57833", "Edm.Guid")),
@@ -186,6 +187,7 @@ async def test_forms_of_values(api: Api, name: str, value: object, annotation: s
         (b'{"PartitionKey":"p","RowKey":"r","x@odata.type":"Edm.Int64"}', "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":"1","x@odata.type":"Edm.What"}', "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":"1.5","x@odata.type":"Edm.Int64"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":"9223372036854775808","x@odata.type":"Edm.Int64"}', "InvalidInput"),
         (
             b'{"PartitionKey":"p","RowKey":"r","x":"1500-01-01T00:00:00Z","x@odata.type":"Edm.DateTime"}',
             "OutOfRangeInput",

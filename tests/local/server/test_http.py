@@ -36,7 +36,7 @@ from tableorm_local.server.front import http
 from tableorm_local.server.front.access_log import AccessLog, Entry
 from tableorm_local.server.wire import options
 from tableorm_local.server.wire.calls import Call
-from tests.local.server.client import Api, Wire, head, http_date, root_of
+from tests.local.server.client import Api, Wire, head, http_date, root_of, served
 
 ROW = {"PartitionKey": "p", "RowKey": "r", "A": 1}
 
@@ -129,7 +129,6 @@ async def test_a_body_that_was_not_asked_for(server: Server, api: Api) -> None:
     ("compress_for_all", "is_here", "packed"), [(False, True, False), (True, True, True), (False, False, True)]
 )
 async def test_gzip_of_answers(
-    session: aiohttp.ClientSession,
     monkeypatch: pytest.MonkeyPatch,
     *,
     compress_for_all: bool,
@@ -137,9 +136,7 @@ async def test_gzip_of_answers(
     packed: bool,
 ) -> None:
     """A large answer is compressed for those who accept that; for this machine only if the server is told to."""
-    async with serve(None, port=0, compress_for_all=compress_for_all) as server:
-        api = Api(session, root_of(server))
-        await api("POST", "/Tables", {"TableName": "Tab"})
+    async with served("Tab", compress_for_all=compress_for_all) as api:
         await api("POST", "/Tab", ROW | {f"B{n}": "x" * 30_000 for n in range(4)})
         monkeypatch.setattr(http, "is_loopback", Mock(return_value=is_here))
         for accept in ("gzip", "identity"):
@@ -296,7 +293,7 @@ async def test_the_timeout_of_a_request_is_obeyed(tmp_path: Path, monkeypatch: p
         return (options.seconds_of(call) or 0) / 10 or None
 
     monkeypatch.setattr(dispatch, "seconds_of", tenth_of_seconds)
-    async with aiohttp.ClientSession() as session, serve(path, port=0) as server:
+    async with serve(path, port=0) as server, aiohttp.ClientSession() as session:
         api = Api(session, root_of(server))
         await api("POST", "/Tables", {"TableName": "Tab"})
         wire = await Wire.connect(server)
@@ -437,8 +434,7 @@ async def test_access_log(tmp_path: Any) -> None:
     """A line of JSON for each request says who asked for what, and what came of it."""
     path = tmp_path / "access.log"
     with path.open("wb") as stream:
-        async with serve(None, port=0, access_log=stream) as server, aiohttp.ClientSession() as session:
-            api = Api(session, root_of(server))
+        async with served(access_log=stream) as api:
             await api("POST", "/Tables", {"TableName": "Tab"}, x_ms_client_request_id="mine", User_Agent="me")
             await api("GET", "/None")
         lines = path.read_text().splitlines()  # before the stream is closed
@@ -462,10 +458,9 @@ async def test_metrics_without_their_extra(monkeypatch: pytest.MonkeyPatch) -> N
     """Without prometheus_client `/metrics` answers 501 and names the extra; the server works all the same."""
     monkeypatch.delitem(sys.modules, "tableorm_local.server.front.prometheus", raising=False)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    async with serve(None, port=0) as server, aiohttp.ClientSession() as session:
-        api = Api(session, root_of(server))
+    async with served() as api:
         assert (await api("GET", "/Tables")).status == 200
-        async with session.get(f"{api.root}/metrics") as metrics:
+        async with api.session.get(f"{api.root}/metrics") as metrics:
             assert metrics.status == 501
             assert await metrics.text() == "metrics need prometheus_client: pip install 'tableorm[metrics]'\n"
 

@@ -5,14 +5,13 @@ The operations of the service: by which request each is asked for, and what it i
 import io
 import json
 
-import aiohttp
 import attrs
 import pytest
 
 from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import decode_key
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
-from tests.local.server.client import Api, root_of
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
+from tests.local.server.client import Api, served
 
 ONE = "/Tab(PartitionKey='p',RowKey='r')"
 SERVICE = "restype=service&comp=properties"
@@ -89,11 +88,10 @@ async def ask(api: Api, asked: Asked) -> int:
     return reply.status
 
 
-async def test_what_each_operation_is_called(session: aiohttp.ClientSession) -> None:
+async def test_what_each_operation_is_called() -> None:
     """The log has the service's own names of the operations, also of those that are refused."""
     log, order = io.BytesIO(), [*WRITES[:-2], *READS, *REFUSED, *WRITES[-2:]]
-    async with serve(None, port=0, access_log=log) as server:
-        api = Api(session, root_of(server))
+    async with served(access_log=log) as api:
         found = [(await ask(api, asked), asked.verb, asked.path) for asked in order]
         secondary = attrs.evolve(api, location=f"{DEVELOPMENT_ACCOUNT}-secondary")
         statistics = await secondary("GET", "/", query="restype=service&comp=stats")
@@ -106,12 +104,11 @@ async def test_what_each_operation_is_called(session: aiohttp.ClientSession) -> 
     assert b" GMT</LastSyncTime></GeoReplication></StorageServiceStats>" in statistics.body
 
 
-async def test_the_log_has_what_failed_in_a_transaction(session: aiohttp.ClientSession) -> None:
+async def test_the_log_has_what_failed_in_a_transaction() -> None:
     """Its answer is 202 in any case; the entry has the code of the operation that failed, or none."""
     log = io.BytesIO()
     empty = b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c--\r\n--b--\r\n"
-    async with serve(None, port=0, access_log=log) as server:
-        api = Api(session, root_of(server))
+    async with served(access_log=log) as api:
         assert (await api("POST", "/$batch", BATCH, headers=MULTIPART)).status == 202
         assert (await api("POST", "/$batch", empty, headers=MULTIPART)).status == 202
     entries = [json.loads(line) for line in log.getvalue().splitlines()]
@@ -120,10 +117,9 @@ async def test_the_log_has_what_failed_in_a_transaction(session: aiohttp.ClientS
 
 
 @pytest.mark.parametrize("query", ["timeout=x", "$orderby=A"])
-async def test_options_are_checked_by_every_operation(session: aiohttp.ClientSession, query: str) -> None:
+async def test_options_are_checked_by_every_operation(query: str) -> None:
     """An option that the service does not have is refused before anything is done."""
-    async with serve(None, port=0) as server:
-        api = Api(session, root_of(server))
+    async with served() as api:
         assert (await ask(api, WRITES[1])) == 201
         for asked in (*WRITES, *READS):
             more = attrs.evolve(asked, query=f"{asked.query}&{query}".removeprefix("&"))
@@ -131,7 +127,7 @@ async def test_options_are_checked_by_every_operation(session: aiohttp.ClientSes
         assert len((await api("GET", "/Tab()")).rows) == 0
 
 
-async def test_the_operation_that_a_token_does_not_allow(session: aiohttp.ClientSession) -> None:
+async def test_the_operation_that_a_token_does_not_allow() -> None:
     """Of a transaction whose sender may insert alone, the operation that is refused is told by its number and name."""
     token = sign_sas(
         TableSas(sv="2019-02-02", tn="Tab", sp="a", se="2099-01-01T00:00:00Z"),
@@ -142,8 +138,7 @@ async def test_the_operation_that_a_token_does_not_allow(session: aiohttp.Client
     parts = [("first", "POST /Tab", '{"PartitionKey":"p","RowKey":"r"}'), ("second", f"DELETE {ONE[:-4]}'s')", "")]
     text = "".join(part.format(*each) for each in parts)
     body = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{text}--c--\r\n--b--\r\n".encode()
-    async with serve(None, port=0) as server:
-        api = Api(session, root_of(server))
+    async with served() as api:
         assert await ask(api, WRITES[1]) == 201
         reply = await api("POST", "/$batch", body, query=token, scheme=None, headers=MULTIPART)
         assert (await api("GET", "/Tab()")).rows == []

@@ -387,6 +387,7 @@ def test_keys_in_the_wrong_place(tmp_path: Path, arguments: list[str]) -> None:
             1,
             "cannot listen at",
         ),
+        (["--data", "x.tables", "--host", "0.0.0.0"], 1, "the development key is published"),
         (["--data", "KEYS"], 1, "is not a database"),
         (["--data", "x.tables", "--account", "one"], 1, "each --account needs a --key-file"),
         (["--data", "x.tables", "--account", "one", "--key-file", "none.keys"], 1, "none.keys"),
