@@ -88,7 +88,7 @@ class TableStatistics:
         return TableCost(self.size / _GIB * gib_price, self.scan_requests / 10_000 * request_price)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a dictionary that JSON can hold."""
+        """Return it as a dictionary that JSON can represent."""
         return attrs.asdict(self) | {"scan_requests": self.scan_requests}
 
     def __str__(self) -> str:

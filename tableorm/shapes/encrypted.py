@@ -168,8 +168,8 @@ class EncryptedStage(KeyedStage):
         """See `RowStage`."""
         if schema.kind is not None and schema.discriminator != "property":
             raise ModelError(
-                f"{schema.name} has encrypted fields and discriminator={schema.discriminator!r}, by which it is not "
-                "told which rows have to be decrypted; leave discriminator out"
+                f"{schema.name} has encrypted fields and discriminator={schema.discriminator!r}, which doesn't show "
+                "which rows to decrypt; leave discriminator out"
             )
         if schema.maintained:
             raise ModelError(

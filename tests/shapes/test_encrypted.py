@@ -614,7 +614,7 @@ def test_what_must_see_an_encrypted_field_is_refused() -> None:
             secret: Mapped[str] = encrypted()
             count: Mapped[int] = field(default=0, maintained=True)
 
-    with pytest.raises(ModelError, match="by which it is not told which rows"):
+    with pytest.raises(ModelError, match="which doesn't show which rows to decrypt"):
 
         class Told(Entity, row_key="t_{id}", discriminator="row_key", **keys):  # pyright: ignore[reportUnusedClass]
             city: Mapped[str]
