@@ -57,7 +57,7 @@ def _load(module: str) -> Any:
     try:
         return importlib.import_module(f"tableorm.explorer.{module}")
     except ModuleNotFoundError as error:
-        raise NotSupported(f'tableorm browse needs {error.name}: pip install "tableorm[browse]"') from error
+        raise NotSupported(f"tableorm browse needs {error.name}: install tableorm with its extra 'browse'") from error
 
 
 BROWSE = Browse()

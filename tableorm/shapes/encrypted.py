@@ -114,7 +114,7 @@ def _format() -> Any:
         from . import encryption  # noqa: PLC0415
     except ImportError:
         raise EncryptionError(
-            "encrypted fields need the package cryptography; install it by pip install 'tableorm[encryption]'"
+            "encrypted fields need the package cryptography; install tableorm with its extra 'encryption'"
         ) from None
     return encryption
 
