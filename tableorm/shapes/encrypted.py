@@ -57,6 +57,9 @@ class Encryption:
             raise EncryptionError(f"Encryption({shown(keys)}) is refused: give a KeyRing, or what can wrap and unwrap")
         self.keys, self.resolver = keys, resolver
 
+    def __repr__(self) -> str:
+        return f"<Encryption by a {type(self.keys).__name__}>"
+
 
 class ContentKeys:
     """
