@@ -3,7 +3,9 @@ The explorer in the terminal, as textual's pilot uses it.
 """
 
 import datetime as dt
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 import attrs
@@ -260,6 +262,37 @@ async def test_partitions_are_a_sample(db: Database, person: Person) -> None:
     assert person.rows == [] and "0 rows" in person.text("#status")
     await person.choose("Directory", "outbox")
     assert person.rows == [] and "the last page" in person.text("#status")
+
+
+@pytest.mark.torture
+async def test_100_000_entities(tmp_path: Path) -> None:
+    """A page, a filter and the picture take a few requests and a moment, however large the table is."""
+    async with connect(f"local:{tmp_path / 'large.tables'}") as db:
+        await db.create_tables(Employee)
+        async with db.bulk() as bulk:
+            for number in range(100_000):
+                employee = Employee(
+                    department=f"D{number % 50:02d}", id=number, age=20 + number % 40, hired=dt.date(2026, 1, 1)
+                )
+                await bulk.insert(employee)
+        async with Explorer(db, MODELS, parse_where).run_test(size=(110, 24)) as pilot:
+            person = Person(cast("Explorer", pilot.app), pilot)
+            await person.settle()
+            for label, text, most in (
+                ("Employee", "", 2),
+                ("Employee", "department == 'D07' and age > 30", 11),
+                ("rows", "", 2),
+            ):
+                before, begun = db.stats.requests, time.monotonic()
+                await person.choose("Directory", label)
+                await person.type(text)
+                await person.press("enter")
+                assert len(person.rows) == PAGE and db.stats.requests - before <= 2 * most
+                assert time.monotonic() - begun < 10
+            before, begun = db.stats.requests, time.monotonic()
+            await person.choose("Directory", "partitions")
+            assert "Employee" in person.text("#picture Static") and db.stats.requests - before <= 100
+            assert time.monotonic() - begun < 10
 
 
 async def test_rows_cannot_command_the_terminal(person: Person) -> None:
