@@ -235,7 +235,7 @@ async def test_what_cannot_be_given_up(db: Database, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
     await fill(db, 20)
 
-    with pytest.raises(NotSupported, match="say no_new_programs=True"):
+    with pytest.raises(NotSupported, match="pass no_new_programs=True"):
         await roll_back_rekey(db, Visit, PageVisit)
     with pytest.raises(ModelError, match="give 'keep' or 'delete'"):
         await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True, on_difference="drop")  # type: ignore[arg-type]

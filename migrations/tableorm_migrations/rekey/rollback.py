@@ -85,7 +85,7 @@ async def roll_back_rekey(
     if no_new_programs is not True:
         raise NotSupported(
             f"{label} is refused: a program that has used {new.__name__} looks at the newer keys until it ends, and "
-            "would lose what it writes; stop every such program, and say no_new_programs=True (the command: "
+            "would lose what it writes; stop every such program, and pass no_new_programs=True (the command: "
             "--no-new-programs)"
         )
     check_merge("roll_back_rekey", merge)
