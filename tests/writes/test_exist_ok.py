@@ -34,33 +34,28 @@ class Stock(Entity, table="ExistOk", partition_key="{shop}", row_key="stock"):
     parts: Mapped[int] = field(default=0, maintained=True)
 
 
-class Part(Entity, table="ExistOk", partition_key="{shop}", row_key="part_{id:05d}"):
+class Thing(Entity, table="ExistOk", partition_key="{shop}", abstract=True):
     shop: Mapped[str] = field(default="s")
     id: Mapped[int]
+
+
+class Coded(Thing, abstract=True):
     code: Mapped[str]
 
+
+class Part(Coded, row_key="part_{id:05d}"):
     by_code = Index(row_key="code_{code}", unique=True)
     counted = Count(lambda: Stock.parts, create=True, shop="{shop}")
 
 
-class Placed(Entity, table="ExistOk", partition_key="{shop}", row_key="placed_{id:05d}"):
-    shop: Mapped[str] = field(default="s")
-    id: Mapped[int]
-    code: Mapped[str]
-
+class Placed(Coded, row_key="placed_{id:05d}"):
     by_code = Index(partition_key="code_{code}", row_key="x", unique=True, consistency="eventual")
 
 
-class Plain(Entity, table="ExistOk", partition_key="{shop}", row_key="plain_{id:05d}"):
-    shop: Mapped[str] = field(default="s")
-    id: Mapped[int]
-    code: Mapped[str]
+class Plain(Coded, row_key="plain_{id:05d}"): ...
 
 
-class Lease(Entity, table="ExistOk", partition_key="{shop}", row_key="lease_{id:05d}"):
-    shop: Mapped[str] = field(default="s")
-    id: Mapped[int]
-    code: Mapped[str]
+class Lease(Coded, row_key="lease_{id:05d}"):
     until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
@@ -139,10 +134,7 @@ async def test_a_value_that_another_entity_has_is_still_refused(db: Database, wa
     assert isinstance(caught.value, UniqueViolation) or isinstance(caught.value.__cause__, UniqueViolation)
 
 
-class Named(Entity, table="ExistOk", partition_key="{shop}", row_key="named_{id:05d}"):
-    shop: Mapped[str] = field(default="s")
-    id: Mapped[int]
-
+class Named(Thing, row_key="named_{id:05d}"):
     by_id = Index(row_key="by_{id:05d}")
 
 

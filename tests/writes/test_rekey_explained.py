@@ -18,40 +18,32 @@ from tests.faults import FaultyStore
 from tests.rekeys import move, set_phase
 
 
-class Fare(Entity, table="ExplainedFares", tracked=True, partition_key="{day}", row_key="fare_{id}"):
+class Ticket(Entity, abstract=True):
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")
 
 
+class Fare(Ticket, table="ExplainedFares", tracked=True, partition_key="{day}", row_key="fare_{id}"): ...
+
+
 class NewFare(
-    Entity,
+    Ticket,
     table="ExplainedNewFares",
     tracked=True,
     partition_key="{id}",
     row_key="day_{day}",
     moved_from=MovedFrom(Fare),
-):
-    day: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str] = field(default="")
+): ...
 
 
-class Pass(Entity, table="ExplainedPasses", partition_key="{day}", row_key="pass_{id}"):
-    day: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str] = field(default="")
-
+class Pass(Ticket, table="ExplainedPasses", partition_key="{day}", row_key="pass_{id}"):
     by_text = Index(row_key="text_{text}_{id}")
 
 
 class NewPass(
-    Entity, table="ExplainedNewPasses", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Pass)
+    Ticket, table="ExplainedNewPasses", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Pass)
 ):
-    day: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str] = field(default="")
-
     by_text = Index(row_key="newtext_{text}_{day}")
 
 
