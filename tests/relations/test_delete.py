@@ -74,23 +74,23 @@ class Disk(OnDisk, row_key="disk"):
     folders = many(lambda: Folder, disk="{disk}", on_delete="cascade")
 
 
-class Kept(Entity, table="Kept", partition_key="{name}", row_key="kept"):
+class Named(Entity, table="Kept", partition_key="{name}", abstract=True):
     name: Mapped[str]
+
+
+class Kept(Named, row_key="kept"):
     count: Mapped[int] = field(default=0, maintained=True)
 
     items = many(lambda: Item, name="{name}", on_delete="refuse")
 
 
-class Item(Entity, table="Kept", partition_key="{name}", row_key="item_{id}"):
-    name: Mapped[str]
+class Item(Named, row_key="item_{id}"):
     id: Mapped[str]
 
     counted = Count(lambda: Kept.count, name="{name}")
 
 
-class Uncounted(Entity, table="Kept", partition_key="{name}", row_key="uncounted"):
-    name: Mapped[str]
-
+class Uncounted(Named, row_key="uncounted"):
     items = many(lambda: Item, name="{name}", on_delete="refuse")
 
 

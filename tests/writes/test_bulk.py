@@ -39,13 +39,10 @@ from tableorm.stores import Operation
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.testing import Faults, MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.writes.things import Grouped
 
 
-class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
-    group: Mapped[str] = field(default="g")
-    name: Mapped[str]
-    number: Mapped[int] = field(default=0)
-    text: Mapped[str | None] = field(default=None)
+class Thing(Grouped):
     more: Mapped[list[str]] = field(factory=list)
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from itertools import product
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import pytest
 
@@ -17,7 +17,6 @@ from tableorm import (
     Conflict,
     Count,
     Database,
-    Embedded,
     EncodeError,
     Entity,
     EntityExists,
@@ -37,7 +36,6 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import is_marker
-from tableorm.models.property_bag import bag_of_row
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
@@ -220,13 +218,6 @@ class Lossy(Entity, table="Archive", partition_key="{dep}", row_key="lossy_{id}"
     id: Mapped[int]
 
 
-class Holder(Entity, table="Archive", partition_key="{dep}", row_key="holder_{id}"):
-    dep: Mapped[str]
-    id: Mapped[int]
-    name: Mapped[str | None] = field(default=None, maintained=True)
-    beside = Embedded(lambda: Old, {"name": "text"}, year="{id}", dep="{dep}", id="{id}")
-
-
 class Basis(Entity, table="Other", abstract=True):
     dep: Mapped[str]
 
@@ -240,9 +231,7 @@ Call = Callable[[Database, Person], Coroutine[Any, Any, object]]
 
 REFUSED: list[tuple[Call, type[Exception], str]] = [
     (lambda db, p: db.archive(p, to=Lossy), ModelError, "Lossy, which has no field 'text'"),
-    (lambda db, p: db.archive(cast("Any", bag_of_row("Moving", {})), to=Lossy), ModelError, "a bag has no model"),
     (lambda db, p: db.archive(p, to=Person), ModelError, "that is the model of the entity; use db.move"),
-    (lambda db, p: db.archive(p, to=Holder), NotSupported, "Holder.beside would be wrong meanwhile"),
     (lambda db, p: db.archive(p, to=Basis), ModelError, "it is abstract; name one of its concrete classes"),
     (lambda db, p: db.archive(p, to=Kindless), NotSupported, "give the model a kind"),
     (lambda db, p: db.move(p, dep="missing"), ReferenceNotFound, "insert that first"),

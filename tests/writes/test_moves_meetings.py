@@ -285,17 +285,6 @@ async def test_a_mark_of_another_program(db: Database) -> None:
         await db.get(Person, dep="b", id=1)
 
 
-async def test_a_move_within_a_scope(db: Database) -> None:
-    """A scope moves entities between its partitions, and none out of it."""
-    mine = db.scope(id=1)
-    person = await mine.get(Person, dep="a")
-    await mine.move(person, dep="b")
-    assert await mine.get(Person, dep="b") == Person(dep="b", text="t")
-    with pytest.raises(AccessDenied):
-        await mine.move(person, dep="c", id=2)
-    assert await kinds(db) == ["b Person", "b Person#by_text"]
-
-
 async def test_an_entity_that_was_read_by_an_index(db: Database) -> None:
     """It has no ETag; its row is read, and must be as the entry says."""
     person = await db.get(Person.by_text, dep="a", text="t")

@@ -31,13 +31,10 @@ from tableorm import (
 from tableorm.models.property_bag import bag_of_row
 from tableorm.models.state import set_state, state_of
 from tableorm.stores import Operation, Row, Verb
+from tests.writes.things import Grouped
 
 
-class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
-    group: Mapped[str] = field(default="g")
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
+class Thing(Grouped):
     tags: Mapped[list[str]] = field(factory=list)
 
 

@@ -14,7 +14,6 @@ from tableorm import (
     Database,
     DecodeError,
     EncodeError,
-    Entity,
     EntityExists,
     Int32,
     LimitExceeded,
@@ -28,13 +27,10 @@ from tableorm import (
     field,
 )
 from tableorm.stores import Operation, Verb
+from tests.writes.things import Grouped
 
 
-class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
-    group: Mapped[str] = field(default="g")
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
+class Thing(Grouped):
     small: Mapped[Int32 | None] = field(default=None)
     ratio: Mapped[float] = field(default=0.0)
     at: Mapped[dt.datetime | None] = field(default=None)
