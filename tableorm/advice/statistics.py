@@ -152,8 +152,7 @@ async def measure_table(
         if type(number) is not int or number < 1:
             raise ModelError(f"measure_table({table!r}, {name}={shown(number)}) is refused: give 1 or more")
     connection = connection_of(db)
-    connection.require_open()
-    connection.boundary.check_whole_table(f"measure_table({table!r})")
+    connection.require_whole_tables(f"measure_table({table!r})")
     return await _Measurement(connection, table, on_progress).run(sample, parallel)
 
 

@@ -34,7 +34,6 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.overview import find_pending
 from tableorm.stores import Operation, Verb
@@ -43,9 +42,10 @@ from tableorm.writes.archive import carry_out_archives
 from tableorm.writes.archive_copy import kind_of
 from tests.azurite import Azurite
 from tests.commandline import run_command
-from tests.faults import no_pause
 from tests.outbox.archives import HOUR
 from tests.outbox.network import drain
+
+pytestmark = pytest.mark.usefixtures("quick_workers")
 
 
 class Shop(Entity, table="ArchiveUses", partition_key="{shop}", row_key="shop"):
@@ -88,13 +88,6 @@ def open_nothing() -> Any:
 
 
 BILLS, PLAIN = BlobArchive("old-bills", Bill), BlobArchive("old-plain", Plain)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):
-        monkeypatch.setattr(worker_module, name, 0)
-    monkeypatch.setattr(worker_module.Patience, "pause_after", no_pause)
 
 
 @pytest.fixture
@@ -386,4 +379,4 @@ def test_a_worker_of_the_command_line(tmp_path: Path) -> None:
     done = run_command("worker", url, f"{__name__}:PLAIN", "--drain")
 
     assert (json.loads(done.stdout), done.returncode) == ({"done": 1}, 0)
-    assert run_command("worker", url, f"{__name__}:quick").returncode == 2
+    assert run_command("worker", url, f"{__name__}:names_of").returncode == 2

@@ -53,6 +53,7 @@ from tableorm import (
 from tableorm.cli.command_line import main
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import BLOB_FIELDS, METADATA
+from tableorm.shapes.blob import BlobAddress, content_of
 from tableorm.shapes.encrypted import ContentKeys
 from tableorm.stores import BlobStore, Operation, Row, Verb
 from tableorm_migrations import plan_rekey, rewrite, run_rekey, verify_rekey
@@ -538,6 +539,12 @@ async def test_blobs_are_encrypted(db: Database) -> None:
     assert (await db.audit(Record)).clean
 
     assert moved.scan is not None
+    own = BlobAddress.of(content_of(moved.scan).members.address).name
+    await db.blobs.put(BLOB_FIELDS, own, before[own][:100])
+    for start in (0, 119_000):
+        with pytest.raises(EncryptionError, match=r"the blob of Record\.scan (is|has)"):
+            await moved.scan.read(start)
+    await db.blobs.put(BLOB_FIELDS, own, before[own])
     name, other = before
     connection_of(db).wrap_blobs(lambda store: cast("BlobStore", Exchanged(store, {name: other, other: name})))
     for each in (moved, two):

@@ -88,8 +88,7 @@ class Layouts:
         same = target is None or target is db
         for each in (db, target or db):
             connection = connection_of(each)
-            connection.require_open()
-            connection.boundary.check_whole_table(label)
+            connection.require_whole_tables(label)
         for schema in (old, new):
             _refuse_layout(label, schema)
         if same and old.table_name().lower() == new.table_name().lower() and None in (old.kind, new.kind):
