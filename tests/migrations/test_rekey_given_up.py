@@ -238,7 +238,7 @@ async def test_what_cannot_be_given_up(db: Database, monkeypatch: pytest.MonkeyP
     with pytest.raises(NotSupported, match="say no_new_programs=True"):
         await roll_back_rekey(db, Visit, PageVisit)
     with pytest.raises(ModelError, match="give 'keep' or 'delete'"):
-        await give_up(db, on_difference="drop")  # type: ignore[arg-type]
+        await give_up(db, on_difference="drop")
     with pytest.raises(NotSupported, match="there is no re-key; there is nothing to go back from"):
         await give_up(db)
     with pytest.raises(TableNotFound, match="GivenUpLongest"):
