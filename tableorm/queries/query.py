@@ -185,7 +185,7 @@ class Query(QueryDescription[E_co]):
         return await count_rows(pages, self._limit)
 
     async def exists(self) -> bool:
-        """Tell whether there is any result. Raises the same errors as `all`."""
+        """Return whether there is any result. Raises the same errors as `all`."""
         return await self.limit(1 if self._limit is None else min(self._limit, 1)).count() > 0
 
     async def page(self, size: int = MAX_PAGE, cursor: str | None = None) -> Page[E_co]:

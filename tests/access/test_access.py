@@ -304,7 +304,7 @@ IN_NOTE = {"tenant": "acme", "topic": "x"}
         (Employee, {"expires_in": 3600}, "expires_in=3600 is refused; give a timedelta of a second at least"),
         (Employee, {"expires_in": dt.timedelta.max}, "is refused"),
         (Employee, {"ip": "nowhere"}, "sip 'nowhere' is not an address"),
-        (Employee, {"policy": ""}, "policy='' is refused; give a text, or leave it out"),
+        (Employee, {"policy": ""}, "policy='' is refused; pass a string, or omit it"),
         (Employee, {"ip": ""}, "ip='' is refused"),
         ("Directory", {"start": {"PartitionKey": None}}, "PartitionKey=None is refused; give the text of a key"),
         ("Directory", {"end": {"PartitionKey": "a", "RowKey": 7}}, "RowKey=7 is refused"),

@@ -422,7 +422,7 @@ async def test_an_empty_partition_with_rows_of_no_kind_gives_a_hint(caplog: pyte
         (message,) = caplog.messages
         assert message == (
             "query of Plain found nothing in a partition of table MisfitsPlain, whose row ('p', '001') has no kind: "
-            "rows that have no EntityType need a model with kind=None"
+            "rows without EntityType need a model with kind=None"
         )
     async with connect("local::memory:") as db:
         await db.create_tables(Plain)

@@ -439,7 +439,7 @@ async def test_metrics_without_their_extra(monkeypatch: pytest.MonkeyPatch) -> N
         assert (await api("GET", "/Tables")).status == 200
         async with api.session.get(f"{api.root}/metrics") as metrics:
             assert metrics.status == 501
-            assert await metrics.text() == "metrics need prometheus_client: pip install 'tableorm[metrics]'\n"
+            assert await metrics.text() == "metrics need prometheus_client: install tableorm with its extra 'metrics'\n"
 
 
 class SlowStream(io.BytesIO):
