@@ -23,6 +23,7 @@ from ..errors import (
     ModelError,
     MultipleEntitiesFound,
     NotSupported,
+    TableOrmError,
     Unavailable,
 )
 from ..expressions import Expression, Field
@@ -584,7 +585,10 @@ class Query(QueryDescription[E_co]):
 
     async def _open(self, cursor: str | None, needs_keys: NeedsKeys = _needs_entities) -> list[QueryExecution]:
         """Return the parts of the query, which run together."""
-        runs = [run async for run in self._runs(cursor, needs_keys)]
+        try:
+            runs = [run async for run in self._runs(cursor, needs_keys)]
+        except TableOrmError as error:
+            raise error.with_traceback(None) from error.__cause__
         bound_together(runs, self._concurrency)
         return runs
 
