@@ -14,6 +14,7 @@ from tableorm import (
     Database,
     DecodeError,
     EncodeError,
+    Entity,
     EntityExists,
     Index,
     Int32,
