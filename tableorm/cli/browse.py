@@ -13,6 +13,7 @@ from ..errors import NotSupported
 from .arguments import add_count, add_database, add_flag, add_models, open_existing
 from .command_line import main
 from .conditions import parse_where
+from .output import report
 
 __all__ = ["BROWSE", "Browse"]
 
@@ -51,6 +52,7 @@ class Browse:
                 return 0
         os.environ[_ARGUMENTS] = json.dumps(sys.argv[1:])
         await _load("web").serve([sys.executable, "-m", __spec__.name], args.port)
+        report("stopped; the page is no longer served", "dim")
         return 0
 
 
@@ -59,7 +61,7 @@ def _load(module: str) -> Any:
     try:
         return importlib.import_module(f"tableorm.explorer.{module}")
     except ModuleNotFoundError as error:
-        raise NotSupported(f'tableorm browse needs {error.name}: pip install "tableorm[browse]"') from error
+        raise NotSupported(f"tableorm browse needs {error.name}: install tableorm with its extra 'browse'") from error
 
 
 BROWSE = Browse()

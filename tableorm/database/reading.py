@@ -250,7 +250,7 @@ class Reader(Stores):
 
     async def exists(self, target: type[Entity] | IndexOf[Any] | Key[Any], /, **fields: Any) -> bool:
         """
-        Tell whether there is such an entity. Takes the same arguments as `get`, and raises the same errors except
+        Return whether there is such an entity. Takes the same arguments as `get`, and raises the same errors except
         EntityNotFound.
 
             if await db.exists(Employee, department="Sales", id=7): ...

@@ -79,7 +79,7 @@ _TURN = 32  # operations that are taken before other tasks get a turn, which the
 
 class Bulk(AsyncOnly, AwaitsCalls):
     """
-    Many writes, across any number of partitions. Made by `db.bulk()`; `report` tells how they went.
+    Many writes, across any number of partitions. Made by `db.bulk()`; `report` has the results.
 
     Each method takes its entity as it is at the time of the call, and the entity gets its new ETag when it has been
     written. A value that can't be encoded raises at the call. A write that the store refuses doesn't stop the others:
