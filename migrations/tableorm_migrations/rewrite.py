@@ -81,8 +81,7 @@ async def rewrite(
         TableNotFound: There is no such table.
     """
     connection = connection_of(db)
-    connection.require_open()
-    connection.boundary.check_whole_table("rewrite()")
+    connection.require_whole_tables("rewrite()")
     schemas, kinds = _find_rewritten(models)
     versions = ",".join(sorted(f"{each.table}/{each.kind}:{each.version}" for each in schemas))
     tables = [(each.table, each.schemas) for each in kinds.values()]

@@ -49,8 +49,7 @@ async def inspect_table(
     if rows is not None and (type(rows) is not int or rows < 1):
         raise ModelError(f"inspect_table({table!r}, rows={shown(rows)}) is refused: give 1 or more")
     connection = connection_of(db)
-    connection.require_open()
-    connection.boundary.check_whole_table(f"inspect_table({table!r})")
+    connection.require_whole_tables(f"inspect_table({table!r})")
     most = _PARALLEL if rows is None else max(1, min(MOST_RANGES, rows // _ROWS_PER_RANGE))
     ranges = await plan_ranges(connection, "inspect_table", [(table, ())], most=most)
     share = math.inf if rows is None else math.ceil(rows / len(ranges))

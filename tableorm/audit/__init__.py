@@ -6,10 +6,10 @@ Audit: whether what is derived from entities is as they say, and making it so; a
     check        `Check`: what a pattern tells the audit
     context      what checks work with: the rows of a table, which entities they are, and what was found
     entries      checks of derived rows that name their entity; what no declaration accounts for
+    decisions    checks of decision rows and of rows in a move, and what is under way
+    first_look   candidates that many reads at once show to be right
     table_audit  the checks of a table; one candidate after the other, read, confirmed, and repaired
     segment      sums of claims, which find candidates
-    scan         pages of rows
-    ranges       which keys, what is counted, and how far it got: what a cursor holds
     report       what was found
 
 An audit reads every row once. Derived rows are not where their entities are in the order of keys, and a partition may

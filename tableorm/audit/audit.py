@@ -73,7 +73,6 @@ async def audit(
     """
     Audit the entities of some models; see `Database.audit`.
     """
-    db.require_open()
     if type(repair) is not bool:
         raise ModelError(f"audit(repair={shown(repair)}) is refused: give True or False")
     if not models:

@@ -47,7 +47,6 @@ async def build_index(
     """
     Derive what is declared for entities that were there before; see `Database.build_index`.
     """
-    db.require_open()
     options.check("build_index")
     if type(no_older_writers) is not bool:
         raise ModelError(f"build_index(no_older_writers={shown(no_older_writers)}) is refused: give True or False")

@@ -58,14 +58,9 @@ _CREDENTIALS = ("key", "sas")
 def add_database(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say which database to open."""
     parser.set_defaults(needs_url=True)
-    parser.add_argument(
-        "url",
-        metavar="URL",
-        type=_parse_url,
-        help=f"what to open, as for tableorm.connect: local:./hr.tables; default: ${URL}",
-    )
-    parser.add_argument("--queues", metavar="URL", type=_parse_url, help="where the queues are, if they are elsewhere")
-    parser.add_argument("--blobs", metavar="URL", type=_parse_url, help="where the blobs are, if they are elsewhere")
+    _add_url(parser, "url", f"what to open, as for tableorm.connect: local:./hr.tables; default: ${URL}")
+    _add_url(parser, "--queues", "where the queues are, if they are elsewhere")
+    _add_url(parser, "--blobs", "where the blobs are, if they are elsewhere")
     parser.add_argument(
         "--encryption",
         metavar="MODULE:NAME",
@@ -73,6 +68,10 @@ def add_database(parser: argparse.ArgumentParser) -> None:
         help="the Encryption with the keys of encrypted fields, or a function that returns it: hr.keys:encryption",
     )
     parser.add_argument("--prefix", default="", help="prefix of all table names, as for tableorm.connect")
+
+
+def _add_url(parser: argparse.ArgumentParser, name: str, what: str, metavar: str = "URL") -> None:
+    parser.add_argument(name, metavar=metavar, type=_parse_url, help=what)
 
 
 def add_models(
@@ -118,13 +117,13 @@ def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> No
 
 def add_source_and_target(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say which two databases to open."""
-    parser.add_argument("url", metavar="FROM", type=_parse_url, help="what to read, as for tableorm.connect")
-    parser.add_argument("target", metavar="TO", type=_parse_url, help="what to write to; a missing file is created")
+    _add_url(parser, "url", "what to read, as for tableorm.connect", "FROM")
+    _add_url(parser, "target", "what to write to; a missing file is created", "TO")
     parser.set_defaults(queues=None)
     parser.add_argument("--prefix", default="", help="prefix of all table names in FROM")
     parser.add_argument("--to-prefix", metavar="PREFIX", default="", help="prefix of all table names in TO")
-    parser.add_argument("--blobs", metavar="URL", type=_parse_url, help="where the blobs of FROM are, if elsewhere")
-    parser.add_argument("--to-blobs", metavar="URL", type=_parse_url, help="where those of TO are, if elsewhere")
+    _add_url(parser, "--blobs", "where the blobs of FROM are, if elsewhere")
+    _add_url(parser, "--to-blobs", "where those of TO are, if elsewhere")
 
 
 def open_target(args: argparse.Namespace) -> AbstractAsyncContextManager[Database]:

@@ -2,15 +2,16 @@
 Requests for blobs that verbs and workers send: counted, observed, and repeated after a transient fault.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
 from ..errors import AccessDenied, NotSupported
 from ..protocol.codes import Code, Fault
-from ..stores import BlobStore, RetryBudget
+from ..stores import BlobInfo, BlobPage, BlobStore, RetryBudget
 from .connection import Connection
+from .translate import translate
 
-__all__ = ["ask_blobs", "make_container", "require_blobs"]
+__all__ = ["ask_blobs", "list_blobs", "make_container", "require_blobs"]
 
 T = TypeVar("T")
 
@@ -43,6 +44,39 @@ async def ask_blobs(
             db.count_fault(fault)
             if not fault.transient or budget is None or not await budget.another(fault):
                 raise
+
+
+async def list_blobs(db: Connection, model: str, container: str, prefix: str, what: str) -> AsyncGenerator[BlobInfo]:
+    """
+    Yield the blobs whose names begin with a prefix; none if there is no such container.
+
+    Args:
+        db: The connection.
+        model: What they are for, for counters.
+        container: Name of the container.
+        prefix: How their names begin.
+        what: What they are, for messages.
+
+    Raises:
+        TableOrmError: The store refused it, or did not answer.
+    """
+    continuation: str | None = None
+    while True:
+
+        def list_page(store: BlobStore, start: str | None = continuation) -> Awaitable[BlobPage]:
+            return store.list_blobs(container, prefix, start)
+
+        try:
+            page = await ask_blobs(db, "list-blobs", model, container, list_page)
+        except Fault as fault:
+            if fault.code == Code.CONTAINER_NOT_FOUND:
+                return
+            raise translate(fault, f"listing of {what}", "") from fault
+        for each in page.blobs:
+            yield each
+        continuation = page.continuation
+        if continuation is None:
+            return
 
 
 async def make_container(db: Connection, model: str, container: str) -> None:

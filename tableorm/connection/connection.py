@@ -296,6 +296,20 @@ class Connection:
             )
         return self.store
 
+    def require_whole_tables(self, action: str) -> None:
+        """
+        Let through, before anything is sent, what reads or writes whole tables.
+
+        Args:
+            action: The call, for the message.
+
+        Raises:
+            NotSupported: The database is not open, or was opened in another event loop.
+            AccessDenied: It is limited to a scope.
+        """
+        self.require_open()
+        self.boundary.check_whole_table(action)
+
     def listen(self, listener: Listener) -> bool:
         """
         Tell a method of the writes of this connection and its views that begin from now on. Return whether it was told

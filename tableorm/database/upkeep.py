@@ -164,7 +164,7 @@ class Upkeep(Transfers):
             AccessDenied: In a scope, since an audit reads whole tables.
             TableNotFound: There is no such table.
         """
-        self._connection.boundary.check_whole_table(f"audit({', '.join(schema_of(model).name for model in models)})")
+        self._connection.require_whole_tables(f"audit({', '.join(schema_of(model).name for model in models)})")
         options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
         others = find_orphans(self._connection, models)
         return await audit(self._connection, models, options, cursor=cursor, repair=repair, others=others)
@@ -215,7 +215,7 @@ class Upkeep(Transfers):
             AccessDenied: In a scope, since a build writes to whole tables.
             TableNotFound: There is no such table.
         """
-        self._connection.boundary.check_whole_table(f"build_index({index})")
+        self._connection.require_whole_tables(f"build_index({index})")
         options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
         return await build_index(self._connection, index, options, no_older_writers=no_older_writers)
 
@@ -275,7 +275,7 @@ class Upkeep(Transfers):
             AccessDenied: In a scope, since a sweep visits whole tables.
             TableNotFound: There is no such table.
         """
-        self._connection.boundary.check_whole_table(f"sweep({', '.join(schema_of(model).name for model in models)})")
+        self._connection.require_whole_tables(f"sweep({', '.join(schema_of(model).name for model in models)})")
         options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
         return await sweep(self._connection, models, options, cursor=cursor)
 
@@ -315,7 +315,7 @@ class Upkeep(Transfers):
             AccessDenied: In a scope, since a run is about whole tables.
             TableNotFound: There is no such table.
         """
-        self._connection.boundary.check_whole_table("rewrap()")
+        self._connection.require_whole_tables("rewrap()")
         options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
         return await rewrap(self._connection, models, options)
 
@@ -323,11 +323,13 @@ class Upkeep(Transfers):
         """
         List the reports of all shared runs of the database, by name: those in progress, and the latest of each name.
 
+            for run in await db.runs():
+                print(f"{run.what}: {run.state}")
+
         Raises:
             AccessDenied: In a scope, since runs are about whole tables.
         """
-        self._connection.require_open()
-        self._connection.boundary.check_whole_table("runs()")
+        self._connection.require_whole_tables("runs()")
         return await list_runs(self._connection)
 
     async def drop_run(self, name: str) -> None:
@@ -337,6 +339,8 @@ class Upkeep(Transfers):
 
         Stop the processes that work on it first: one that doesn't notice starts the run again.
 
+            await db.drop_run("nightly-audit")
+
         Args:
             name: The name of the run.
 
@@ -345,8 +349,7 @@ class Upkeep(Transfers):
             AccessDenied: In a scope, since runs are about whole tables.
             TransactionFailed: A process has written in the meantime, so it's still running.
         """
-        self._connection.require_open()
-        self._connection.boundary.check_whole_table("drop_run()")
+        self._connection.require_whole_tables("drop_run()")
         await drop_run(self._connection, name)
 
     # What is left to do

@@ -93,13 +93,15 @@ async def _divide_table(
 async def _divide_small(db: Connection, verb: str, table: str, parts: int, rows: int) -> Sequence[str] | None:
     """Return the PartitionKeys with which ranges of a small table begin, but for the first one; None if it is large."""
     partitions: list[str] = []
-    read = 0
-    async with aclosing(db.read_pages(verb, table, RowQuery(select=_KEYS), MAX_PAGE)) as pages:
-        async for page in pages:
-            partitions += [row["PartitionKey"] for row in page.rows]
-            read += 1
-            if read > SMALL_PAGES or (read == SMALL_PAGES and page.continuation is not None):
-                return None
+    continuation: str | None = None
+    for _ in range(SMALL_PAGES):
+        page = await db.read_page(verb, table, RowQuery(select=_KEYS), MAX_PAGE, continuation)
+        partitions += [row["PartitionKey"] for row in page.rows]
+        continuation = page.continuation
+        if continuation is None:
+            break
+    else:
+        return None
     partitions.sort(key=utf16_key)
     parts = max(1, min(parts, len(partitions) // rows))
     starts = dict.fromkeys(partitions[len(partitions) * number // parts] for number in range(1, parts))

@@ -32,7 +32,6 @@ _SELECT = ("PartitionKey", "RowKey", METADATA)
 
 async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOptions[RunReport]) -> RunReport:
     """Wrap the content keys of the rows of some models anew; see `Database.rewrap`."""
-    db.require_open()
     encryption: ContentKeys | None = db.encryption
     if encryption is None:
         raise NotSupported("rewrap() needs keys; use connect(url, encryption=Encryption(keys))")

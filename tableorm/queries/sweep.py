@@ -78,7 +78,6 @@ async def sweep(
     db: Connection, models: Sequence[type[Entity]], options: RunOptions[SweepReport], *, cursor: str | None
 ) -> SweepReport:
     """Delete the entities of some models that have expired, and trim their feeds; see `Database.sweep`."""
-    db.require_open()
     options.check("sweep")
     if not models:
         raise ModelError(

@@ -111,8 +111,7 @@ async def _select(
     verb: str, db: Connection, target: Connection, tables: Sequence[str], where: str | None, name: str | None
 ) -> Selection:
     for each in (db, target):
-        each.require_open()
-        each.boundary.check_whole_table(f"{verb}()")
+        each.require_whole_tables(f"{verb}()")
     if db.backend is target.backend:
         raise ModelError(f"{verb}() is refused: both sides are one database; give another one as the target")
     if not tables:

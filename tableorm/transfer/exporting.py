@@ -42,8 +42,7 @@ async def export_rows(
     overwrite: bool,
 ) -> TransferReport:
     """Write the rows of a table to a file; see `Database.export_rows`."""
-    db.require_open()
-    db.boundary.check_whole_table("export_rows()")
+    db.require_whole_tables("export_rows()")
     selection, kind = Selection.of("export_rows", (table,), where), format_of("export_rows", file, format)
     with writing(file, overwrite=overwrite) as opened, TemporaryFile() as spool:
         sink = _SINKS[kind](opened, cast("BinaryIO", spool))

@@ -44,8 +44,7 @@ async def import_rows(
     if_exists: IfExists,
 ) -> TransferReport:
     """Write the rows of a file to a table; see `Database.import_rows`."""
-    db.require_open()
-    db.boundary.check_whole_table("import_rows()")
+    db.require_whole_tables("import_rows()")
     check_if_exists("import_rows", if_exists)
     options.check("import_rows")
     read, name = _SOURCES[format_of("import_rows", file, format)], name_of(file)

@@ -60,7 +60,10 @@ CASES = {
     f"show {URL} Directory --limit": (2, "show: argument --limit: expected one argument"),
     f"show {URL}": (2, "show: TABLE is missing"),
     f"audit {URL}": (2, "audit: MODULE[:MODEL] is missing"),
-    "audit mistaken": (2, "audit: argument URL: it is missing; give it first, such as local:./hr.tables, or set"),
+    "audit mistaken": (2, "audit: 'mistaken' is not a URL; give one first, such as local:./hr.tables, or set"),
+    "tables": (2, "tables: argument URL: it is missing; give it first, such as local:./hr.tables, or set"),
+    "tables foo": (2, "tables: 'foo' is not a URL; give one first, such as local:./hr.tables, or set TABLEORM_URL"),
+    "copy local:./hr.tables": (2, "copy: TO is missing"),
     f"tables {URL} Directory": (2, "tables: unknown argument in the wrong place, or one too many"),
     "serve": (2, "serve: --data is missing"),
     f"import {URL} Directory x.csv --if-exists merge": (

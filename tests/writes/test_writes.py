@@ -14,16 +14,20 @@ from tableorm import (
     Database,
     DecodeError,
     EncodeError,
+    Entity,
     EntityExists,
+    Index,
     Int32,
     LimitExceeded,
     Mapped,
     ModelError,
     PreconditionFailed,
     PropertyBag,
+    ScanRefused,
     TableNotFound,
     TemplateError,
     TransactionFailed,
+    UniqueViolation,
     field,
 )
 from tableorm.stores import Operation, Verb
@@ -240,13 +244,31 @@ async def test_a_transaction_that_cannot_be_is_refused_before_it_is_sent(
     assert things.stats.requests == requests
 
 
-async def test_the_traceback_of_a_refusal_is_short(db: Database) -> None:
+class Named(Entity, table="NamedThings", partition_key="{group}", row_key="id_{id}"):
+    group: Mapped[str] = field(default="g")
+    id: Mapped[str] = field(default="a")
+    name: Mapped[str] = field(default="n")
+
+    by_name = Index(row_key="name_{name}", unique=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "call", "said"),
+    [
+        (EntityExists, lambda db: db.insert(Named()), "EntityAlreadyExists: The specified entity already exists."),
+        (UniqueViolation, lambda db: db.insert(Named(id="b")), "Named.by_name"),
+        (UniqueViolation, lambda db: db.upsert(Named(id="b")), "Named.by_name"),
+        (TemplateError, lambda db: db.insert(Named(name="x" * 600)), "by_name"),
+        (ScanRefused, lambda db: db.select(Named).where(Named.name > "a").all(), "allow_scan"),
+    ],
+)
+async def test_the_traceback_of_a_refusal_is_short(db: Database, error: Any, call: Any, said: str) -> None:
     """It shows what the store said in a line, and at most five frames of tableorm: who reads it looks for their own."""
-    await db.create_tables(Thing)
-    await db.insert(Thing(group="g", name="n"))
-    with pytest.raises(EntityExists) as caught:
-        await db.insert(Thing(group="g", name="n"))
+    await db.create_tables(Named)
+    await db.insert(Named())
+    with pytest.raises(error) as caught:
+        await call(db)
     text = "".join(traceback.format_exception(caught.value))
     assert len(re.findall(r'File ".*tableorm/.*"', text.replace("\\", "/"))) <= 5
     assert text.count("Traceback (most recent call last)") == 1
-    assert "Fault: EntityAlreadyExists: The specified entity already exists." in text
+    assert said in text

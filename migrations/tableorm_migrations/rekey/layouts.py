@@ -88,16 +88,15 @@ class Layouts:
         same = target is None or target is db
         for each in (db, target or db):
             connection = connection_of(each)
-            connection.require_open()
-            connection.boundary.check_whole_table(label)
+            connection.require_whole_tables(label)
         for schema in (old, new):
             _refuse_layout(label, schema)
         if same and old.table_name().lower() == new.table_name().lower() and None in (old.kind, new.kind):
             raise NotSupported(f"{label} is refused: both are in table {old.table}, and one of them has no kind")
         if same and old.table_name().lower() == new.table_name().lower() and old.kind == new.kind:
             raise NotSupported(
-                f"{label} is refused: both have the kind {old.kind!r} in table {old.table}, so that nobody could tell "
-                f'their rows apart; give the newer one another: class {new.name}(Entity, kind="...", ...)'
+                f"{label} is refused: both have the kind {old.kind!r} in table {old.table}, so their rows can't be "
+                f'distinguished; give the newer model a different kind: class {new.name}(Entity, kind="...", ...)'
             )
         rekeying = rekeying_of(new)
         if to_new is None and rekeying is not None and rekeying.old is old:

@@ -72,8 +72,7 @@ class OnlineRekey:
                 f"{schema.name}(..., moved_from=MovedFrom(OlderModel))"
             )
         connection = connection_of(db)
-        connection.require_open()
-        connection.boundary.check_whole_table(verb)
+        connection.require_whole_tables(verb)
         old = rekeying.old
         return cls(
             db=db,

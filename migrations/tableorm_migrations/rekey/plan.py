@@ -346,12 +346,10 @@ def _steps(found: _Findings, entities: int, made: int, *, online: bool) -> Itera
     written, marked = math.ceil(made / found.fill), math.ceil(entities / found.old_fill)
     if online:
         yield RekeyStep(name="move", reads=2 * old_pages, writes=2 * written + marked)
-        yield RekeyStep(name="verify", reads=old_pages + new_pages, writes=0)
-        yield RekeyStep(name="seal (verify again)", reads=old_pages + new_pages, writes=0)
     else:
         yield RekeyStep(name="copy", reads=old_pages, writes=written)
-        yield RekeyStep(name="verify", reads=old_pages + new_pages, writes=0)
-        yield RekeyStep(name="verify again", reads=old_pages + new_pages, writes=0)
+    for verify in ("verify", "seal (verify again)" if online else "verify again"):
+        yield RekeyStep(name=verify, reads=old_pages + new_pages, writes=0)
     yield RekeyStep(name="finalize", reads=old_pages, writes=marked)
 
 

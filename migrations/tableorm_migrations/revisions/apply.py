@@ -153,8 +153,7 @@ async def apply_revisions(
         AccessDenied: In a scope, since whole tables are written.
     """
     connection = connection_of(db)
-    connection.require_open()
-    connection.boundary.check_whole_table("apply_revisions()")
+    connection.require_whole_tables("apply_revisions()")
     line = load_revisions(directory)
     if not line:
         raise ModelError(f"{directory} has no revisions; write the first one: tableorm migrate revision")

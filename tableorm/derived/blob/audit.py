@@ -6,12 +6,14 @@ import binascii
 import datetime as dt
 from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Iterable
+from contextlib import aclosing
 
 from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.decisions import LONGEST_REQUEST, LONGEST_WRITE
 from ...audit.report import Damage
 from ...connection.blob_fields import BLOB_PARTITION, ask_for_blobs, delete_blob
+from ...connection.blobs import list_blobs, require_blobs
 from ...connection.rows import delete_as_read, read_row, time_of
 from ...connection.translate import translate
 from ...errors import NotSupported
@@ -22,7 +24,7 @@ from ...models.schema import Schema
 from ...outbox.uploads import is_held, row_of_blob, settle_upload
 from ...protocol.codes import Code, Fault
 from ...shapes.blob import MARK_LENGTH, BlobAddress
-from ...stores import CLOCK, BlobInfo, BlobPage, BlobStore, Row, RowAddress
+from ...stores import CLOCK, BlobInfo, BlobStore, Row, RowAddress
 
 __all__ = ["BlobCheck", "audit_uploads"]
 
@@ -88,27 +90,17 @@ async def audit_uploads(context: AuditContext, schema: Schema, name: str) -> Non
         schema: A model of it with a field of blobs.
         name: The field, for findings.
     """
-    label, table, continuation = f"{schema.name}.{name}", schema.table_name(), None
-    while True:
-
-        def list_page(store: BlobStore, start: str | None = continuation) -> Awaitable[BlobPage]:
-            return store.list_blobs(BLOB_FIELDS, f"{table}/", start)
-
-        try:
-            page = await ask_for_blobs(context.db, "list-blobs", label, list_page)
-        except NotSupported:
-            return
-        except Fault as fault:
-            if fault.code == Code.CONTAINER_NOT_FOUND:
-                return
-            raise translate(fault, f"listing of the blobs of {label}", "") from fault
-        for info in page.blobs:
+    db, label = context.db, f"{schema.name}.{name}"
+    try:
+        await require_blobs(db, f"{label} is a blob")
+    except NotSupported:
+        return
+    prefix = f"{schema.table_name()}/"
+    async with aclosing(list_blobs(db, label, BLOB_FIELDS, prefix, f"the blobs of {label}")) as found:
+        async for info in found:
             age = CLOCK.now() - info.modified
             if age > LONGEST_WRITE:
                 await _look_at(context, schema, name, info, age)
-        continuation = page.continuation
-        if continuation is None:
-            return
 
 
 async def _look_at(context: AuditContext, schema: Schema, name: str, info: BlobInfo, age: dt.timedelta) -> None:

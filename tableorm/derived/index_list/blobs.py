@@ -9,12 +9,13 @@ late request can make it anew.
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import TypeVar
 from urllib.parse import unquote
 
 import attrs
 
-from ...connection.blobs import ask_blobs, make_container, require_blobs
+from ...connection.blobs import ask_blobs, list_blobs, make_container, require_blobs
 from ...connection.connection import Connection
 from ...connection.races import ATTEMPTS, Attempts
 from ...connection.translate import translate
@@ -23,7 +24,7 @@ from ...models.manifest import BlobListEntry
 from ...models.reserved import BLOB_LISTS
 from ...protocol.codes import Code, Fault
 from ...protocol.limits import MAX_BLOB_NAME
-from ...stores import BlobPage, BlobStore, Row, RowAddress
+from ...stores import BlobStore, Row, RowAddress
 from .following import FollowingList
 
 __all__ = ["MOST_BYTES", "BlobList", "check_room", "lists_of", "members_of"]
@@ -140,27 +141,14 @@ async def check_room(db: Connection, place: BlobListEntry, label: str) -> None:
 async def lists_of(db: Connection, table: str, kind: str) -> AsyncGenerator[BlobListEntry]:
     """Yield all lists of a kind of the entities of a table."""
     folder = BlobListEntry("", "", table, kind).blob_name[:-3]  # without "=/="
-    continuation: str | None = None
-    while True:
-
-        def list_page(store: BlobStore, start: str | None = continuation) -> Awaitable[BlobPage]:
-            return store.list_blobs(BLOB_LISTS, folder, start)
-
-        try:
-            page = await _ask(db, "list-blobs", kind, list_page)
-        except Fault as fault:
-            if fault.code == Code.CONTAINER_NOT_FOUND:
-                return
-            raise translate(fault, f"listing of the lists of {kind}", "") from fault
-        for each in page.blobs:
+    await require_blobs(db, f"{kind} keeps its lists in blobs")
+    async with aclosing(list_blobs(db, kind, BLOB_LISTS, folder, f"the lists of {kind}")) as found:
+        async for each in found:
             first, _, rest = each.name.removeprefix(folder).partition("/")
             place = BlobListEntry(_unescape(first), _unescape(rest), table, kind)
             await db.yield_to_loop(1)
             if place.blob_name == each.name:  # otherwise no list has this name
                 yield place
-        continuation = page.continuation
-        if continuation is None:
-            return
 
 
 def _unescape(part: str) -> str:
