@@ -115,12 +115,12 @@ async def test_gates_and_phases_are_checked(db: Database) -> None:
     """What the operator has to say is asked for, and what does not follow is refused with the phase."""
     await fill(db, Leg, 5)
 
-    with pytest.raises(NotSupported, match="say no_blind_writers=True"):
+    with pytest.raises(NotSupported, match="pass no_blind_writers=True"):
         await run_move(db, TailLeg)
     with pytest.raises(NotSupported, match="in phase 'expand', and this is for 'move'; run_move"):
         await seal(db)
     await run_move(db, TailLeg, no_blind_writers=True)
-    with pytest.raises(NotSupported, match="say no_old_programs=True"):
+    with pytest.raises(NotSupported, match="pass no_old_programs=True"):
         await seal_move(db, TailLeg)
     with pytest.raises(NotSupported, match=r"run verify_move\(\)"):
         await seal(db)

@@ -84,7 +84,7 @@ async def test_a_plan_of_a_sample(db: Database) -> None:
     assert (plan.exact, plan.complete, plan.entities) == (False, True, 3000)
     assert 900 <= plan.read < 3000
     assert 2990 <= plan.made <= 3000
-    assert "about 3000 entities" in str(plan)
+    assert "about 3,000 entities" in str(plan)
 
 
 @in_memory

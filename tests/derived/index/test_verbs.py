@@ -182,6 +182,8 @@ VERBS: dict[str, Verb] = {
     "query_delete": lambda db, one, change: delete_found(found(db).where(Employee.id == 1)),
     "index_query_delete": lambda db, one, change: delete_found(found(db, Employee.by_email)),
 }
+OF_ANY_KEY = [verb for verb in VERBS if verb not in ("query_delete", "index_query_delete")]
+"""Verbs that take any entity, and not only the employee of these tests."""
 WHOLE = {
     "replace",
     "force_replace",
