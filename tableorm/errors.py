@@ -92,9 +92,9 @@ def shown(value: object, limit: int = 80) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with a noun, for a message: "1 request", "2 requests"; "entity" becomes "entities"."""
+    """Return a number with a noun, for a message: "1 request", "2,000 requests"; "entity" becomes "entities"."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def near(name: str, known: Iterable[str], noun: str) -> str:

@@ -26,6 +26,8 @@ async def list_names(listing: Any) -> list[str]:
         names += [item.name async for item in page]
         following: str | None = pages.continuation_token
         if following in seen:
-            raise Fault(Code.INTERNAL_ERROR, "The answer goes on where it was before, so the list would never end.")
+            raise Fault(
+                Code.INTERNAL_ERROR, "The response continues where it already was, so the list would never end."
+            )
         seen.add(following or "")
     return names

@@ -14,7 +14,12 @@ __all__ = ["KEYS", "Keys"]
 
 
 class Keys:
-    """`tableorm keys rotate FILE` makes the tokens invalid that were signed with the key of a file."""
+    """
+    `tableorm keys rotate FILE` makes the tokens invalid that were signed with the key of a file.
+
+    Examples:
+        tableorm keys rotate hr.tables
+    """
 
     help = "replace the key of a database file, which signs tokens"
 

@@ -198,7 +198,7 @@ def _check_options(what: str, expires_in: object, **texts: object) -> None:
     for name, value in texts.items():
         # The service ignores an empty text: a token that seems to have a policy would be good without it.
         if value is not None and not (isinstance(value, str) and value):
-            raise ModelError(f"{what}: {name}={value!r} is refused; give a text, or leave it out")
+            raise ModelError(f"{what}: {name}={value!r} is refused; pass a string, or omit it")
 
 
 def check_target_table(what: str, table: str) -> None:

@@ -11,7 +11,7 @@ import attrs
 
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.tasks import map_together, work_together
-from ..errors import ModelError, shown
+from ..errors import ModelError, counted, shown
 from ..jobs.plan import narrow
 from ..keys.ranges import divide
 from ..protocol.limits import MAX_PAGE
@@ -88,15 +88,15 @@ class TableStatistics:
         return TableCost(self.size / _GIB * gib_price, self.scan_requests / 10_000 * request_price)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a dictionary that JSON can hold."""
+        """Return it as a dictionary that JSON can represent."""
         return attrs.asdict(self) | {"scan_requests": self.scan_requests}
 
     def __str__(self) -> str:
-        rows, partitions = _count(self.rows, "row"), _count(self.partitions, "partition")
+        rows, partitions = counted(self.rows, "row"), counted(self.partitions, "partition")
         which = "" if self.exact else "a sample of "
         lines = [
             f"{self.table}: {which}{rows} in {partitions}, {_show_size(self.size)}",
-            f"  {'all rows were' if self.exact else 'the sample was'} read by {_count(self.requests, 'request')}",
+            f"  {'all rows were' if self.exact else 'the sample was'} read by {counted(self.requests, 'request')}",
         ]
         lines += self._show("kinds", {kind or "(none)": each.rows for kind, each in self.kinds.items()}, self.kinds)
         if "" in self.kinds:
@@ -257,11 +257,6 @@ class _Measurement:
             exact=exact,
             requests=self._requests,
         )
-
-
-def _count(number: int, noun: str) -> str:
-    """Return a number with a noun, in the plural unless it is 1."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _show_size(size: float) -> str:

@@ -58,8 +58,7 @@ async def is_under_way(context: AuditContext, entity: RowAddress) -> bool:
             if read >= _MOST_DECISIONS:
                 raise NotSupported(
                     f"partition {entity.partition_key!r} of table {entity.table} has at least {_MOST_DECISIONS} "
-                    "decision rows, so that nobody can tell what is wrong there; let a worker carry them out, and "
-                    "audit again"
+                    "decision rows, too many to diagnose; let a worker carry them out, and audit again"
                 )
     return False
 

@@ -47,7 +47,7 @@ class Audit:
                     **run_options(args),
                 )
         more = report.found - len(report.findings)
-        lines = [*map(str, report.findings), *([f"and {more} more"] if more > 0 else []), str(report)]
+        lines = [*map(str, report.findings), *([f"and {more:,} more"] if more > 0 else []), str(report)]
         emit(args, report.to_dict(), *lines)
         return 0 if report.clean else 1
 

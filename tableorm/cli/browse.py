@@ -13,6 +13,7 @@ from ..errors import NotSupported
 from .arguments import add_count, add_database, add_flag, add_models, open_existing
 from .command_line import main
 from .conditions import parse_where
+from .output import report
 
 __all__ = ["BROWSE", "Browse"]
 
@@ -24,12 +25,13 @@ class Browse:
     """
     `tableorm browse URL [MODULE[:MODEL] ...]` shows tables, entities, and what a query would send before it runs.
 
-    Nothing is written. With `--web` it prints the address of a page that shows the same.
+    Nothing is written without `--write`. With `--web` it prints the address of a page that shows the same.
 
     Examples:
         tableorm browse local:./hr.tables
         tableorm browse local:./hr.tables hr.models
         tableorm browse local:./hr.tables hr.models --web
+        tableorm browse local:./hr.tables hr.models --write
     """
 
     help = "look at tables, in the terminal or in a browser"
@@ -39,16 +41,18 @@ class Browse:
         add_database(parser)
         add_models(parser, optional=True)
         add_flag(parser, "--web", "print the address of a page for a browser of this machine")
+        add_flag(parser, "--write", "let rows be deleted, and their values be changed")
         add_count(parser, "--port", "the port of the page", 0)
 
     async def run(self, args: argparse.Namespace) -> int:
         """Show the tables."""
         async with open_existing(args) as db:
             if not args.web or _ARGUMENTS in os.environ:
-                await _load("app").Explorer(db, args.models, parse_where).run_async()
+                await _load("app").Explorer(db, args.models, parse_where, write=args.write).run_async()
                 return 0
         os.environ[_ARGUMENTS] = json.dumps(sys.argv[1:])
         await _load("web").serve([sys.executable, "-m", __spec__.name], args.port)
+        report("stopped; the page is no longer served", "dim")
         return 0
 
 
@@ -57,7 +61,7 @@ def _load(module: str) -> Any:
     try:
         return importlib.import_module(f"tableorm.explorer.{module}")
     except ModuleNotFoundError as error:
-        raise NotSupported(f'tableorm browse needs {error.name}: pip install "tableorm[browse]"') from error
+        raise NotSupported(f"tableorm browse needs {error.name}: install tableorm with its extra 'browse'") from error
 
 
 BROWSE = Browse()

@@ -51,7 +51,7 @@ class Command(Protocol):
 
         Args:
             args: The arguments that `configure` declared; `args.json` says whether `--json` was given. After Ctrl-C the
-                text `args.resume`, if there is one, says how to go on.
+                string `args.resume`, if there is one, says how to resume.
 
         Returns:
             The exit status, or a coroutine that returns it.

@@ -18,7 +18,8 @@ _PROJECT = """[project]
 name = "PACKAGE"
 version = "0.1.0"
 requires-python = ">=3.11"
-dependencies = ["tableorm"]  # with tables in Azure: "tableorm[azure]"
+# Not on PyPI: install it from its repository first. With tables in Azure: "tableorm[azure]"
+dependencies = ["tableorm"]
 
 [dependency-groups]
 test = ["pytest", "pytest-asyncio"]
@@ -166,7 +167,7 @@ class Init:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.replace("PACKAGE", package), encoding="utf-8")
         values = {"folder": str(folder), "files": [str(path) for path in texts]}
-        test = "python -m pip install tableorm pytest pytest-asyncio && python -m pytest"
+        test = "python -m pip install pytest pytest-asyncio && python -m pytest"
         emit(args, values, f"{folder} has a project, {package}; test it: cd {quote(str(folder))} && {test}")
         return 0
 

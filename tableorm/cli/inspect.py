@@ -7,6 +7,7 @@ import sys
 
 from ..advice import inspect_table
 from .arguments import add_count, add_database, open_existing, parse_table
+from .output import emit
 from .progress import TableProgress
 
 __all__ = ["INSPECT", "Inspect"]
@@ -36,7 +37,8 @@ class Inspect:
         """Print the module."""
         async with open_existing(args) as db:
             proposal = await inspect_table(db, args.table, rows=args.rows, on_progress=TableProgress(args.table))
-        print(proposal.text, end="")
+        names = [model.name for model in proposal.models]
+        emit(args, {"module": proposal.text, "models": names}, *proposal.text.removesuffix("\n").split("\n"))
         for model in proposal.models:
             print(model, file=sys.stderr)
         return int(any(model.exact < model.rows for model in proposal.models))

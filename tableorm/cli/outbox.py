@@ -27,6 +27,10 @@ class Outbox:
     as lines of JSON, and rings for workers again, or drops them.
 
     The exit status is 1 if `show` or `drop` has found nothing, or `retry` a decision row that cannot be read.
+
+    Examples:
+        tableorm outbox list local:./hr.tables Directory
+        tableorm outbox retry local:./hr.tables Directory --token 8e6e5f2a
     """
 
     help = "inspect, retry or discard pending writes"

@@ -27,14 +27,14 @@ _NAME = re.compile(r"[\w.$]+(:[\w.]+)?")  # of a table, a module or a model
 
 
 class _Help(argparse.HelpFormatter):
-    """A help formatter that keeps the line breaks of examples, with bold headings on a terminal."""
+    """A help formatter that keeps the lines of examples whole, with bold headings on a terminal."""
 
     def start_section(self, heading: str | None) -> None:
         super().start_section(heading and paint(heading, "bold", sys.stdout))
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        wrap = textwrap.TextWrapper(width, initial_indent=indent, subsequent_indent="    ", break_on_hyphens=False)
-        return "\n".join(map(wrap.fill, text.splitlines()))
+        wrap = textwrap.TextWrapper(width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+        return "\n".join(line if line.startswith(" ") else wrap.fill(line) for line in text.splitlines())
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -68,8 +68,12 @@ class CommandParser(argparse.ArgumentParser):
         if not given and self._commands:
             self.print_help()
             self.exit()
-        if self.get_default("needs_url") and not {"-h", "--help"} & set(given) and not self._begins_with_url(given):
-            given = [os.environ.get(URL, ""), *given]
+        if self.get_default("needs_url") and not {"-h", "--help"} & set(given):
+            first, url = self._find_first(given), os.environ.get(URL, "")
+            if first is None or not _is_url(first):
+                if first and not url:
+                    self.error(f"{first!r} is not a URL; give one first, such as local:./hr.tables, or set {URL}")
+                given = [url, *given]
         return super().parse_known_args(given, *args[1:], **options)
 
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
@@ -104,8 +108,8 @@ class CommandParser(argparse.ArgumentParser):
         name = text.partition("=")[0]
         return f"{name!r}: {near(name, [each for each in self._option_string_actions if each[:2] == '--'], 'option')}"
 
-    def _begins_with_url(self, arguments: Iterable[str]) -> bool:
-        """Return whether the first of the arguments that is no option is a URL, and no table, module or model."""
+    def _find_first(self, arguments: Iterable[str]) -> str | None:
+        """Return the first of the arguments that is no option; None if all are."""
         given = iter(arguments)
         for text in given:
             if text.startswith("-"):
@@ -113,9 +117,14 @@ class CommandParser(argparse.ArgumentParser):
                 if action is not None and action.nargs != 0:
                     next(given, None)
                 continue
-            scheme, colon, _ = text.partition(":")
-            return not _NAME.fullmatch(text) or (bool(colon) and scheme in entry_points(group=GROUP).names)
-        return False
+            return text
+        return None
+
+
+def _is_url(text: str) -> bool:
+    """Return whether an argument is a URL, and no table, module or model."""
+    scheme, colon, _ = text.partition(":")
+    return not _NAME.fullmatch(text) or (bool(colon) and scheme in entry_points(group=GROUP).names)
 
 
 def add_command(choices: Any, name: str, command: Any) -> CommandParser:

@@ -13,7 +13,7 @@ from ..connection.tasks import stop_tasks
 from ..outbox.workflow import Workflow
 from ..writes.archive_copy import BlobArchive, DatabaseArchive
 from .arguments import add_count, add_database, add_flag, add_models, open_existing
-from .output import report, to_json
+from .output import emit, report
 
 __all__ = ["WORKER", "WorkerCommand"]
 
@@ -59,7 +59,8 @@ class WorkerCommand:
                 await stop_tasks({stopped, drained} - done)
                 for task in done:
                     task.result()
-        print(to_json(worker.counts))
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(worker.counts.items()))
+        emit(args, worker.counts, f"finished: {counts or 'nothing'}")
         return 0
 
 

@@ -69,7 +69,9 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         key: The key, for `EntityNotFound`.
     """
     # A traceback of the error shows what the store said in a line, and not the way that this took within the store.
-    fault.__traceback__ = None
+    seen: BaseException | None = fault
+    while seen is not None:
+        seen.__traceback__, seen = None, seen.__cause__ or seen.__context__
     code = fault.code
     if code == Code.ENTITY_EXISTS:
         return EntityExists(

@@ -46,6 +46,9 @@ class TranslatingStore:
     def __init__(self, store: Any, name: str) -> None:
         self._store, self._name = store, name
 
+    def __repr__(self) -> str:
+        return f"<{self._name} of a database>"
+
     def __getattr__(self, member: str) -> Any:
         found: Any = getattr(self._store, member)
         if not callable(cast("object", found)):

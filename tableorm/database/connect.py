@@ -28,8 +28,8 @@ _EXAMPLES = (
     "'https://ACCOUNT.table.core.windows.net'"
 )
 
-# Backends that come with tableorm, but need packages that do not.
-EXTRAS = {"azure": ("tableorm[azure]", ("azure", "aiohttp", "yarl"))}
+# Backends that come with tableorm, but need the packages of the extra with their name.
+EXTRAS = {"azure": ("azure", "aiohttp", "yarl")}
 
 
 def connect(
@@ -174,10 +174,9 @@ def find_backend(url: str, argument: str = "url") -> type[Backend]:
         try:
             backend: type[Backend] = entry.load()
         except ModuleNotFoundError as error:
-            extra, packages = EXTRAS.get(entry.name, ("", ()))
-            if (error.name or "").partition(".")[0] not in packages:
+            if (error.name or "").partition(".")[0] not in EXTRAS.get(entry.name, ()):
                 raise
-            missing.append(f'The backend {entry.name!r} lacks packages: pip install "{extra}". ')
+            missing.append(f"Backend {entry.name!r} lacks packages: install tableorm with its extra {entry.name!r}. ")
             continue
         if backend.handles(url):
             return backend

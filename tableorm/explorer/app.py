@@ -2,7 +2,9 @@
 The explorer for the terminal: tables on the left, the filter and its plan on top, rows and all of one row below.
 """
 
+import ast
 from collections.abc import Coroutine, Sequence
+from copy import copy
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -16,6 +18,7 @@ from textual.widgets.tree import TreeNode
 from ..advice import measure_table
 from ..database.database import Database
 from ..errors import DecodeError, TableOrmError
+from ..expressions import Comparison
 from ..models.entity import Entity, schema_of
 from ..protocol.redaction import escape_unprintable
 from .picture import draw_picture
@@ -30,12 +33,13 @@ _MOST_COLUMNS = 40  # the others are shown below the rows
 
 class Explorer(App[None]):
     """
-    Shows the tables of a database. It reads pages and samples, and writes nothing.
+    Shows the tables of a database. It reads pages and samples, and writes nothing unless it may.
 
     Args:
         db: The open database.
         models: The models whose entities are shown as such.
         parse: Reads the conditions of the filter line on the fields of a model.
+        write: Whether a row can be deleted, and a value of it be changed.
     """
 
     TITLE = "tableorm browse"
@@ -47,6 +51,7 @@ class Explorer(App[None]):
     #plan.refused { color: $error; }
     #rows, #picture { height: 1fr; }
     #picture { padding: 1 2; }
+    #value { display: none; }
     #details { height: 12; border-top: solid $primary; padding: 0 1; }
     #status { height: 1; padding: 0 1; background: $panel; }
     """
@@ -59,16 +64,21 @@ class Explorer(App[None]):
         ("c", "copy('cell')", "Copy cell"),
         ("r", "copy('row')", "Copy row"),
         ("y", "copy('query')", "Copy query"),
+        ("e", "edit", "Edit value"),
+        ("d", "delete", "Delete row"),
         ("q", "quit", "Quit"),
     ]
 
-    def __init__(self, db: Database, models: Sequence[type[Entity]], parse: ParseCondition) -> None:
+    def __init__(
+        self, db: Database, models: Sequence[type[Entity]], parse: ParseCondition, *, write: bool = False
+    ) -> None:
         super().__init__()
-        self._db, self._models, self._parse = db, models, parse
+        self._db, self._models, self._parse, self._write = db, models, parse, write
         self._view = UPKEEP[0]
         self._plan: Plan | None = None  # of the filter line
         self._shown: Plan | None = None  # of the rows
         self._agreed = ""  # the filter whose scan was agreed to
+        self._doomed: Any = None  # the row whose delete is to be confirmed
         self._cursors: list[str | None] = [None]  # where the pages begin, up to the one behind this one
         self._number = 0  # of the page
         self._items: list[Any] = []
@@ -78,6 +88,7 @@ class Explorer(App[None]):
         self._filter = Input(
             placeholder="of entities: department == 'Sales' and age > 30; of rows: Age gt 30", id="filter"
         )
+        self._value = Input(placeholder="the new value, such as 7, 'text' or None: Enter saves it", id="value")
         self._cost, self._status = Static(id="plan", markup=False), Static("choose a table", id="status", markup=False)
         self._table = DataTable[Text](id="rows", zebra_stripes=True, fixed_columns=2)
         self._detail, self._bars = Static(markup=False), Static(markup=False)
@@ -88,7 +99,7 @@ class Explorer(App[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the widgets."""
-        right = (self._filter, self._cost, self._table, self._below, self._picture, self._status)
+        right = (self._filter, self._cost, self._table, self._value, self._below, self._picture, self._status)
         yield Horizontal(self._tree, Vertical(*right))
         yield Footer()
 
@@ -109,6 +120,11 @@ class Explorer(App[None]):
         for view in (*(View(each.__name__, str(schema_of(each).table), each) for each in in_periods), *UPKEEP):
             self._tree.root.add_leaf(view.label, view)
         self._tree.cursor_line = 0
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Hide the keys that write, unless the explorer may."""
+        del parameters
+        return self._write or action not in ("edit", "delete")
 
     # Choosing
 
@@ -143,7 +159,7 @@ class Explorer(App[None]):
 
     # The filter and its plan
 
-    @on(Input.Changed)
+    @on(Input.Changed, "#filter")
     def _plan_filter(self) -> None:
         self._agreed = ""
         try:
@@ -154,7 +170,7 @@ class Explorer(App[None]):
         self._cost.update("\n".join(map(escape_unprintable, text.splitlines())))
         self._cost.set_classes("refused" if self._plan is None else "scan" * self._plan.scan)
 
-    @on(Input.Submitted)
+    @on(Input.Submitted, "#filter")
     def _submit_filter(self, event: Input.Submitted) -> None:
         if self._plan is not None and self._plan.scan and self._agreed != event.value:
             self._agreed = event.value
@@ -223,6 +239,66 @@ class Explorer(App[None]):
             )
         self.copy_to_clipboard(text)
         self._say(f"copied: {text}")
+
+    # Changing one row
+
+    def _chosen(self) -> Any:
+        """The row under the cursor; None if there is none."""
+        row = self._table.cursor_coordinate.row
+        return self._items[row] if 0 <= row < len(self._items) else None
+
+    def action_delete(self) -> None:
+        """Delete the row under the cursor as it was read, when the key is pressed twice."""
+        item = self._chosen()
+        if item is not None and item is self._doomed:
+            self._work(self._change(self._db.delete(item), "deleted"))
+        elif item is not None:
+            self._doomed = item
+            self._say(f"press d again to delete {item!r}")
+
+    def action_edit(self) -> None:
+        """Ask for a new value of the cell under the cursor."""
+        if self._chosen() is not None:
+            self._value.display, self._value.value = True, ""
+            self._value.focus()
+
+    @on(Input.Blurred, "#value")
+    def _leave_value(self) -> None:
+        self._value.display = False
+
+    @on(Input.Submitted, "#value")
+    def _submit_value(self, event: Input.Submitted) -> None:
+        name = self._names[self._table.cursor_coordinate.column]
+        self._table.focus()
+        try:
+            changed = self._changed(self._chosen(), name, event.value)
+        except (TableOrmError, ValueError, SyntaxError) as error:
+            self._say(f"{name} stays as it is: {error}")
+        else:
+            self._work(self._change(self._db.save(changed), f"{name} is saved"))
+
+    def _changed(self, item: Any, name: str, text: str) -> Any:
+        """Return a copy of a row with another value. Raises TableOrmError, ValueError or SyntaxError."""
+        own = schema_of(type(item)).fields if isinstance(item, Entity) else item
+        if name not in own:
+            raise ValueError("only fields, and properties that the row has, can be changed here")
+        changed, value = copy(item), None
+        if not isinstance(item, Entity):
+            changed[name] = ast.literal_eval(text)
+            return changed
+        if text.strip() != "None":
+            condition = self._parse(f"{name} == {text}", type(item))
+            if not isinstance(condition, Comparison):
+                raise ValueError("give one value")
+            value = condition.value
+        setattr(changed, name, value)
+        return changed
+
+    async def _change(self, write: Coroutine[Any, Any, object], done: str) -> None:
+        await write
+        if self._shown is not None:
+            await self._load(self._shown, self._number)
+        self._say(done)
 
     # What all have in common
 

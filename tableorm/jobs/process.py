@@ -139,7 +139,7 @@ class RunOptions(Generic[R]):
             isinstance(cast("object", self.name), str) and 0 < len(self.name) <= _LONGEST_NAME
         ):
             raise ModelError(
-                f"{verb}(name={shown(self.name)}) is refused: give a text of 1 to {_LONGEST_NAME} characters"
+                f"{verb}(name={shown(self.name)}) is refused: give a string of 1 to {_LONGEST_NAME} characters"
             )
         if not _is_positive(self.lease):
             raise ModelError(f"{verb}(lease={shown(self.lease)}) is refused: give a number of seconds above 0")
@@ -278,7 +278,7 @@ class _Process(Generic[C, R]):
             if run is None or (run.state != "open" and self._is_begun_anew(run, over)):
                 if begun == _MOST_BEGINNINGS:
                     raise LostRace(
-                        f"{self._job.verb}(name={self._name!r}): the run is begun again and again, and is not there; "
+                        f"{self._job.verb}(name={self._name!r}): the run keeps restarting but can't be found; "
                         f"delete what other programs have written into partition 'run {self._name}' of {UPKEEP_TABLE}"
                     )
                 if begun:

@@ -47,8 +47,12 @@ class Template:
     model: str
     key: str
     parts: tuple[Part, ...]
-    _constraints: dict[ConstraintShape, KeyConstraint] = attrs.field(init=False, factory=dict)
-    _by_bucket: dict[ConstraintShape, tuple[KeyConstraint, ...]] = attrs.field(init=False, factory=dict)
+    _constraints: dict[ConstraintShape, KeyConstraint] = attrs.field(
+        init=False, factory=dict[ConstraintShape, KeyConstraint]
+    )
+    _by_bucket: dict[ConstraintShape, tuple[KeyConstraint, ...]] = attrs.field(
+        init=False, factory=dict[ConstraintShape, tuple[KeyConstraint, ...]]
+    )
 
     @cached_property
     def field_parts(self) -> tuple[Part, ...]:

@@ -240,6 +240,9 @@ class Derivation:
         self.where = where
         self._found: dict[type[Any], DerivationOf[Any]] = {}
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {getattr(self, 'name', 'without a name')}>"
+
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:
         """
         Return what is derived from the entities of a model by this declaration.

@@ -40,7 +40,7 @@ def check_heads(schema: Schema, parents: list[Schema]) -> None:
         if not _same_class(other, schema) and template is not None and may_meet(own, template):
             raise ModelError(
                 f"{schema.name} and {other.name} cannot be told apart by {schema.discriminator}: a key can be of "
-                f"{own.text!r} with head {own.head!r} and of {template.text!r} with head {template.head!r}"
+                f"{own.text!r} with literal {own.head!r} and of {template.text!r} with literal {template.head!r}"
             )
 
 

@@ -116,6 +116,9 @@ class Workflow(Generic[E]):
     def __init__(self, key: Key[E], token: str, arguments: Any) -> None:
         self.key, self.token, self.arguments = key, token, arguments
 
+    def __repr__(self) -> str:
+        return f"<workflow {type(self).__name__} of {self.key}>"
+
 
 class StepFailed(Exception):
     """A step of a workflow has raised an error, which is its cause."""

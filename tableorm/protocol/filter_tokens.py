@@ -117,7 +117,7 @@ def _unknown_token(text: str, position: int) -> FilterSyntaxError:
     position = space.end() if space else position
     char = text[position]
     if char == "'":
-        problem = "the text has no closing quote; a quote within text is written twice"
+        problem = "the string has no closing quote; a quote within a string is written twice"
     elif char == '"':
         problem = "text stands in single quotes"
     elif char in "=<>!&|":

@@ -36,7 +36,7 @@ def load_pyarrow(what: str, module: str = "pyarrow") -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise NotSupported(f'{what} needs pyarrow: pip install "tableorm[arrow]"') from error
+        raise NotSupported(f"{what} needs pyarrow: install tableorm with its extra 'arrow'") from error
 
 
 def arrow_type(pa: Any, kind: Edm) -> Any:

@@ -109,7 +109,7 @@ class Explanation:
     def __str__(self) -> str:
         lines = [self.query, f"  access: {self.access.value}, by {self.path}"]
         if self.kinds is not None:
-            lines.append(f"  of the kind {' or '.join(map(repr, self.kinds))} alone; {WITHOUT_KIND}")
+            lines.append(f"  only rows of kind {' or '.join(map(repr, self.kinds))}; {WITHOUT_KIND}")
         for request in self.requests[:_SHOWN]:
             lines.append(f"  {request.access.value}: {request}")
             lines += [f"    then here: {condition}" for condition in request.client_side]
@@ -147,7 +147,7 @@ class Explanation:
 
 _SHOWN = 10
 
-WITHOUT_KIND = "rows that have no EntityType need a model with kind=None"
+WITHOUT_KIND = "rows without EntityType need a model with kind=None"
 
 
 def explain(

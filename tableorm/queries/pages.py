@@ -175,6 +175,9 @@ class EntityStream(AsyncOnly, Generic[E_co]):
         self._closed = False
         self._progress = ReadProgress()
 
+    def __repr__(self) -> str:
+        return f"<EntityStream: {'closed' if self._closed else 'open' if self._results else 'not open'}>"
+
     async def __aenter__(self) -> Self:
         if self._results is not None or self._closed:
             raise ModelError("the stream was used already; create another with query.stream()")

@@ -23,6 +23,7 @@ from ..errors import (
     ModelError,
     MultipleEntitiesFound,
     NotSupported,
+    TableOrmError,
     Unavailable,
 )
 from ..expressions import Expression, Field
@@ -142,7 +143,11 @@ class Query(QueryDescription[E_co]):
         return [entity async for part in await self._loaded_results(None) for entity in part]
 
     async def first(self) -> E_co | None:
-        """Read the first result in key order, or return None if there is none. Raises the same errors as `all`."""
+        """
+        Read the first result in key order, or return None if there is none. Raises the same errors as `all`.
+
+            latest = await db.select(Login).where(Login.user == "ken").first()
+        """
         found = await self._first(1)
         return found[0] if found else None
 
@@ -175,7 +180,11 @@ class Query(QueryDescription[E_co]):
         return found[0] if found else None
 
     async def count(self) -> int:
-        """Count the results; only keys and kinds are read. Raises the same errors as `all`."""
+        """
+        Count the results; only keys and kinds are read. Raises the same errors as `all`.
+
+            await db.select(Employee).where(Employee.department == "Sales").count()
+        """
         runs = await self._open(None, lambda _: True)
         if any(run.plan.target.fetches_primaries or run.plan.target.kinds.hides for run in runs):
             return await self._count_entities(None if self._kinds.bags else ())
@@ -184,7 +193,11 @@ class Query(QueryDescription[E_co]):
         return await count_rows(pages, self._limit)
 
     async def exists(self) -> bool:
-        """Tell whether there is any result. Raises the same errors as `all`."""
+        """
+        Return whether there is any result. Raises the same errors as `all`.
+
+            if await db.select(Employee).where(Employee.department == "HR").exists(): ...
+        """
         return await self.limit(1 if self._limit is None else min(self._limit, 1)).count() > 0
 
     async def page(self, size: int = MAX_PAGE, cursor: str | None = None) -> Page[E_co]:
@@ -572,7 +585,10 @@ class Query(QueryDescription[E_co]):
 
     async def _open(self, cursor: str | None, needs_keys: NeedsKeys = _needs_entities) -> list[QueryExecution]:
         """Return the parts of the query, which run together."""
-        runs = [run async for run in self._runs(cursor, needs_keys)]
+        try:
+            runs = [run async for run in self._runs(cursor, needs_keys)]
+        except TableOrmError as error:
+            raise error.with_traceback(None) from error.__cause__
         bound_together(runs, self._concurrency)
         return runs
 

@@ -108,8 +108,8 @@ def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> RekeyedHome:
         raise ModelError(f"{label} is refused: {old.name} has moved_from= itself; finish that re-key first")
     if old.table_name().lower() == schema.table_name().lower() and old.kind == schema.kind:
         raise ModelError(
-            f"{label} is refused: both have the kind {old.kind!r} in table {old.table}, so that nobody could tell "
-            f'their rows apart; give the newer one another: class {schema.name}(Entity, kind="...", ...)'
+            f"{label} is refused: both have the kind {old.kind!r} in table {old.table}, so their rows can't be "
+            f'distinguished; give the newer model a different kind: class {schema.name}(Entity, kind="...", ...)'
         )
     to_new = declared.to_new or copy_fields(label, old, schema, "to_new")
     to_old = declared.to_old or copy_fields(label, schema, old, "to_old")

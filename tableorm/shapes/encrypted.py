@@ -57,6 +57,9 @@ class Encryption:
             raise EncryptionError(f"Encryption({shown(keys)}) is refused: give a KeyRing, or what can wrap and unwrap")
         self.keys, self.resolver = keys, resolver
 
+    def __repr__(self) -> str:
+        return f"<Encryption by a {type(self.keys).__name__}>"
+
 
 class ContentKeys:
     """
@@ -114,7 +117,7 @@ def _format() -> Any:
         from . import encryption  # noqa: PLC0415
     except ImportError:
         raise EncryptionError(
-            "encrypted fields need the package cryptography; install it by pip install 'tableorm[encryption]'"
+            "encrypted fields need the package cryptography; install tableorm with its extra 'encryption'"
         ) from None
     return encryption
 
@@ -168,8 +171,8 @@ class EncryptedStage(KeyedStage):
         """See `RowStage`."""
         if schema.kind is not None and schema.discriminator != "property":
             raise ModelError(
-                f"{schema.name} has encrypted fields and discriminator={schema.discriminator!r}, by which it is not "
-                "told which rows have to be decrypted; leave discriminator out"
+                f"{schema.name} has encrypted fields and discriminator={schema.discriminator!r}, which doesn't show "
+                "which rows to decrypt; leave discriminator out"
             )
         if schema.maintained:
             raise ModelError(

@@ -137,7 +137,7 @@ class Tokens:
 
         Raises:
             Exception: Whatever the function raises.
-            TypeError: The function returned no text.
+            TypeError: The function didn't return a string.
         """
         if self._supplier is not None and self._is_due():
             async with self._turn:  # one task asks for all of them

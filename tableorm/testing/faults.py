@@ -129,8 +129,8 @@ class Faults:
     """
     Makes requests of an open database fail: `with faults.fail_next("insert", with_=409): ...`.
 
-    A fault is what remains after all repetitions, so the program meets it at once. It is an error of `tableorm.errors`
-    there, as any other refusal.
+    A fault is what remains after all repetitions, so the program sees it immediately, as an error of `tableorm.errors`,
+    like any other error.
 
     Args:
         db: The database, or a scope of it; both are meant.

@@ -278,7 +278,10 @@ async def commit(
         async with uploaded(db, writes) as addressed:
             await _commit(db, addressed, options)
     else:
-        await _commit(db, writes, options)
+        try:
+            await _commit(db, writes, options)
+        except TableOrmError as error:
+            raise error.with_traceback(None) from error.__cause__
 
 
 async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> None:
@@ -628,8 +631,9 @@ async def _correct(db: Connection, write: PlannedWrite, derived: Derived, fault:
             effect.check_survivor(row_key, row)
         derived.effects[effect.row_key] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
+        fault.__traceback__ = None
         if not write.transaction:
-            raise error from fault
+            raise error.with_traceback(None) from fault
         raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
 
 

@@ -204,6 +204,13 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     assert "400 entities" in tableorm("audit", url, MODEL).stdout.splitlines()[0]
 
 
+def test_large_numbers() -> None:
+    """They have the commas that `stats` prints too."""
+    assert str(AuditReport(entities=100_000, derived_rows=1, cursor=str)).startswith(
+        "100,000 entities and 1 derived row checked"
+    )
+
+
 def test_the_state_is_written_to_a_file_of_its_own(tmp_path: Path) -> None:
     """The state holds keys of rows: its file is the user's alone, and what lies in the place of its draft is no way."""
     state, other = tmp_path / "state", tmp_path / "other"

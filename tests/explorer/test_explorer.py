@@ -3,7 +3,9 @@ The explorer in the terminal, as textual's pilot uses it.
 """
 
 import datetime as dt
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 import attrs
@@ -182,6 +184,66 @@ def _keys(item: Any) -> tuple[str, str]:
     return key.partition_key, key.row_key
 
 
+async def test_nothing_is_written_unless_it_may_be(person: Person) -> None:
+    """Without the flag the keys that write do nothing; the fixture sees that nothing is written."""
+    await person.choose("Directory", "Employee")
+    await person.press("d", "d", "e")
+    assert not person.app.query_one("#value").display
+
+
+@pytest.fixture
+async def writer() -> AsyncIterator[tuple[Database, Person]]:
+    async with connect("local::memory:") as db:
+        await fill(db)
+        async with Explorer(db, MODELS, parse_where, write=True).run_test(size=(110, 24)) as pilot:
+            found = Person(cast("Explorer", pilot.app), pilot)
+            await found.settle()
+            yield db, found
+
+
+async def change(person: Person, column: int, text: str) -> str:
+    """Type another value of the first row, and return what is said."""
+    person.table.move_cursor(row=0, column=column)
+    await person.press("e")
+    person.app.query_one("#value", Input).value = text
+    await person.press("enter")
+    return person.text("#status")
+
+
+async def test_a_row_is_deleted_when_the_key_is_pressed_twice(writer: tuple[Database, Person]) -> None:
+    """With its index entries, and only as it was read."""
+    db, person = writer
+    await person.choose("Directory", "Employee")
+    await person.press("d")
+    assert "press d again to delete Employee" in person.text("#status")
+    await db.modify(Employee, lambda each: setattr(each, "age", 33), department="Sales", id=0)
+    await person.press("d")
+    assert "PreconditionFailed" in person.text("#status") and await db.exists(Employee, department="Sales", id=0)
+    await person.choose("Directory", "Employee")
+    await person.press("d", "d")
+    assert not await db.exists(Employee, department="Sales", id=0)
+    assert (await db.audit(Employee)).clean
+
+
+async def test_a_value_is_changed(writer: tuple[Database, Person]) -> None:
+    """As the model has it, with what is derived from it; of a row without a model as its stored type is."""
+    db, person = writer
+    await person.choose("Directory", "Employee")
+    assert "age is saved" in await change(person, 4, "61")
+    assert "hired is saved" in await change(person, 5, "'2025-02-03'")
+    found = await db.get(Employee, department="Sales", id=0)
+    assert (found.age, found.hired) == (61, dt.date(2025, 2, 3))
+    assert "stays as it is" in await change(person, 4, "'old'")
+    assert "stays as it is" in await change(person, 4, "5 or id == 3")
+    assert "stays as it is" in await change(person, 0, "'Other'")
+    assert (await db.audit(Employee)).clean
+
+    await person.choose("Rough", "rows")
+    names = [str(column.label) for column in person.table.ordered_columns]
+    assert "count is saved" in await change(person, names.index("count"), "7")
+    assert [row["count"] for row in await db.select_raw("Rough").allow_scan().all()] == [7]
+
+
 async def test_partitions_are_a_sample(db: Database, person: Person) -> None:
     """The picture has the kinds and the largest partitions; the kinds that have no model become views of their own."""
     await person.choose("Directory", "partitions")
@@ -200,6 +262,37 @@ async def test_partitions_are_a_sample(db: Database, person: Person) -> None:
     assert person.rows == [] and "0 rows" in person.text("#status")
     await person.choose("Directory", "outbox")
     assert person.rows == [] and "the last page" in person.text("#status")
+
+
+@pytest.mark.torture
+async def test_100_000_entities(tmp_path: Path) -> None:
+    """A page, a filter and the picture take a few requests and a moment, however large the table is."""
+    async with connect(f"local:{tmp_path / 'large.tables'}") as db:
+        await db.create_tables(Employee)
+        async with db.bulk() as bulk:
+            for number in range(100_000):
+                employee = Employee(
+                    department=f"D{number % 50:02d}", id=number, age=20 + number % 40, hired=dt.date(2026, 1, 1)
+                )
+                await bulk.insert(employee)
+        async with Explorer(db, MODELS, parse_where).run_test(size=(110, 24)) as pilot:
+            person = Person(cast("Explorer", pilot.app), pilot)
+            await person.settle()
+            for label, text, most in (
+                ("Employee", "", 2),
+                ("Employee", "department == 'D07' and age > 30", 11),
+                ("rows", "", 2),
+            ):
+                before, begun = db.stats.requests, time.monotonic()
+                await person.choose("Directory", label)
+                await person.type(text)
+                await person.press("enter")
+                assert len(person.rows) == PAGE and db.stats.requests - before <= 2 * most
+                assert time.monotonic() - begun < 10
+            before, begun = db.stats.requests, time.monotonic()
+            await person.choose("Directory", "partitions")
+            assert "Employee" in person.text("#picture Static") and db.stats.requests - before <= 100
+            assert time.monotonic() - begun < 10
 
 
 async def test_rows_cannot_command_the_terminal(person: Person) -> None:

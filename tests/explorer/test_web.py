@@ -52,7 +52,9 @@ async def serving(folder: Path) -> AsyncGenerator[Server]:
     async with connect(url) as db:
         await fill(db)
     arguments = ("browse", url, "tests.explorer.models", "--web")
-    process = await asyncio.create_subprocess_exec(COMMAND, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        COMMAND, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
     try:
         assert process.stdout is not None
         yield Server(process, (await process.stdout.readline()).decode().strip())
@@ -100,6 +102,17 @@ async def test_only_the_holder_of_the_token_is_let_in(tmp_path: Path) -> None:
             assert shown.status == 200 and "default-src 'self'" in shown.headers["Content-Security-Policy"]
             assert shown.headers["Referrer-Policy"] == "no-referrer"
         assert await connects(**known, Origin=server.origin)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="event loops know no signals there")
+async def test_an_interrupt_ends_it_with_a_line(tmp_path: Path) -> None:
+    """Ctrl-C prints one line, and the status is 0."""
+    async with serving(tmp_path) as server:
+        server.process.send_signal(signal.SIGINT)
+        _, errors = await server.process.communicate()
+
+        assert server.process.returncode == 0
+        assert errors.decode() == "tableorm: stopped; the page is no longer served\n"
 
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="capability: the browser and /proc are those of Linux")

@@ -4,6 +4,8 @@ What `inspect` says of rows that no layout explains: kinds, types, samples, and 
 
 import asyncio
 import datetime as dt
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,10 @@ def test_rows_that_are_not_read_exactly(tmp_path: Path) -> None:
     assert "Order: 20 of 20 rows read exactly" in done.stderr
     assert "0 of 10 rows read exactly\n  ('p', '020'): " in done.stderr
     assert "#   ('p', '020'): " in done.stdout
+
+    shown = json.loads(run_command("inspect", url, "ForeignOrders", "--json").stdout)
+    assert shown["module"] == done.stdout
+    assert shown["models"] == re.findall(r"^class (\w+)\(", done.stdout, re.MULTILINE)
 
 
 def test_properties_without_a_field() -> None:

@@ -146,12 +146,12 @@ async def test_rows_without_a_kind(db: Database) -> None:
     """The query of a model with a kind finds none of them; `explain`, `one` and the statistics of the table say why."""
     await db.insert(Untold(shop="a", number=1))
     query, untold = db.select(Order).where(Order.shop == "a"), db.select(Untold).where(Untold.shop == "a")
-    why = "rows that have no EntityType need a model with kind=None"
+    why = "rows without EntityType need a model with kind=None"
 
     assert await query.all() == []
     with pytest.raises(EntityNotFound, match=f"finds nothing of its kind; {why}"):
         await query.one()
-    assert f"  of the kind 'Order' alone; {why}\n" in str(query.explain())
+    assert f"  only rows of kind 'Order'; {why}\n" in str(query.explain())
     assert query.explain().to_dict()["kinds"] == ("Order",)
     assert untold.explain().kinds is None and "kind=None" not in str(untold.explain())
     assert (await untold.one()).number == 1

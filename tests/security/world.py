@@ -21,7 +21,17 @@ from tableorm_local.engine import Engine
 from tests.azure.stub import KEY, Answer, Request, Stub
 from tests.local.server.client import Api, root_of
 
-__all__ = ["Thing", "client_of", "client_of_bytes", "gzipped", "memory_below", "serve_file", "work", "write_row"]
+__all__ = [
+    "Thing",
+    "Turns",
+    "client_of",
+    "client_of_bytes",
+    "gzipped",
+    "memory_below",
+    "serve_file",
+    "work",
+    "write_row",
+]
 
 
 @asynccontextmanager
@@ -91,6 +101,31 @@ def memory_below(most: int) -> Generator[None]:
     finally:
         tracemalloc.stop()
     assert peak < most
+
+
+class Turns:
+    """Sums up work by turns of the event loop: all of it, and the most in one turn; and counts the turns."""
+
+    def __init__(self) -> None:
+        self.count = self.all = self.most = self._now = 0
+
+    def add(self, amount: int = 1) -> None:
+        """Say that so much was done in this turn."""
+        self.all += amount
+        self._now += amount
+        self.most = max(self.most, self._now)
+
+    async def _count(self) -> None:
+        while True:
+            self.count, self._now = self.count + 1, 0
+            await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator[None]:
+        """Count the turns meanwhile."""
+        counting = asyncio.create_task(self._count())
+        yield
+        counting.cancel()
 
 
 async def work(db: Database, *kinds: Any, table: str | None = None) -> None:

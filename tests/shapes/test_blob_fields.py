@@ -83,16 +83,6 @@ class Patient(Entity, table="Photos", partition_key="{team}", row_key="patient_{
     voice: Mapped[Blob | None] = encrypted(default=None, name="Sound")
 
 
-class Film(Entity, table="Photos", partition_key="{team}", row_key="film_{id:03d}", wide=2):
-    team: Mapped[str] = field(default="a")
-    id: Mapped[int]
-    title: Mapped[str] = field(default="")
-    photo: Mapped[Blob | None] = field(default=None)
-    voice: Mapped[Blob | None] = encrypted(default=None, name="Sound")
-
-    by_title = Index(row_key="title_{title}_{id:03d}", include="keys")
-
-
 KEYS = Encryption(KeyRing({"k": bytes(32)}, wrap_with="k"))
 
 
@@ -222,28 +212,6 @@ async def test_a_blob_is_sent_and_read_in_pieces(db: Database, source: str, mode
         assert await person.photo.read(len(data)) == await person.photo.read(3, 0) == await person.voice.read() == b""
     assert ann.photo is not None
     assert repr(ann.photo) == "<Blob of 5,120,000 bytes, application/x>"
-
-
-async def test_a_blob_of_an_entity_of_several_rows(db: Database) -> None:
-    """It is sent, read, replaced and deleted as that of any other entity, wherever its address is."""
-    await db.create_tables(Film)
-    film = Film(id=1, photo=Blob(b"photo"), voice=Blob(b"voice"))
-    await db.insert(film)
-    (stale,) = await db.select(Film).where(Film.team == "a", Film.title == "").only(Film.photo, Film.voice).all()
-    film.title, film.voice = "new", Blob(b"other")
-    await db.save(film)
-    (found,) = await db.select(Film.by_title).where(Film.team == "a", Film.title == "new").all()
-    for each in (film, stale, found):
-        assert (each.photo, each.voice) == (film.photo, film.voice) or each is stale
-        assert each.photo is not None
-        assert each.voice is not None
-        assert (await each.photo.read(), await each.voice.read()) == (b"photo", b"other")
-    film.photo = None
-    await db.replace(film)
-    assert len(await names_of_blobs(db)) == 1
-    assert (await db.audit(Film)).clean
-    await db.delete(film)
-    assert await names_of_blobs(db) == set()
 
 
 async def test_parts_in_conditions_and_projections(db: Database) -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from tableorm import (
@@ -360,24 +358,6 @@ def test_names_and_defaults_are_checked() -> None:
 
         class Child(Base, **keys):  # pyright: ignore[reportUnusedClass]
             spot: Mapped[Spot]  # pyright: ignore[reportIncompatibleVariableOverride]
-
-
-SPOTS = st.builds(Spot, st.integers(14, 20), st.none() | st.floats(allow_nan=False))
-
-
-@given(st.lists(st.tuples(SPOTS, st.none() | SPOTS, SPOTS), max_size=4))
-async def test_whatever_is_saved_is_read(values: list[tuple[Spot, Spot | None, Spot]]) -> None:
-    """Each save of any values leaves the very values in the row, whatever was there before."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Place)
-        place = Place(id=1, spot=Spot(1))
-        await db.insert(place)
-        for place.spot, place.last, place.home in values:
-            await db.save(place)
-            assert await get(db) == place
-            read = await db.select(Place).where(Place.city == "c").only(Place.last).first()
-            assert read is not None
-            assert read.last == place.last
 
 
 async def test_a_filled_value_is_written(db: Database) -> None:

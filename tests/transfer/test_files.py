@@ -7,6 +7,7 @@ import enum
 import io
 import json
 import stat
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tableorm import (
     field,
     series,
 )
+from tableorm.queries.arrow import load_pyarrow
 from tableorm.stores import Row
 from tests.azurite import Azurite
 from tests.commandline import run_command
@@ -59,6 +61,14 @@ async def test_there_and_back(tmp_path: Path, rows: list[Row], form: str, system
 
         exact = form == "jsonl"
         assert await content_of(db, "Again", ordered=exact) == await content_of(db, ordered=exact)
+
+
+def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra to install."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+    with pytest.raises(NotSupported, match=r"^Parquet needs pyarrow: install tableorm with its extra 'arrow'$"):
+        load_pyarrow("Parquet")
 
 
 @pytest.mark.parametrize("form", FORMATS)

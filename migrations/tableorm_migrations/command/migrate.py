@@ -31,6 +31,10 @@ class MigrateCommand:
     `tableorm migrate check|revision` compares models with their snapshot, and `tableorm migrate
     upgrade|status|rewrite|build-index` does to a database what changes of models need. `tableorm migrate
     plan|move|verify|seal|finalize|rollback` gives the entities of a model other keys.
+
+    Examples:
+        tableorm migrate revision hr.models --message "find by email"
+        tableorm migrate upgrade local:./hr.tables hr.models
     """
 
     help = "check changes of models, and do to stored rows what they need"

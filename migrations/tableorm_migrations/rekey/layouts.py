@@ -95,8 +95,8 @@ class Layouts:
             raise NotSupported(f"{label} is refused: both are in table {old.table}, and one of them has no kind")
         if same and old.table_name().lower() == new.table_name().lower() and old.kind == new.kind:
             raise NotSupported(
-                f"{label} is refused: both have the kind {old.kind!r} in table {old.table}, so that nobody could tell "
-                f'their rows apart; give the newer one another: class {new.name}(Entity, kind="...", ...)'
+                f"{label} is refused: both have the kind {old.kind!r} in table {old.table}, so their rows can't be "
+                f'distinguished; give the newer model a different kind: class {new.name}(Entity, kind="...", ...)'
             )
         rekeying = rekeying_of(new)
         if to_new is None and rekeying is not None and rekeying.old is old:

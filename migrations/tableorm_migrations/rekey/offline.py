@@ -230,7 +230,7 @@ class _Copy:
                 with suppress(Conflict, EntityNotFound):
                     await write_change(connection_of(target), plain_save(stored, "save"))
                     return None
-        return f"{entity.key} is written by somebody else again and again; stop all writers"
+        return f"{entity.key} keeps being changed by another client; stop all writers"
 
 
 def merge_into(merge: Merge, stored: Any, entity: Any) -> None:

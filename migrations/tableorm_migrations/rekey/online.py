@@ -107,8 +107,8 @@ async def run_move(
         if no_blind_writers is not True:
             raise NotSupported(
                 f"{rekey.verb} is refused: an upsert, or a write with if_match='*', by a program that knows "
-                f"{rekey.rekeying.old.name} alone would write over what says where an entity is; stop such programs or "
-                "withdraw their permission, and say no_blind_writers=True (the command: --no-blind-writers)"
+                f"{rekey.rekeying.old.name} alone would overwrite the record of where an entity is; stop such programs "
+                "or withdraw their permission, and pass no_blind_writers=True (the command: --no-blind-writers)"
             )
         await db.create_tables(model)
         await rekey.enter(phase, RekeyPhase.MOVE)
@@ -276,8 +276,8 @@ async def seal_move(
     phase = await rekey.read_phase(RekeyPhase.MOVE, remedy="run_move() and verify_move() come first")
     if no_old_programs is not True:
         raise NotSupported(
-            f"{rekey.verb} is refused: a program that knows {rekey.rekeying.old.name} alone would go on writing where "
-            "nobody looks any more; stop every such program, and say no_old_programs=True (the command: "
+            f"{rekey.verb} is refused: a program that knows {rekey.rekeying.old.name} alone would keep writing to keys "
+            "that are no longer read; stop every such program, and pass no_old_programs=True (the command: "
             "--no-old-programs)"
         )
     job = comparison(rekey, f"verify {_since(phase)} move of")

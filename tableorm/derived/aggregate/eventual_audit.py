@@ -143,7 +143,7 @@ class ShareCheck(_CountCheck):
         context, holder = self.context, address.beside(number.field[1])
         due = SubtotalEntry.of(holder, number.field[0], 0).row_key
         if share_address(holder, number.of) != address or number.of.row_key != due:
-            text = f"it says that it is of {number.of}, and has another key: somebody has made it up"
+            text = f"it says that it is of {number.of}, but it has another key: it's forged"
             self._record(address, Damage.FOREIGN, text)
             return True
         if number.value == 0 or number.of.table not in _counted_tables(context):

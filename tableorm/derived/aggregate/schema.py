@@ -66,7 +66,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
             if info.shape is not None:
                 raise ModelError(f"{self.label}: {of!r} {info.many}")
             if info.maintained or info.member.type.edm not in (Edm.INT32, Edm.INT64):
-                raise ModelError(f"{self.label}: {of!r} is not a field of whole numbers, which alone add up exactly")
+                raise ModelError(f"{self.label}: {of!r} is not a field of integers; only integers add up exactly")
             schema.refuse_unseen([of], self.label, "it sums")
 
     @property

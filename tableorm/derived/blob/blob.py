@@ -85,8 +85,8 @@ class _BlobRow(Effect, Value, frozen=True):
         """Refuse the write: a worker has given the upload up."""
         del stored
         raise PreconditionFailed(
-            f"{self.origin.origin}: the upload of {self.label} took so long without a sign of life that a worker has "
-            "given it up; nothing was written: write it again",
+            f"{self.origin.origin}: the upload of {self.label} was inactive for so long that a worker "
+            "abandoned it; nothing was written: write it again",
             code,
             self.origin.origin.subject,
         )

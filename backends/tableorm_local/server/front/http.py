@@ -290,7 +290,9 @@ class Front:
         self.update_gauges()
         text = await asyncio.to_thread(self.metrics.render)
         if text is None:
-            return web.Response(status=501, text="metrics need prometheus_client: pip install 'tableorm[metrics]'\n")
+            return web.Response(
+                status=501, text="metrics need prometheus_client: install tableorm with its extra 'metrics'\n"
+            )
         return web.Response(body=text, headers={"Content-Type": self.metrics.content_type})
 
     def update_gauges(self) -> None:
