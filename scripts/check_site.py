@@ -40,6 +40,10 @@ SEARCHES = {
     "migration": "changes/fields/",
     "log tail": "reading/log-tails/",
     "soft delete": "cookbook/web/",
+    "multi-tenant": "cookbook/web/",
+    "event sourcing": "cookbook/history/",
+    "delete old rows": "writing/expiry/",
+    "count rows": "derived/counts/",
 }
 """What readers search for, and the page that has to be the first result."""
 

@@ -17,7 +17,18 @@ from tableorm.stores import CLOCK, TableStore
 from tableorm.writes.move_entity import handle_moves
 from tests.faults import QUICK, Fate, FaultyStore
 
-__all__ = ["CONFIRMED", "FORWARD", "HOUR", "MARK", "TENTATIVE", "database_on", "handler_of", "move_half", "work"]
+__all__ = [
+    "CONFIRMED",
+    "FORWARD",
+    "HOUR",
+    "MARK",
+    "TENTATIVE",
+    "database_on",
+    "handler_of",
+    "move_half",
+    "take_bodies",
+    "work",
+]
 
 HOUR = dt.timedelta(hours=1)
 MARK, TENTATIVE, FORWARD, CONFIRMED = 1, 2, 3, 4
@@ -54,6 +65,10 @@ def handler_of(db: Database, model: type[Entity]) -> Handler:
 
 async def work(db: Database, model: type[Entity]) -> list[Outcome]:
     """Carry out the messages, without a worker's pauses."""
+    return [await handler_of(db, model).work(body) for body in await take_bodies(db)]
+
+
+async def take_bodies(db: Database) -> list[bytes]:
+    """Take the messages, an hour later, and return their bodies."""
     CLOCK.advance(HOUR)
-    messages = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
-    return [await handler_of(db, model).work(message.body) for message in messages]
+    return [message.body for message in await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)]

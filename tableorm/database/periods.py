@@ -57,6 +57,8 @@ class Periods(Reader):
         Make the tables of the present period and of the next ones, where they do not exist yet. Without it, the first
         write of a period makes its table, if the client may.
 
+            await db.prepare_periods(Login, ahead=2)  # today and two days
+
         Args:
             model: A model with a table for each period of time.
             ahead: For how many periods after the present one.
@@ -96,6 +98,8 @@ class Periods(Reader):
         Delete the tables of the periods that have ended by a time: all rows in them, also those of other models that
         have the same tables. A period that reaches past that time stays. It costs one request for each table, however
         many rows that has.
+
+            dropped = await db.drop_periods(Login, before=dt.datetime(2014, 8, 1, tzinfo=dt.UTC))
 
         Args:
             model: A model with a table for each period.

@@ -107,7 +107,11 @@ class Reader(Stores):
     @overload
     async def get_or_none(self, target: IndexOf[E], /, **fields: Any) -> E | None: ...
     async def get_or_none(self, target: Any, /, *values: Any, **fields: Any) -> Any:
-        """Read one entity by its key, or return None if it doesn't exist. Takes the same arguments as `get`."""
+        """
+        Read one entity by its key, or return None if it doesn't exist. Takes the same arguments as `get`.
+
+            jun = await db.get_or_none(Employee, department="Sales", id=223)
+        """
         if values:
             _refuse_values("get_or_none", target, values)
         return await self._point(target, fields)

@@ -146,6 +146,8 @@ class Stores(Connected, AsyncOnly):
         """
         Send a small request, to check that the store answers.
 
+            await db.ping()  # raises Unavailable if the store is down
+
         Raises:
             Unavailable: It doesn't answer.
             AccessDenied: It answers, but refuses the credentials.
@@ -211,7 +213,11 @@ class Stores(Connected, AsyncOnly):
         await note_declarations(connection, undecided, created)
 
     async def tables(self) -> list[str]:
-        """Return the names of all tables, in order."""
+        """
+        Return the names of all tables, in order.
+
+            print(await db.tables())  # ["Directory"]
+        """
         return await self._connection.list_tables()
 
     async def drop_table(self, target: type[Entity] | str, *, missing_ok: bool = False) -> None:

@@ -44,6 +44,9 @@ class Transfers(Periods):
         what is left. What programs write to the source meanwhile is copied or not, row by row: an entity may come
         without an index entry, which an audit of the target repairs.
 
+            async with connect("local:./copy.tables") as target:
+                report = await db.copy_rows(target, "Directory")
+
         Args:
             target: The open database that gets the rows.
             tables: Names of the tables; all tables if none is given. Then the states of indexes are copied too, at the
@@ -100,6 +103,9 @@ class Transfers(Periods):
         ETags and Timestamps are not compared, nor how a store spells a value, such as the digits of a DateTime. Blobs
         of entities are read on both sides.
 
+            report = await db.compare_rows(target, "Directory")
+            print(report.equal, report.failed)
+
         Args:
             target: The other open database.
             tables: Names of the tables; all tables of this database if none is given.
@@ -143,6 +149,8 @@ class Transfers(Periods):
         the rows wait in a temporary file. CSV has a column for the type of each property; Parquet has typed columns,
         and needs pyarrow, which `tableorm[arrow]` installs. Neither can hold half of a surrogate pair, and Parquet no
         value that is none of its type; an export with one is refused.
+
+            await db.export_rows("Directory", "directory.csv", overwrite=True)
 
         Args:
             table: Name of the table.
@@ -193,6 +201,8 @@ class Transfers(Periods):
         The whole file is checked first: if a row of it is one that the service would refuse, nothing is written. A row
         that is in the table with the same content is not written again, so after a crash the same call writes what is
         left. ETags and Timestamps in the file are ignored.
+
+            report = await db.import_rows("directory.csv", "Directory")
 
         Args:
             file: A path, "-" for stdin, or a binary file. What cannot be read twice is copied to a temporary file.

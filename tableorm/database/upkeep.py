@@ -323,6 +323,9 @@ class Upkeep(Transfers):
         """
         List the reports of all shared runs of the database, by name: those in progress, and the latest of each name.
 
+            for run in await db.runs():
+                print(f"{run.what}: {run.state}")
+
         Raises:
             AccessDenied: In a scope, since runs are about whole tables.
         """
@@ -335,6 +338,8 @@ class Upkeep(Transfers):
         done.
 
         Stop the processes that work on it first: one that doesn't notice starts the run again.
+
+            await db.drop_run("nightly-audit")
 
         Args:
             name: The name of the run.

@@ -61,6 +61,8 @@ class QueryDescription(NotAList, Generic[E_co]):
         """
         Limit the query to the first `count` results in key order.
 
+            latest = await db.select(Login).where(Login.user == "ken").limit(10).all()
+
         Args:
             count: The maximum number of results; 0 is allowed.
 
@@ -74,6 +76,8 @@ class QueryDescription(NotAList, Generic[E_co]):
     def allow_scan(self, *, partitions: Literal["all", "range"] = "all", parallel: int = 1) -> Self:
         """
         Allow the query to visit every partition if its conditions don't name any.
+
+            await db.select(Employee).where(Employee.age > 68).allow_scan().all()
 
         Args:
             partitions: "range" allows only a range of partitions that the conditions bound, as `Hash.number > 5` does

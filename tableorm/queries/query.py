@@ -143,7 +143,11 @@ class Query(QueryDescription[E_co]):
         return [entity async for part in await self._loaded_results(None) for entity in part]
 
     async def first(self) -> E_co | None:
-        """Read the first result in key order, or return None if there is none. Raises the same errors as `all`."""
+        """
+        Read the first result in key order, or return None if there is none. Raises the same errors as `all`.
+
+            latest = await db.select(Login).where(Login.user == "ken").first()
+        """
         found = await self._first(1)
         return found[0] if found else None
 
@@ -176,7 +180,11 @@ class Query(QueryDescription[E_co]):
         return found[0] if found else None
 
     async def count(self) -> int:
-        """Count the results; only keys and kinds are read. Raises the same errors as `all`."""
+        """
+        Count the results; only keys and kinds are read. Raises the same errors as `all`.
+
+            await db.select(Employee).where(Employee.department == "Sales").count()
+        """
         runs = await self._open(None, lambda _: True)
         if any(run.plan.target.fetches_primaries or run.plan.target.kinds.hides for run in runs):
             return await self._count_entities(None if self._kinds.bags else ())
@@ -185,7 +193,11 @@ class Query(QueryDescription[E_co]):
         return await count_rows(pages, self._limit)
 
     async def exists(self) -> bool:
-        """Return whether there is any result. Raises the same errors as `all`."""
+        """
+        Return whether there is any result. Raises the same errors as `all`.
+
+            if await db.select(Employee).where(Employee.department == "HR").exists(): ...
+        """
         return await self.limit(1 if self._limit is None else min(self._limit, 1)).count() > 0
 
     async def page(self, size: int = MAX_PAGE, cursor: str | None = None) -> Page[E_co]:

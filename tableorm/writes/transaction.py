@@ -113,6 +113,8 @@ class Transaction(AsyncOnly):
         """
         Insert a new entity when the block ends. Invalid values raise the same errors as in `db.insert`.
 
+            tx.insert(Employee(department="Sales", id=10, name="Ken"))
+
         Args:
             entity: An entity or bag.
             repeat: As in `db.insert`; False applies to the whole transaction.
@@ -123,7 +125,12 @@ class Transaction(AsyncOnly):
         return self._add(insert_change(entity, self._held_write(entity), repeat=repeat, exist_ok=exist_ok))
 
     def save(self, entity: Entity | PropertyBag) -> None:
-        """Write what changed since the entity was read, when the block ends. Raises the same errors as `db.save`."""
+        """
+        Write what changed since the entity was read, when the block ends. Raises the same errors as `db.save`.
+
+            ken.age = 24
+            tx.save(ken)
+        """
         return self._add(save_change(entity, self._held_update(entity)))
 
     def merge(
@@ -133,23 +140,38 @@ class Transaction(AsyncOnly):
         *,
         if_match: str | None = None,
     ) -> None:
-        """Merge some fields into the row when the block ends. Raises the same errors as `db.merge`."""
+        """
+        Merge some fields into the row when the block ends. Raises the same errors as `db.merge`.
+
+            ken.age = 24
+            tx.merge(ken, only=[Employee.age])
+        """
         return self._add(merge_change(entity, only, if_match, self._held_update(entity)))
 
     def replace(self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False) -> None:
-        """Replace the row when the block ends. Raises the same errors as `db.replace`."""
+        """
+        Replace the row when the block ends. Raises the same errors as `db.replace`.
+
+            tx.replace(ken.evolve(age=24))
+        """
         return self._add(replace_change(entity, if_match, drop_extra=drop_extra, pending=self._held_update(entity)))
 
     def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """
         Insert the entity, or merge it into or replace an existing row, when the block ends. Raises the same errors as
         `db.upsert`.
+
+            tx.upsert(Employee(department="Sales", id=10, name="Ken"))
         """
         self._db.boundary.fill(entity)
         return self._add(upsert_change(entity, mode, self._held_write(entity)))
 
     def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
-        """Delete a row when the block ends. Raises as `db.delete`; a missing row fails the transaction."""
+        """
+        Delete a row when the block ends. Raises as `db.delete`; a missing row fails the transaction.
+
+            tx.delete(ken)
+        """
         pending = None if isinstance(target, Key) else self._held_update(target)
         return self._add(delete_change(target, if_match, pending))
 
@@ -157,6 +179,8 @@ class Transaction(AsyncOnly):
         """
         Give an entity a new key when the block ends, as `db.move` does. It counts as two of the 100 operations. Until
         then, the entity keeps its old key.
+
+            tx.move(ken, id=12)
         """
         self._db.boundary.check_move(entity, fields)
         delete, insert = move_changes(entity, fields, self._held_update(entity))
@@ -191,6 +215,8 @@ class Transaction(AsyncOnly):
     async def get(self, target: Any, /, *, guard: bool = False, **fields: Any) -> Any:
         """
         Read one entity now, or return the object that already represents its row in this transaction.
+
+            ken = await tx.get(Employee, department="Sales", id=10)
 
         Args:
             target: A model with its key fields, or a `Key`.

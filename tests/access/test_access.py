@@ -325,28 +325,6 @@ async def test_grants_that_cannot_be(
         await db.grant(model, **given)
 
 
-@pytest.mark.parametrize(
-    ("model", "start", "end", "expected"),
-    [
-        (Employee, None, None, ""),
-        (Employee, {"department": "b"}, None, "spk=b"),
-        (Employee, None, {"department": "b", "id": 7}, "epk=b&erk=empid_000007"),
-        (Party, {"country": "SE"}, {"country": "SE"}, "spk=SE&epk=SE"),
-        (
-            Note,
-            {**IN_NOTE, "at": NEW},
-            {**IN_NOTE, "at": OLD},
-            "spk=acme_x&srk=2516954687999999999_&epk=acme_x&erk=2516982335999999999_%EF%BF%BF",
-        ),
-    ],
-)
-async def test_ranges_in_fields(db: Database, model: type[Entity], start: Any, end: Any, expected: str) -> None:
-    """All fields are a key; the first ones stand for all keys that begin so, up to the last that a template makes."""
-    token = await db.grant(model, "r", HOUR, start=start, end=end)
-
-    assert token.partition("&sp=r")[2].rpartition("sig=")[0].strip("&") == expected
-
-
 async def test_a_file_and_its_server_take_each_others_tokens(tmp_path: Path) -> None:
     """A token of who has the file open is good at a server of it, for the account of that name, and none other."""
     path = tmp_path / "hr.tables"

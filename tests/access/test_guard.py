@@ -17,6 +17,7 @@ from tableorm.stores import Bounds, GuardedStore, RowQuery, TableStore, Tokens, 
 from tableorm.testing.contract.memory import MemoryStore
 from tests.access.conftest import Employee
 from tests.azure.stub import KEY, NO_CONTENT, Stub, row_answer
+from tests.database.between import Between
 
 
 @pytest.fixture
@@ -35,33 +36,17 @@ async def read_only(text: str) -> Rights | None:
     return rights_of(text)
 
 
-class Others:
+class Others(Between):
     """A backend of somebody else, which knows nothing of tokens and guards its store."""
 
     def __init__(self, sas: str) -> None:
+        super().__init__()
         self.store = MemoryStore()
         self._guarded = GuardedStore(self.store, Tokens(sas), read_only)
-
-    @classmethod
-    def handles(cls, url: str) -> bool:
-        return url.startswith("others:")
-
-    @classmethod
-    def from_url(cls, url: str, *, timeout: float, options: dict[str, Any]) -> "Others":
-        return cls(options["sas"])
 
     @property
     def tables(self) -> TableStore:
         return self._guarded
-
-    queues = None
-    blobs = None
-
-    async def open(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
 
 async def test_it_goes_around_any_store() -> None:

@@ -15,7 +15,7 @@ from tableorm.connection.rows import time_of
 from tableorm.outbox.decision import settle_decision
 from tableorm.stores import CLOCK, Operation, Row, Verb
 from tableorm.testing.contract.base import everything
-from tests.faults import FaultyBackend, FaultyStore
+from tests.outbox.network import connected
 from tests.outbox.staff import MODELS, Person, committed_decisions, extra_entries, members_of, wrong_entries
 
 HOUR, SECOND = dt.timedelta(hours=1), dt.timedelta(seconds=1)
@@ -31,13 +31,13 @@ async def db(stopped_clock: None) -> AsyncIterator[Database]:
         yield db
 
 
+async def send(db: Database, table: str, verb: Verb, row: Row) -> None:
+    await db.store.write(table, Operation(verb, row, None if verb is Verb.INSERT else "*"))
+
+
 ENTRY = {"PartitionKey": "city_Oslo", "RowKey": "at_red_001"}
 ANN = {"PartitionKey": "red", "RowKey": "person_001"}
 ORPHAN = {**ENTRY, "RowKey": "at_red_009", "EntityType": "Person#by_city"}
-
-
-async def send(db: Database, table: str, verb: Verb, row: Row) -> None:
-    await db.store.write(table, Operation(verb, row, None if verb is Verb.INSERT else "*"))
 
 
 async def test_what_is_right(db: Database) -> None:
@@ -270,9 +270,7 @@ class Older(Entity, table="Crew", partition_key="{team}", row_key="person_{id:03
 
 async def test_an_index_that_is_not_declared_any_more(db: Database) -> None:
     """Its entries are found by the manifests, and deleted, in whichever table they are."""
-    backend = FaultyBackend()
-    backend.tables = FaultyStore(db.store)
-    async with Database(backend) as older:
+    async with connected(db.store) as older:
         report = await older.audit(Older)
         assert {each.damage for each in report.findings} == {Damage.UNDECLARED, Damage.ORPHAN}
         assert (await older.audit(Older, repair=True)).clean
@@ -287,9 +285,7 @@ async def test_an_index_of_a_newer_program(db: Database) -> None:
         keys = {"PartitionKey": team, "RowKey": f"person_{number:03d}"}
         await send(db, "Crew", Verb.MERGE, {**keys, "EntityType": "Person:2"})
     before = [await everything(db.store, table) for table in ("Crew", "Cities")]
-    backend = FaultyBackend()
-    backend.tables = FaultyStore(db.store)
-    async with Database(backend) as older:
+    async with connected(db.store) as older:
         report = await older.audit(Older, repair=True)
 
     assert (report.entities, [str(each) for each in report.findings]) == (3, [])
@@ -325,9 +321,7 @@ async def test_an_entry_that_a_newer_entity_names(
     for row in await everything(db.store, "Crew"):
         if row.get("EntityType") == "Person#by_name":
             await send(db, "Crew", Verb.DELETE, {name: row[name] for name in ("PartitionKey", "RowKey")})
-    backend = FaultyBackend()
-    backend.tables = FaultyStore(db.store)
-    async with Database(backend) as older:
+    async with connected(db.store) as older:
         report = await older.audit(Older)
 
     assert ({str(each.damage) for each in report.findings}, report.undecided) == (found, 0)

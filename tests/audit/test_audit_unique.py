@@ -32,6 +32,8 @@ ANN: Row = {"PartitionKey": "Bern", "RowKey": "member_001"}
 TAKEN: Row = {"PartitionKey": "email_ann@x", "RowKey": "taken"}
 OTHER: Row = {"PartitionKey": "email_zoe@x", "RowKey": "taken", "EntityType": "Member#by_email"}
 TOKEN = "x" * 12
+NOBODY: Row = {**OTHER, "_of": '["Guild","Bern","member_009"]', "_v": TOKEN}
+"""A value that is reserved for an entity that is not there."""
 
 
 async def send(db: Database, table: str, verb: Verb, row: Row) -> None:
@@ -56,7 +58,7 @@ DAMAGES: dict[str, tuple[str, Verb, Row, Damage]] = {
     "a value is reserved for nobody": (
         "GuildEmails",
         Verb.INSERT,
-        {**OTHER, "_of": '["Guild","Bern","member_009"]', "_v": TOKEN},
+        NOBODY,
         Damage.ORPHAN,
     ),
     "a value is reserved for an entity that has another": (
@@ -111,7 +113,7 @@ async def test_a_value_that_two_entities_have(db: Database) -> None:
 
 async def test_a_claim_under_way_is_left_alone(db: Database) -> None:
     """Within an hour a reservation that nobody holds may be that of a write that has still to commit."""
-    await send(db, "GuildEmails", Verb.INSERT, {**OTHER, "_of": '["Guild","Bern","member_009"]', "_v": TOKEN})
+    await send(db, "GuildEmails", Verb.INSERT, NOBODY)
 
     assert (await db.audit(Member, repair=True)).clean
     assert await extra_reservations(db.store) == {"zoe@x"}
@@ -119,7 +121,7 @@ async def test_a_claim_under_way_is_left_alone(db: Database) -> None:
 
 async def test_a_reservation_is_removed_the_safe_way(db: Database) -> None:
     """Before it is deleted, the claim is made void, so that whoever has made it cannot commit any more."""
-    await send(db, "GuildEmails", Verb.INSERT, {**OTHER, "_of": '["Guild","Bern","member_009"]', "_v": TOKEN})
+    await send(db, "GuildEmails", Verb.INSERT, NOBODY)
     CLOCK.advance(2 * HOUR)
     await db.audit(Member)
     rows = [row["RowKey"] for row in await everything(db.store, "Guild")]

@@ -18,19 +18,23 @@ PARTITIONS = 6
 ROWS = 15  # of a partition: five entities, and their index entries
 
 
-async def fill(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions of about two pages, each a segment."""
-    await db.create_tables(Employee)
-    for number in range(PARTITIONS):
-        for employee in everyone(f"D{number}"):
-            await db.insert(employee)
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition has about two pages, and is a segment."""
     monkeypatch.setattr(auditing, "SEGMENT", 5)
     monkeypatch.setattr(scan, "MAX_PAGE", 8)
 
 
-async def test_each_segment_is_reported(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def fill(db: Database) -> None:
+    await db.create_tables(Employee)
+    for number in range(PARTITIONS):
+        for employee in everyone(f"D{number}"):
+            await db.insert(employee)
+
+
+async def test_each_segment_is_reported(db: Database) -> None:
     """After each, a report has its entities, and goes on behind it."""
-    await fill(db, monkeypatch)
+    await fill(db)
     reports: list[AuditReport] = []
 
     whole = await db.audit(Employee, parallel=1, on_progress=reports.append)
@@ -46,11 +50,9 @@ async def test_each_segment_is_reported(db: Database, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("damaged", ["D0", "D3", "D5"])
-async def test_candidates_are_looked_for_in_their_segment(
-    db: Database, monkeypatch: pytest.MonkeyPatch, damaged: str
-) -> None:
+async def test_candidates_are_looked_for_in_their_segment(db: Database, damaged: str) -> None:
     """Damage costs the pages of one partition, and not those before and behind it."""
-    await fill(db, monkeypatch)
+    await fill(db)
     clean = await db.audit(Employee, parallel=1)
     await write(db, Verb.DELETE, damaged, "email_e1@x")
 
@@ -64,9 +66,9 @@ async def test_candidates_are_looked_for_in_their_segment(
 
 
 @pytest.mark.parametrize("repair", [False, True])
-async def test_requests_are_counted(db: Database, monkeypatch: pytest.MonkeyPatch, repair: bool) -> None:
+async def test_requests_are_counted(db: Database, repair: bool) -> None:
     """A report says how many were sent: for pages, for looks at rows, and for the deletes of index entries."""
-    await fill(db, monkeypatch)
+    await fill(db)
     for name in ("D1", "D4"):
         await write(db, Verb.DELETE, name, "empid_000001")
     before = db.stats.requests
@@ -80,12 +82,10 @@ async def test_requests_are_counted(db: Database, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("store", "steps"), [(lambda: Awkward(3), PARTITIONS), (Shuffled, 1)], ids=["awkward", "shuffled"]
 )
-async def test_a_segment_ends_where_a_partition_does(
-    monkeypatch: pytest.MonkeyPatch, store: Callable[[], Between], steps: int
-) -> None:
+async def test_a_segment_ends_where_a_partition_does(store: Callable[[], Between], steps: int) -> None:
     """Whatever pages a store gives, empty ones too; where it has no order all rows are one segment."""
     async with Database(store()) as db:
-        await fill(db, monkeypatch)
+        await fill(db)
         await write(db, Verb.DELETE, "D3", "email_e1@x")
         reports: list[AuditReport] = []
 

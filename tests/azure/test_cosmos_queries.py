@@ -38,16 +38,6 @@ async def cosmos() -> AsyncIterator[Database]:
             yield db
 
 
-async def test_more_than_can_be_sorted_is_refused(cosmos: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By name, with the way out."""
-    monkeypatch.setattr("tableorm.queries.run._MOST_SORTED", 100)
-    query = cosmos.select(Expense).where(Expense.employee == "e1")
-
-    with pytest.raises(NotSupported, match=r"no order.*\.unordered\(\)"):
-        await query.first()
-    assert len([e async for e in query.unordered()]) == 150
-
-
 @pytest.fixture
 async def sorted_store() -> AsyncIterator[Database]:
     """The same rows where they come in order."""

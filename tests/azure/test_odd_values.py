@@ -111,9 +111,9 @@ async def put(db: Database, row_key: str, members: Row) -> None:
     await connection_of(db).require_open().write("OddValues", Operation(Verb.INSERT, row, canonical=True))
 
 
-async def odd_of(db: Database, row_key: str = "b") -> Row:
+async def odd_of(db: Database, row_key: str = "b", partition_key: str = "p", table: str = "OddValues") -> Row:
     """What the store has of the odd property."""
-    row = await connection_of(db).require_open().get("OddValues", "p", row_key)
+    row = await connection_of(db).require_open().get(table, partition_key, row_key)
     return {name: value for name, value in row.items() if name.startswith("odd") and "etag" not in name}
 
 
@@ -306,14 +306,12 @@ async def test_infinity_as_azurite_spells_it(db: Database) -> None:
     assert [bag.get("odd") for bag in bags] == [None, float("-inf")]
 
 
-class Moving(Entity, table="OddMoves", partition_key="{p}", row_key="row_{r}", tracked=True):
-    p: Mapped[str]
-    r: Mapped[str]
+class Moving(OddRow, table="OddMoves", partition_key="{p}", row_key="row_{r}", tracked=True):
+    pass
 
 
-class Kept(Entity, table="OddKept", partition_key="kept_{p}", row_key="{r}", tracked=True):
-    p: Mapped[str]
-    r: Mapped[str]
+class Kept(OddRow, table="OddKept", partition_key="kept_{p}", row_key="{r}", tracked=True):
+    pass
 
 
 @pytest.fixture
@@ -327,11 +325,6 @@ async def moves(azurite: Azurite) -> AsyncIterator[tuple[Database, Database]]:
         await cold.drop_table("OddMoves")
         for table in await database.tables():
             await database.drop_table(table)
-
-
-async def odd_members_of(db: Database, partition_key: str, row_key: str) -> Row:
-    row = await connection_of(db).require_open().get("OddMoves", partition_key, row_key)
-    return {name: value for name, value in row.items() if name.startswith("odd") and "etag" not in name}
 
 
 @pytest.mark.one_of(3)
@@ -364,9 +357,9 @@ async def test_a_value_moves_as_it_came(azurite: Azurite, moves: tuple[Database,
 
     left = [bag.row_key for bag in await db.select_raw("OddMoves").where("PartitionKey eq 'p'").all()]
     assert left == ["row_b", *(["row_d"] * (name == "half of a surrogate pair"))]
-    assert await odd_members_of(db, "p", "row_b") == back and not await db.exists(Kept, p="p", r="b")
-    assert await odd_members_of(db, "q", "row_a") == back and one == await db.get(Moving, p="q", r="a")
-    assert await odd_members_of(cold, "p", "row_c") == back
+    assert await odd_of(db, "row_b", "p", "OddMoves") == back and not await db.exists(Kept, p="p", r="b")
+    assert await odd_of(db, "row_a", "q", "OddMoves") == back and one == await db.get(Moving, p="q", r="a")
+    assert await odd_of(cold, "row_c", "p", "OddMoves") == back
     if name != "half of a surrogate pair":
         (blob,) = (await db.blobs.list_blobs("odd-values", to_blob.prefix(four.key))).blobs
         content = await db.blobs.read("odd-values", blob.name)

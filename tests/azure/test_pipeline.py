@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 
-from tableorm import EntityNotFound, NotSupported, PropertyBag, TableOrmError, Unavailable, connect
+from tableorm import EntityNotFound, PropertyBag, TableOrmError, Unavailable, connect
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RetryPolicy, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import refusal, row
@@ -24,7 +24,6 @@ from tests.azure.stub import (
     NO_CONTENT,
     Answer,
     Stub,
-    Token,
     batch_answer,
     error_answer,
     row_answer,
@@ -265,12 +264,6 @@ async def test_headers_and_body_of_an_insert(stub: Stub) -> None:
     assert tag == ETAG
     assert (request.method, request.target, request.headers["prefer"]) == ("POST", "/stub/Table1", "return-no-content")
     assert request.body == b'{"PartitionKey":"p","RowKey":"r","A":1,"B":3.0,"B@odata.type":"Edm.Double"}'
-
-
-async def test_a_token_over_http_is_refused(stub: Stub) -> None:
-    """It would be sent in the clear."""
-    with pytest.raises(NotSupported, match="HTTPS"):
-        await stub.backend(key=None, credential=Token()).open()
 
 
 class Counting(AsyncHttpTransport[Any, Any]):

@@ -211,24 +211,27 @@ def test_built_in_names_are_taken(tmp_path: Path, url: str, monkeypatch: pytest.
     assert done.stderr == "tableorm: command 'tables' of aaa is left out: another command has that name\n"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")
-def test_interrupt(tmp_path: Path) -> None:
-    """Ctrl-C ends it with status 130, and a line that says how to go on."""
-    code = HELLO.replace('print("hello", args.name)', 'print("hello", flush=True); import time; time.sleep(60)')
-    path = plugin(tmp_path, "hello", "hello = hello:HELLO", code)
-    environment = {**os.environ, "PYTHONPATH": str(path)}
+def interrupt(command: list[str], *path: Path) -> tuple[int, bytes]:
+    """Send a process SIGINT when it has printed a line, and return its status and its complaint."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
     # A shell's background job ignores the signal, and so would its children; what has a handler here has none there.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(
-        [COMMAND, "hello", "you"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stderr
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
         complaint = process.stderr.read()
+    return process.returncode, complaint
 
-    assert (process.returncode, complaint) == (130, b"tableorm: interrupted; run it again\n")
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")
+def test_interrupt(tmp_path: Path) -> None:
+    """Ctrl-C ends it with status 130, and a line that says how to go on."""
+    code = HELLO.replace('print("hello", args.name)', 'print("hello", flush=True); import time; time.sleep(60)')
+    path = plugin(tmp_path, "hello", "hello = hello:HELLO", code)
+
+    assert interrupt([COMMAND, "hello", "you"], path) == (130, b"tableorm: interrupted; run it again\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")
@@ -236,18 +239,9 @@ def test_interrupt_while_it_starts(tmp_path: Path) -> None:
     """Ctrl-C ends it in the same way while its modules are still imported."""
     (tmp_path / "attrs.py").write_text("print('importing', flush=True); import time; time.sleep(60)", encoding="utf-8")
     code = "import sys; from tableorm_command import main; sys.exit(main())"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout
-        assert process.stderr
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        complaint = process.stderr.read()
 
-    assert (process.returncode, complaint) == (130, b"tableorm: interrupted; run it again\n")
+    ended = interrupt([sys.executable, "-c", code], tmp_path, ROOT)
+    assert ended == (130, b"tableorm: interrupted; run it again\n")
 
 
 def test_a_mistyped_path_is_not_created(tmp_path: Path) -> None:

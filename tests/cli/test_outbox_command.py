@@ -42,11 +42,14 @@ async def fill(url: str) -> None:
         await db.create_tables("Directory", "Other")
         for token, kind in zip(TOKENS, ("Employee", "Employee", "Dog", ""), strict=True):
             works = (Work(kind=kind, row_key="empid_000001"),) if kind else ()
-            decision = Decision(partition_key="Sales", token=token, works=works)
-            await db.store.write("Directory", Operation(Verb.INSERT, decision.to_row()))
+            await write(db, "Directory", Decision(partition_key="Sales", token=token, works=works))
             if kind:
                 await ring(connection_of(db), Doorbell(changes=(begun(token),), kinds=(kind,)), delay_seconds=0)
         await note_failure(connection_of(db), begun(TOKENS[1]), "ValueError: no", 7)
+
+
+async def write(db: Database, table: str, decision: Decision) -> None:
+    await db.store.write(table, Operation(Verb.INSERT, decision.to_row()))
 
 
 def begun(token: str) -> Begun:
@@ -93,7 +96,7 @@ def test_one_change_is_shown(url: str) -> None:
     async def add(db: Database) -> None:
         work = Work(kind="Employee", row_key="r", entries={"by_name": (IndexEntry("name_jones"),)})
         decision = Decision(partition_key="p", token="another_token", works=(work,))
-        await db.store.write("Other", Operation(Verb.INSERT, decision.to_row()))
+        await write(db, "Other", decision)
 
     in_database(url, add)
     shown = tableorm("outbox", "show", url, "Other", "--token", "another_token")
@@ -111,7 +114,7 @@ def test_a_workflow_is_shown(url: str) -> None:
         arguments = '{"order":7,"authorization":"Bearer Ab1","urls":["https://x.org/?sig=abc"]}'
         works = tuple(Work(kind="workflow ship:1", row_key=key, arguments=arguments) for key in "abc")
         decision = Decision(partition_key="p", token="another_token", works=works)
-        await db.store.write("Other", Operation(Verb.INSERT, decision.to_row()))
+        await write(db, "Other", decision)
         reached = Decision(
             partition_key="p", token="another_token", progress={1: ("tell", {"parcel": "x"}), 2: (None, None)}
         )
@@ -241,14 +244,14 @@ def test_queues_that_are_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixt
     """A worker finds the queue of programs whose queues are not where the tables are."""
     url, queues = f"local:{tmp_path / 'hr.tables'}", f"local:{tmp_path / 'work.tables'}"
 
-    async def write(db: Database) -> None:
+    async def begin(db: Database) -> None:
         await db.create_tables("Directory")
-        decision = Decision(partition_key="Sales", token=TOKENS[0], works=(Work(kind="Employee", row_key="e"),))
-        await db.store.write("Directory", Operation(Verb.INSERT, decision.to_row()))
+        works = (Work(kind="Employee", row_key="e"),)
+        await write(db, "Directory", Decision(partition_key="Sales", token=TOKENS[0], works=works))
         doorbell = Doorbell(changes=(begun(TOKENS[0]),), kinds=("Employee",))
         await ring(connection_of(db), doorbell, delay_seconds=0)
 
-    in_database(url, write, queues=queues)
+    in_database(url, begin, queues=queues)
     idle = tableorm("worker", url, MODEL, "--drain")
     assert idle.stdout == "finished: nothing\n"
     assert "no messages" in caplog.messages

@@ -1,26 +1,27 @@
 """
 Backends for tests: the embedded engine, with something between it and the mapper that a test decides.
 
-Reads pass through `Between.query` and `Between.get`, which subclasses override; all else goes straight to the engine.
+Every request passes through a method of `Between`, as that of any `StoreLayer`; subclasses override those of reads.
 """
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tableorm.stores import BlobStore, Capabilities, Operation, QueueStore, Row, RowPage, RowQuery, TableStore
+from tableorm.stores import BlobStore, Capabilities, QueueStore, Row, RowPage, RowQuery, StoreLayer, TableStore
 from tableorm_local import LocalBackend
 
 __all__ = ["Awkward", "Between", "Gated", "Meanwhile", "Recorded", "Shuffled", "Slow"]
 
 
-class Between:
+class Between(StoreLayer):
     """A backend, and its own table store, in front of the embedded engine."""
 
     def __init__(self, path: str | None = None) -> None:
         self.inner = LocalBackend(path)
+        super().__init__(self.inner.tables)
 
     @classmethod
     def handles(cls, url: str) -> bool:
@@ -47,31 +48,6 @@ class Between:
 
     async def close(self) -> None:
         await self.inner.close()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.inner.tables.capabilities
-
-    async def create_table(self, table: str) -> None:
-        await self.inner.tables.create_table(table)
-
-    async def delete_table(self, table: str) -> None:
-        await self.inner.tables.delete_table(table)
-
-    async def list_tables(self) -> list[str]:
-        return await self.inner.tables.list_tables()
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        return await self.inner.tables.get(table, partition_key, row_key, select)
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        return await self.inner.tables.query(table, query, limit, continuation)
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        return await self.inner.tables.write(table, operation)
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        return await self.inner.tables.transact(table, operations)
 
 
 class Meanwhile(Between):

@@ -38,9 +38,14 @@ DAY = dt.timedelta(days=1)
 NOON = dt.datetime(2024, 2, 28, 12, tzinfo=UTC)
 
 
-class Login(Entity, table="KeptLogins{at:%Y%m%d}", partition_key="{user}", row_key="{at:ticks_desc}"):
+class OfUser(Entity, abstract=True):
+    """What a user has done at some moment."""
+
     user: Mapped[str]
     at: Mapped[dt.datetime]
+
+
+class Login(OfUser, table="KeptLogins{at:%Y%m%d}", partition_key="{user}", row_key="{at:ticks_desc}"):
     ok: Mapped[bool] = field(default=True)
 
     by_outcome = Index(row_key="ok_{ok}_{at:ticks_desc}", building=False)
@@ -51,9 +56,7 @@ class Bill(Entity, table="KeptBills{day:%Y%m}", partition_key="{shop}", row_key=
     day: Mapped[dt.date]
 
 
-class Hourly(Entity, table="KeptHours{at:%Y%m%d%H}", partition_key="{user}", row_key="{at:ticks}"):
-    user: Mapped[str]
-    at: Mapped[dt.datetime]
+class Hourly(OfUser, table="KeptHours{at:%Y%m%d%H}", partition_key="{user}", row_key="{at:ticks}"): ...
 
 
 class Batch(Entity, table="KeptBatches{number:03d}", partition_key="{number:03d}", row_key="{item}"):
@@ -61,9 +64,7 @@ class Batch(Entity, table="KeptBatches{number:03d}", partition_key="{number:03d}
     item: Mapped[str]
 
 
-class Attempt(Entity, table="KeptAttempts{at:%Y%m%d}", partition_key="{user}", row_key="{at:ticks_desc}"):
-    user: Mapped[str]
-    at: Mapped[dt.datetime]
+class Attempt(OfUser, table="KeptAttempts{at:%Y%m%d}", partition_key="{user}", row_key="{at:ticks_desc}"): ...
 
 
 class Plain(Entity, table="KeptPlain", partition_key="{user}", row_key="x"):

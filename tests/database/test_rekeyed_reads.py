@@ -36,25 +36,30 @@ from tests.torture import seeds
 from tests.unfinished_moves import database_on
 
 
-class Hop(Entity, table="RekeyedReads", partition_key="{day}", row_key="hop_{id}"):
+class AnyHop(Entity, abstract=True):
+    """What hops have by either key."""
+
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")
 
+
+class Hop(AnyHop, table="RekeyedReads", partition_key="{day}", row_key="hop_{id}"):
     by_text = Index(row_key="by_text_{text}_{id}")
 
 
-class NewHop(Entity, table="RekeyedReads", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Hop)):
-    day: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str] = field(default="")
-
+class NewHop(AnyHop, table="RekeyedReads", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Hop)):
     by_text = Index(row_key="text_{text}_{day}")
 
 
-class Leg(Entity, table="RekeyedReadsLegs", tracked=True, partition_key="{owner}", row_key="{id}"):
+class Owned(Entity, abstract=True):
+    """What has an owner."""
+
     owner: Mapped[str]
     id: Mapped[int]
+
+
+class Leg(Owned, table="RekeyedReadsLegs", tracked=True, partition_key="{owner}", row_key="{id}"): ...
 
 
 def keys_of_leg(id: int) -> list[dict[str, Any]]:  # noqa: A002
@@ -62,7 +67,7 @@ def keys_of_leg(id: int) -> list[dict[str, Any]]:  # noqa: A002
 
 
 class NewLeg(
-    Entity,
+    Owned,
     table="RekeyedReadsNewLegs",
     partition_key="legs",
     row_key="{id}",
@@ -71,14 +76,10 @@ class NewLeg(
         to_new=lambda leg: None if leg.owner == "nobody" else NewLeg(owner=leg.owner, id=leg.id),
         old_keys=keys_of_leg,
     ),
-):
-    owner: Mapped[str]
-    id: Mapped[int]
+): ...
 
 
-class Leap(Entity, table="RekeyedReadsLegs", tracked=True, partition_key="leap_{owner}", row_key="{id}"):
-    owner: Mapped[str]
-    id: Mapped[int]
+class Leap(Owned, table="RekeyedReadsLegs", tracked=True, partition_key="leap_{owner}", row_key="{id}"): ...
 
 
 class Base(Entity, table="RekeyedReadsBase", abstract=True):
@@ -93,16 +94,12 @@ class NewLeap(Base, partition_key="b_{id}", row_key="{owner}", moved_from=MovedF
     owner: Mapped[str]
 
 
-class Spot(Entity, table="RekeyedReadsLegs", tracked=True, partition_key="spot_{owner}", row_key="{id}"):
-    owner: Mapped[str]
-    id: Mapped[int]
+class Spot(Owned, table="RekeyedReadsLegs", tracked=True, partition_key="spot_{owner}", row_key="{id}"): ...
 
 
 class NewSpot(
-    Entity, table="RekeyedReadsSpots", partition_key="{owner:spread(4)}", row_key="{id}", moved_from=MovedFrom(Spot)
-):
-    owner: Mapped[str]
-    id: Mapped[int]
+    Owned, table="RekeyedReadsSpots", partition_key="{owner:spread(4)}", row_key="{id}", moved_from=MovedFrom(Spot)
+): ...
 
 
 @pytest.fixture

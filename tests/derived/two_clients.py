@@ -21,7 +21,8 @@ from tableorm import (
     TransactionFailed,
 )
 from tableorm.testing import MemoryStore
-from tests.faults import QUICK, FaultyBackend, FaultyStore
+from tests.faults import FaultyStore
+from tests.outbox.network import connected
 
 __all__ = ["ALLOWED", "TwoClients"]
 
@@ -41,9 +42,7 @@ class TwoClients(RuleBasedStateMachine):
         self.networks.append(FaultyStore(self.networks[0].store))
         self.clients: list[Database] = []
         for network in self.networks:
-            backend = FaultyBackend()
-            backend.tables = network
-            self.clients.append(Database(backend, retry=QUICK))
+            self.clients.append(connected(network))
             self.run(self.clients[-1].open())
         self.run(self.clients[0].create_tables(model))
 

@@ -1,17 +1,16 @@
 """
-The flights example: its data is what it says, it loads in full, and each answer is what plain Python finds in the CSV.
+The flights example: its data is what it says, it loads in full, and each answer is the one that the CSV has.
 """
 
 import asyncio
 import datetime as dt
 import io
+import re
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 
@@ -21,16 +20,7 @@ from examples.flights.load import LoadError, load
 from examples.flights.make_data import cut, pack
 from examples.flights.models import Airport, Flight, Load, Origin, Outcome, Weather
 from examples.flights.progress import Progress
-from examples.flights.questions import (
-    EST,
-    best_airlines,
-    departures,
-    destinations,
-    foggy_morning,
-    one_flight,
-    upgrade_old_rows,
-    where_it_flew,
-)
+from examples.flights.questions import upgrade_old_rows
 from examples.flights.records import Batches
 from examples.flights.source import (
     JANUARY,
@@ -40,10 +30,11 @@ from examples.flights.source import (
     SourceError,
     january,
 )
-from tableorm import Database, ScanRefused, connect
+from tableorm import Database, connect
 
 DEMO = Path(demo.__file__)
-Line = dict[str, str]
+ANSWERS = Path(__file__).with_name("flights_answers.txt")
+"""What the demo prints below its first two lines, without the times. Plain Python found the same in the CSV."""
 
 
 DAYS = {"1", "8", "30", "31"}
@@ -57,11 +48,6 @@ def month() -> Source:
     header, *lines = source.texts["flights.csv"].splitlines(keepends=True)
     chosen = [line for line in lines if line.split(",")[2] in DAYS]
     return Source(source.name, source.sha256, {**source.texts, "flights.csv": "".join([header, *chosen])})
-
-
-@pytest.fixture(scope="module")
-def flights(month: Source) -> list[Line]:
-    return list(month.rows("flights.csv"))
 
 
 @pytest.fixture(scope="module")
@@ -87,16 +73,6 @@ async def db(url: str) -> AsyncIterator[Database]:
 async def empty(tmp_path: Path) -> AsyncIterator[Database]:
     async with connect(f"local:{tmp_path / 'empty.tables'}") as db:
         yield db
-
-
-def scheduled(line: Line) -> dt.datetime:
-    """From the clock times of New York, which the loader does not use."""
-    hour, minute = divmod(int(line["sched_dep_time"]), 100)
-    return dt.datetime(int(line["year"]), int(line["month"]), int(line["day"]), hour, minute, tzinfo=EST)
-
-
-def of_day(lines: list[Line], origin: str, day: int) -> list[Line]:
-    return [line for line in lines if line["origin"] == origin and int(line["day"]) == day]
 
 
 # The data
@@ -197,55 +173,6 @@ def test_progress_tells_rows_written() -> None:
     assert shown == [["300", "of", "1,000"], ["500", "of", "1,000"], ["800", "of", "1,000"], ["1,000", "of", "1,000"]]
 
 
-# The questions
-
-
-async def test_one_flight(db: Database, flights: list[Line]) -> None:
-    """The point query finds the line of United 1545."""
-    line = next(li for li in of_day(flights, "EWR", 1) if (li["carrier"], li["flight"]) == ("UA", "1545"))
-
-    flight = await one_flight(db)
-
-    assert (flight.destination, flight.tail, flight.distance) == (line["dest"], line["tailnum"], int(line["distance"]))
-    assert (flight.departure_delay, flight.arrival_delay) == (int(line["dep_delay"]), int(line["arr_delay"]))
-    assert (flight.air_time, flight.outcome) == (int(line["air_time"]), Outcome.FLOWN)
-
-
-async def test_departures(db: Database, flights: list[Line]) -> None:
-    """The range query finds the half hour's flights, in order of time, with their destinations' names."""
-    lines = [li for li in of_day(flights, "JFK", 8) if 700 <= int(li["sched_dep_time"]) <= 729]
-    expected = sorted((scheduled(li), li["carrier"], int(li["flight"]), li["dest"]) for li in lines)
-
-    board = await departures(db)
-
-    assert [(f.at, f.carrier, f.number, f.destination) for f in board] == expected
-    assert len(expected) > 1
-
-
-async def test_destinations(db: Database, month: Source) -> None:
-    """All airports by code."""
-    assert await destinations(db) == {line["faa"]: line["name"] for line in month.rows("airports.csv")}
-
-
-async def test_foggy_morning(db: Database, month: Source, flights: list[Line]) -> None:
-    """Seven hours, each with its own weather and flights; the figures are the CSV's. It takes one request."""
-    weather = {int(w["hour"]): w for w in month.rows("weather.csv") if (w["origin"], w["day"]) == ("EWR", "30")}
-    hourly: defaultdict[int, list[Line]] = defaultdict(list)
-    for line in of_day(flights, "EWR", 30):
-        hourly[int(line["hour"])].append(line)
-    before = db.stats.snapshot()
-
-    hours = await foggy_morning(db)
-
-    assert db.stats.snapshot().requests - before.requests == 1
-    assert [hour.at.hour for hour in hours] == list(range(6, 13))
-    for hour in hours:
-        lines, observed = hourly[hour.at.hour], weather[hour.at.hour]
-        assert (hour.visibility, hour.wind) == (float(observed["visib"]), float(observed["wind_speed"]))
-        assert (hour.flights, hour.cancelled) == (len(lines), sum(li["dep_time"] == "NA" for li in lines))
-        assert hour.mean_delay == fmean(int(li["dep_delay"]) for li in lines if li["dep_delay"] != "NA")
-
-
 async def test_old_rows_are_upgraded(db: Database) -> None:
     """A row of version 1 reads as it was loaded, whatever became of the flight; saved, it is stored as version 2."""
     done = await upgrade_old_rows(db)
@@ -257,53 +184,18 @@ async def test_old_rows_are_upgraded(db: Database) -> None:
         assert await db.get(one.loaded.key) == one.loaded
 
 
-async def test_best_airlines(db: Database, month: Source, flights: list[Line]) -> None:
-    """The join over the whole month equals the one over the CSV files."""
-    names = {line["carrier"]: line["name"] for line in month.rows("airlines.csv")}
-    built = {line["tailnum"]: int(line["year"]) for line in month.rows("planes.csv") if line["year"] != "NA"}
-    by_carrier: defaultdict[str, list[Line]] = defaultdict(list)
-    for line in flights:
-        by_carrier[line["carrier"]].append(line)
-
-    airlines = await best_airlines(db)
-
-    assert {airline.name for airline in airlines} == {names[carrier] for carrier in by_carrier}
-    assert [a.mean_delay for a in airlines] == sorted(a.mean_delay for a in airlines)
-    assert [a.name for a in airlines if a.mean_age is None] == ["American Airlines Inc.", "Envoy Air"]
-    found = {airline.name: airline for airline in airlines}
-    for carrier, lines in by_carrier.items():
-        airline = found[names[carrier]]
-        ages = [2013 - built[line["tailnum"]] for line in lines if line["tailnum"] in built]
-        assert airline.flights == len(lines)
-        assert airline.cancelled == sum(line["dep_time"] == "NA" for line in lines) / len(lines)
-        assert airline.mean_delay == fmean(int(line["dep_delay"]) for line in lines if line["dep_delay"] != "NA")
-        assert airline.mean_age == (fmean(ages) if len(ages) >= len(lines) / 2 else None)
-
-
-async def test_where_it_flew(db: Database, flights: list[Line]) -> None:
-    """Asking by tail number is refused as a scan; asked for, it finds every flight of the aircraft."""
-    expected = {(li["origin"], scheduled(li), li["dest"]) for li in flights if li["tailnum"] == "N14228"}
-
-    with pytest.raises(ScanRefused, match="allow_scan"):
-        await where_it_flew(db, "N14228", scan=False)
-    found = await where_it_flew(db, "N14228", scan=True)
-    assert {(f.origin.value, f.at, f.destination) for f in found} == expected
-    assert len(found) == len(expected) > 0
-
-
 # The demo, as a user starts it
 
 
 def test_demo_loads_and_answers(tmp_path: Path) -> None:
-    """It loads the month into a new file and answers; stderr has the progress alone."""
+    """It loads the month into a new file, and prints each answer and its cost; stderr has the progress alone."""
     command = [sys.executable, "-W", "default", str(DEMO), f"local:{tmp_path / 'flights.tables'}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     assert done.returncode == 0, done.stderr
-    assert "loaded 34,026 rows of 2013-01" in done.stdout
-    assert "UA1545 to IAH: flown, left at 05:17, 2 min late" in done.stdout
-    assert "NOT as loaded" not in done.stdout
-    assert [line[:2] for line in done.stdout.splitlines() if line[:1].isdigit()] == ["1.", "2.", "3.", "4.", "5.", "6."]
+    _, loaded, answers = done.stdout.split("\n", 2)
+    assert loaded.startswith("loaded 34,026 rows of 2013-01 in ")
+    assert re.sub(r", [\d.,]+ ms$", "", answers, flags=re.MULTILINE) == ANSWERS.read_text(encoding="utf-8")
     assert all(line.startswith("  [") and line.endswith("rows/s") for line in done.stderr.splitlines())
 
 

@@ -7,7 +7,10 @@ import pytest
 from tableorm.jobs import plan
 from tests.database.conftest import db
 
-__all__ = ["db", "many_ranges"]
+__all__ = ["db", "in_memory", "many_ranges"]
+
+in_memory = pytest.mark.parametrize("db", ["memory"], indirect=True)
+"""Of tests that are alike on every store."""
 
 
 @pytest.fixture

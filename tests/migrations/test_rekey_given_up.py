@@ -34,6 +34,7 @@ from tableorm_migrations import (
 )
 from tableorm_migrations.rekey import phases
 from tests.faults import FaultyStore
+from tests.migrations.conftest import in_memory
 from tests.rekeys import rekeying_of
 
 
@@ -67,16 +68,19 @@ def to_longest(visit: Visit) -> Longest:
     return Longest(page=visit.page, seconds=visit.seconds)
 
 
-def visits(count: int) -> list[Visit]:
-    numbers = range(count)
-    return [Visit(day=f"day{each % 3}", number=each, page=f"page{each % 7}", seconds=each) for each in numbers]
-
-
 async def fill(db: Database, count: int) -> None:
     await db.create_tables(Visit)
     async with db.bulk() as bulk:
-        for each in visits(count):
-            await bulk.insert(each)
+        for number in range(count):
+            await bulk.insert(Visit(day=f"day{number % 3}", number=number, page=f"page{number % 7}", seconds=number))
+
+
+async def copy(db: Database) -> RunReport:
+    return await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+
+
+async def give_up(db: Database, **options: Any) -> RunReport:
+    return await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True, **options)
 
 
 async def count_rows(db: Database, table: str) -> int:
@@ -110,65 +114,61 @@ async def test_a_copy_is_given_up(db: Database, stopped: bool) -> None:
         with pytest.raises(Stopped):
             await run_rekey(db, Visit, PageVisit, writers_stopped=True, parallel=2, on_progress=stop)
     else:
-        await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+        await copy(db)
         await verify_rekey(db, Visit, PageVisit)
     copied = await count_rows(db, "GivenUpPages")
     sealed = await rekey_phase(db, PageVisit)
 
-    report = await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+    report = await give_up(db)
 
     assert (report.complete, report.entities, report.written) == (True, 60, copied)
     assert (sealed, await rekey_phase(db, PageVisit)) == ("sealed", "expand")
     assert await count_rows(db, "GivenUpPages") == 0
     assert await db.select(Visit).allow_scan().count() == 60
     assert (await db.get(PageVisit, page="page3", day="day0", number=3)).seconds == 3
-    again = await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    again = await copy(db)
     assert (again.complete, again.written) == (True, 60)
     assert (await verify_rekey(db, Visit, PageVisit)).complete
     assert (await finalize_rekey(db, Visit, PageVisit)).complete
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 @pytest.mark.parametrize("back", [False, True])
 async def test_processes_that_begin_at_the_same_time(db: Database, back: bool) -> None:
     """Several processes that copy once more, or go back, forget together what was verified before."""
     connection_of(db).wrap_store(SlowStore)
     await fill(db, 60)
-    await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    await copy(db)
     await verify_rekey(db, Visit, PageVisit)
 
-    async def work() -> RunReport:
-        if back:
-            return await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
-        return await run_rekey(db, Visit, PageVisit, writers_stopped=True)
-
-    reports = await asyncio.gather(*(work() for _ in range(4)))
+    work = give_up if back else copy
+    reports = await asyncio.gather(*(work(db) for _ in range(4)))
 
     assert all(each.complete for each in reports)
     assert await count_rows(db, "GivenUpPages") == (0 if back else 60)
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 @pytest.mark.parametrize("copied", [False, True])
 async def test_a_way_back_that_was_stopped(db: Database, copied: bool) -> None:
     """The next call goes on; after another copy it goes through everything again."""
     await fill(db, 60)
-    await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    await copy(db)
     with pytest.raises(Stopped):
-        await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True, parallel=1, on_progress=stop)
+        await give_up(db, parallel=1, on_progress=stop)
     if copied:
-        assert (await run_rekey(db, Visit, PageVisit, writers_stopped=True)).written > 0
+        assert (await copy(db)).written > 0
 
-    assert (await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)).complete
+    assert (await give_up(db)).complete
     assert (await count_rows(db, "GivenUpPages"), await rekey_phase(db, PageVisit)) == (0, "expand")
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 @pytest.mark.parametrize("changed", ["older", "newer", "inserted"])
 async def test_what_was_written_since_the_copy(db: Database, changed: str) -> None:
     """An entity that is not what its older one gives stays until the caller wants it deleted; so does the phase."""
     await fill(db, 20)
-    await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    await copy(db)
     if changed == "inserted":
         await db.insert(PageVisit(page="page9", day="day1", number=99))
     else:
@@ -180,9 +180,9 @@ async def test_what_was_written_since_the_copy(db: Database, changed: str) -> No
         entity.seconds = 77
         await db.save(entity)
 
-    kept = await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+    kept = await give_up(db)
     phase = await rekey_phase(db, PageVisit)
-    deleted = await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True, on_difference="delete")
+    deleted = await give_up(db, on_difference="delete")
 
     assert (kept.complete, kept.failed, phase) == (False, 1, "sealed")
     name = "('page9', 'day1_000099')" if changed == "inserted" else "('page3', 'day0_000003')"
@@ -191,17 +191,17 @@ async def test_what_was_written_since_the_copy(db: Database, changed: str) -> No
     assert (await db.get(Visit, day="day0", number=3)).seconds == (77 if changed == "older" else 3)
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_a_row_that_gave_no_copy(db: Database) -> None:
     """A row at an older key that cannot be read stays, and is not in the way; one at a newer key is reported."""
     await fill(db, 10)
     await db.insert(PropertyBag("GivenUpVisits", "day0", "000099", {"EntityType": "Visit", "page": 7}))
-    copied = await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    copied = await copy(db)
     await db.insert(PropertyBag("GivenUpPages", "page1", "day0_000077", {"EntityType": "PageVisit", "seconds": "x"}))
 
-    kept = await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+    kept = await give_up(db)
     await db.delete(PropertyBag.key("GivenUpPages", "page1", "day0_000077"), if_match="*")
-    report = await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+    report = await give_up(db)
 
     assert (copied.failed, kept.failed, kept.written) == (1, 1, 10)
     assert "'day0_000077') of table GivenUpPages: is not what" in kept.failures[0]
@@ -209,7 +209,7 @@ async def test_a_row_that_gave_no_copy(db: Database) -> None:
     assert await count_rows(db, "GivenUpVisits") == 11
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_joined_entities_in_another_database_are_given_up(db: Database) -> None:
     """What several entities became together, elsewhere, is deleted; models without moved_from= have no phase."""
 
@@ -229,7 +229,7 @@ async def test_joined_entities_in_another_database_are_given_up(db: Database) ->
     assert await count_rows(db, "GivenUpVisits") == 30
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_what_cannot_be_given_up(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The operator has to say that no program of the newer model is left; without older entities nobody goes back."""
     monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
@@ -238,21 +238,21 @@ async def test_what_cannot_be_given_up(db: Database, monkeypatch: pytest.MonkeyP
     with pytest.raises(NotSupported, match="pass no_new_programs=True"):
         await roll_back_rekey(db, Visit, PageVisit)
     with pytest.raises(ModelError, match="give 'keep' or 'delete'"):
-        await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True, on_difference="drop")  # type: ignore[arg-type]
+        await give_up(db, on_difference="drop")
     with pytest.raises(NotSupported, match="there is no re-key; there is nothing to go back from"):
-        await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+        await give_up(db)
     with pytest.raises(TableNotFound, match="GivenUpLongest"):
         await roll_back_rekey(db, Visit, Longest, to_new=to_longest, no_new_programs=True)
-    await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    await copy(db)
     await verify_rekey(db, Visit, PageVisit)
     await finalize_rekey(db, Visit, PageVisit)
     with pytest.raises(NotSupported, match="the re-key has ended; the way back is another re-key"):
-        await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+        await give_up(db)
 
     assert await count_rows(db, "GivenUpPages") == 20
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_an_online_rekey_is_not_given_up_so(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an online re-key the older keys have no entities, so what is at the newer ones is never deleted."""
     monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
@@ -260,20 +260,20 @@ async def test_an_online_rekey_is_not_given_up_so(db: Database, monkeypatch: pyt
     await run_move(db, PageVisit, no_blind_writers=True)
 
     with pytest.raises(NotSupported, match="in phase 'move' there is an online re-key; roll_back_move"):
-        await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+        await give_up(db)
     await verify_move(db, PageVisit)
     await seal_move(db, PageVisit, no_old_programs=True)
     with pytest.raises(NotSupported, match="in phase 'sealed' there is an online re-key"):
-        await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True, on_difference="delete")
+        await give_up(db, on_difference="delete")
 
     assert await count_rows(db, "GivenUpPages") == 20
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_a_finalization_that_was_stopped(db: Database) -> None:
     """Once entities are deleted at their older keys there is no way back."""
     await fill(db, 20)
-    await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    await copy(db)
     await verify_rekey(db, Visit, PageVisit)
 
     def stop_deletion(report: RunReport) -> None:
@@ -286,15 +286,15 @@ async def test_a_finalization_that_was_stopped(db: Database) -> None:
     with pytest.raises(
         NotSupported, match=r"finalize_rekey\(\) has deleted entities of Visit already, or begun to; go on"
     ):
-        await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+        await give_up(db)
     assert (await finalize_rekey(db, Visit, PageVisit)).complete
 
 
 async def test_phases_of_a_rekey_that_is_given_up(db: Database) -> None:
     """Another connection, opened afterwards, looks at the older keys."""
     await fill(db, 3)
-    await run_rekey(db, Visit, PageVisit, writers_stopped=True)
-    await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+    await copy(db)
+    await give_up(db)
     connection_of(db).known_phase(rekeying_of(PageVisit).digest).phase = None
 
     assert await rekey_phase(db, PageVisit) == "expand"

@@ -3,7 +3,7 @@ Re-key while nobody writes: copying, verifying, deleting; collisions, splits, jo
 """
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from tableorm import (
     Database,
     Entity,
     EntityExists,
-    Index,
     Int32,
     Mapped,
     ModelError,
@@ -26,83 +25,42 @@ from tableorm import (
 )
 from tableorm.jobs import plan
 from tableorm_migrations import finalize_rekey, run_rekey, verify_rekey
+from tests.migrations.conftest import in_memory
+from tests.migrations.flights import DAY, Flight, TailFlight, expected_rows, fill, flights, rows_of
 
 
-class Trip(Entity, table="RekeyTrips", partition_key="{origin}", row_key="{day:%Y-%m-%d}_{number:06d}"):
-    origin: Mapped[str]
-    day: Mapped[dt.date]
-    number: Mapped[int]
-    tail: Mapped[str | None] = field(default=None)
-    seats: Mapped[Int32] = field(default=100)
+class Trip(Flight, table="RekeyTrips"):
+    pass
 
 
-class TailTrip(Entity, table="RekeyTails", partition_key="{tail}", row_key="{day:%Y-%m-%d}_{number:06d}"):
-    tail: Mapped[str]
-    day: Mapped[dt.date]
-    number: Mapped[int]
-    origin: Mapped[str]
-    seats: Mapped[Int32] = field(default=100)
-    by_origin = Index(row_key="origin_{origin}_{day:%Y-%m-%d}_{number:06d}")
+class TailTrip(TailFlight, table="RekeyTails"):
+    pass
 
 
 def to_tail(trip: Trip) -> TailTrip:
     return TailTrip(tail=trip.tail or "unknown", day=trip.day, number=trip.number, origin=trip.origin, seats=trip.seats)
 
 
-DAY = dt.date(2024, 1, 1)
+async def copy(db: Database) -> RunReport:
+    return await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
 
 
-def trips(count: int) -> list[Trip]:
-    return [
-        Trip(
-            origin=("EWR", "JFK", "LGA")[number % 3],
-            day=DAY + dt.timedelta(days=number // 7),
-            number=number,
-            tail=None if number % 11 == 0 else f"N{number % 5}",
-            seats=number,
-        )
-        for number in range(count)
-    ]
+async def verify(db: Database) -> RunReport:
+    return await verify_rekey(db, Trip, TailTrip, to_new=to_tail)
 
 
-async def fill(db: Database, entities: Sequence[Entity]) -> None:
-    await db.create_tables(Trip)
-    async with db.bulk(errors="report") as bulk:
-        for each in entities:
-            await bulk.insert(each)
-    assert not bulk.report.failures
-
-
-async def rows_of(db: Database, table: str, kind: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return what rows of a kind say but for their keys, and what the store and the mapper note of each."""
-    notes = {"odata.etag", "Timestamp", "PartitionKey", "RowKey", "EntityType", "_w", "_ix"}
-    return {
-        (bag.partition_key, bag.row_key): {name: bag.row[name] for name in bag.row if name not in notes}
-        async for bag in db.select_raw(table).allow_scan()
-        if bag.get("EntityType") == kind
-    }
-
-
-def expected_rows(entities: Sequence[Trip]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the rows that trips become, written out by hand."""
-    return {
-        (each.tail or "unknown", f"{each.day:%Y-%m-%d}_{each.number:06d}"): {
-            "origin": each.origin,
-            "seats": each.seats,
-        }
-        for each in entities
-    }
+async def finalize(db: Database, **options: Any) -> RunReport:
+    return await finalize_rekey(db, Trip, TailTrip, to_new=to_tail, **options)
 
 
 async def test_entities_are_copied_verified_and_deleted(db: Database) -> None:
     """Each entity is at its newer key with its index entry, both sides agree, and then the older rows are deleted."""
-    given = trips(250)
-    await fill(db, given)
+    await fill(db, Trip, 250)
 
-    copied = await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
-    verified = await verify_rekey(db, Trip, TailTrip, to_new=to_tail)
+    copied = await copy(db)
+    verified = await verify(db)
     before = await rows_of(db, "RekeyTrips", "Trip")
-    deleted = await finalize_rekey(db, Trip, TailTrip, to_new=to_tail)
+    deleted = await finalize(db)
 
     assert (copied.state, copied.entities, copied.written, copied.failed) == ("done", 250, 250, 0)
     assert 0 < copied.others["transactions"] < 250
@@ -110,7 +68,7 @@ async def test_entities_are_copied_verified_and_deleted(db: Database) -> None:
     assert len(before) == 250
     assert (deleted.complete, deleted.written) == (True, 250)
     assert await rows_of(db, "RekeyTrips", "Trip") == {}
-    assert await rows_of(db, "RekeyTails", "TailTrip") == expected_rows(given)
+    assert await rows_of(db, "RekeyTails", "TailTrip") == expected_rows(flights(Trip, 250))
     assert len(await db.select(TailTrip.by_origin).where(TailTrip.tail == "N1", TailTrip.origin == "JFK").all()) == 16
 
 
@@ -130,10 +88,10 @@ def to_seat(trip: Trip) -> Seat:
     return Seat(tail="all", number=trip.number // 2, seats=trip.seats)
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_two_entities_of_one_key_collide(db: Database) -> None:
     """The run stops at the first collision, or goes on and reports each; nothing is overwritten or deleted."""
-    await fill(db, trips(10))
+    await fill(db, Trip, 10)
 
     with pytest.raises(EntityExists, match="other content"):
         await run_rekey(db, Trip, Seat, to_new=to_seat, writers_stopped=True)
@@ -149,14 +107,14 @@ async def test_two_entities_of_one_key_collide(db: Database) -> None:
     assert len(await db.select(Seat).allow_scan().all()) == 5
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_equal_entities_of_one_key_are_told(db: Database) -> None:
     """Two entities that become the same row in every property are found by the verification."""
 
     def to_same(trip: Trip) -> Seat:
         return Seat(tail="all", number=trip.number // 2, seats=1)
 
-    await fill(db, trips(4))
+    await fill(db, Trip, 4)
 
     await run_rekey(db, Trip, Seat, to_new=to_same, writers_stopped=True)
     verified = await verify_rekey(db, Trip, Seat, to_new=to_same)
@@ -179,7 +137,7 @@ def last_hotel(stored: Person, other: Person) -> Person:
     return max(stored, other, key=lambda each: each.hotel)
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_what_a_merge_returns_is_stored(db: Database) -> None:
     """In full: with what a key does not tell of a field, and with properties that the model does not know."""
     await db.create_tables(Guest)
@@ -201,20 +159,20 @@ async def test_what_a_merge_returns_is_stored(db: Database) -> None:
 
 async def test_a_model_is_copied_to_another_database(db: Database, tmp_path: Path) -> None:
     """There, on another store, the entities of the same model can have the same keys."""
-    await fill(db, trips(120))
+    await fill(db, Trip, 120)
     async with connect(f"local:{tmp_path}/other.tables") as other:
         assert (await run_rekey(db, Trip, Trip, target=other, writers_stopped=True)).complete
 
         assert await rows_of(other, "RekeyTrips", "Trip") == await rows_of(db, "RekeyTrips", "Trip") != {}
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 @pytest.mark.parametrize("damage", ["missing", "changed", "extra"])
 async def test_each_difference_is_found(db: Database, damage: str) -> None:
     """A newer entity that is missing, or has other content, or comes from nowhere, is named, and nothing is deleted."""
-    await fill(db, trips(60))
-    await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
-    assert (await verify_rekey(db, Trip, TailTrip, to_new=to_tail)).complete
+    await fill(db, Trip, 60)
+    await copy(db)
+    assert (await verify(db)).complete
     victim = await db.get(TailTrip, tail="N1", day=DAY, number=1)
     if damage == "missing":
         await db.delete(victim)
@@ -225,8 +183,8 @@ async def test_each_difference_is_found(db: Database, damage: str) -> None:
         await db.insert(victim.evolve(number=77))
 
     with pytest.raises(NotSupported, match="nothing was deleted"):
-        await finalize_rekey(db, Trip, TailTrip, to_new=to_tail)
-    report = await verify_rekey(db, Trip, TailTrip, to_new=to_tail)
+        await finalize(db)
+    report = await verify(db)
 
     words = {
         "missing": "is missing",
@@ -237,46 +195,46 @@ async def test_each_difference_is_found(db: Database, damage: str) -> None:
     assert len(await rows_of(db, "RekeyTrips", "Trip")) == 60
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_what_was_written_between_two_verifications(db: Database) -> None:
     """An entity that is written between the two verifications, though it has the same content, stops the deletion."""
-    await fill(db, trips(20))
-    await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
-    await verify_rekey(db, Trip, TailTrip, to_new=to_tail)
+    await fill(db, Trip, 20)
+    await copy(db)
+    await verify(db)
     trip = await db.get(Trip, origin="JFK", day=DAY, number=1)
     await db.replace(trip)
 
     with pytest.raises(NotSupported, match="between the two verifications"):
-        await finalize_rekey(db, Trip, TailTrip, to_new=to_tail)
+        await finalize(db)
 
     assert len(await rows_of(db, "RekeyTrips", "Trip")) == 20
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_what_was_written_since_the_verification_stays(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entity that is inserted while the older ones are deleted stays, and is reported."""
     monkeypatch.setattr(plan, "SMALL_PAGES", 0)  # so that there is more than one range
-    await fill(db, trips(20))
-    await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
-    await verify_rekey(db, Trip, TailTrip, to_new=to_tail)
+    await fill(db, Trip, 20)
+    await copy(db)
+    await verify(db)
 
     def stop(report: RunReport) -> None:
         if report.what.startswith("finalize"):
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        await finalize_rekey(db, Trip, TailTrip, to_new=to_tail, parallel=1, on_progress=stop)
+        await finalize(db, parallel=1, on_progress=stop)
     origin, _ = next(iter(await rows_of(db, "RekeyTrips", "Trip")))  # of a range that is not done
     await db.insert(Trip(origin=origin, day=DAY, number=1000))
     await db.insert(Trip(origin=origin, day=DAY, number=1001))
-    report = await finalize_rekey(db, Trip, TailTrip, to_new=to_tail)
+    report = await finalize(db)
 
     assert (report.state, report.written, report.failed) == ("failed", 20, 2)
     assert "was written after it was verified" in report.failures[0]
     assert len(await rows_of(db, "RekeyTrips", "Trip")) == 2
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_a_function_that_fails_is_reported(db: Database) -> None:
     """An entity that the function cannot convert is named with the reason; the others are copied."""
 
@@ -285,7 +243,7 @@ async def test_a_function_that_fails_is_reported(db: Database) -> None:
             raise ValueError("a trip without sense")
         return to_tail(trip)
 
-    await fill(db, trips(20))
+    await fill(db, Trip, 20)
 
     report = await run_rekey(db, Trip, TailTrip, to_new=convert, writers_stopped=True)
 
@@ -342,7 +300,7 @@ async def test_nothing_is_filled_anew(db: Database, merge: Callable[[Redated, Re
     }
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_what_writes_fill_in_is_compared(db: Database) -> None:
     """The verification tells when somebody has written a newer entity, though only its time of the change differs."""
     await db.create_tables(Dated)
@@ -356,18 +314,14 @@ async def test_what_writes_fill_in_is_compared(db: Database) -> None:
     assert "has other content" in verified.failures[0]
 
 
-class Other(Entity, table="RekeyTrips", kind="Trip", partition_key="x_{origin}", row_key="{day:%Y-%m-%d}_{number:06d}"):
-    origin: Mapped[str]
-    day: Mapped[dt.date]
-    number: Mapped[int]
-    tail: Mapped[str | None] = field(default=None)
-    seats: Mapped[Int32] = field(default=100)
+class Other(Flight, table="RekeyTrips", kind="Trip", partition_key="x_{origin}"):
+    pass
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_what_is_refused(db: Database) -> None:
     """Models whose rows cannot be told apart, a field that would be lost, and wrong arguments are refused by name."""
-    await fill(db, trips(1))
+    await fill(db, Trip, 1)
 
     with pytest.raises(NotSupported, match="both have the kind 'Trip' in table RekeyTrips"):
         await run_rekey(db, Trip, Other, writers_stopped=True)

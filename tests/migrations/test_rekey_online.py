@@ -2,9 +2,7 @@
 Re-key while programs go on: moving, verifying, sealing, finalizing, and going back.
 """
 
-import datetime as dt
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,12 +12,11 @@ from tableorm import (
     Database,
     Entity,
     EntityExists,
-    Index,
-    Int32,
     Mapped,
     ModelError,
     MovedFrom,
     NotSupported,
+    RunReport,
     field,
 )
 from tableorm.rekey.chunks import RowFailure, WindowReport
@@ -36,22 +33,12 @@ from tableorm_migrations import (
     verify_move,
 )
 from tableorm_migrations.rekey import online, phases
+from tests.migrations.conftest import in_memory
+from tests.migrations.flights import DAY, Flight, TailFlight, expected_rows, fill, flights, rows_of
 
-DAY = dt.date(2024, 1, 1)
 
-
-class Leg(
-    Entity,
-    table="OnlineLegs",
-    tracked=True,
-    partition_key="{origin}",
-    row_key="{day:%Y-%m-%d}_{number:06d}",
-):
-    origin: Mapped[str]
-    day: Mapped[dt.date]
-    number: Mapped[int]
-    tail: Mapped[str | None] = field(default=None)
-    seats: Mapped[Int32] = field(default=100)
+class Leg(Flight, table="OnlineLegs", tracked=True):
+    pass
 
 
 def leg_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
@@ -60,7 +47,7 @@ def leg_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
 
 
 class TailLeg(
-    Entity,
+    TailFlight,
     table="OnlineTails",
     tracked=True,
     moved_from=MovedFrom(
@@ -77,15 +64,8 @@ class TailLeg(
         ),
         old_keys=leg_keys,
     ),
-    partition_key="{tail}",
-    row_key="{day:%Y-%m-%d}_{number:06d}",
 ):
-    tail: Mapped[str]
-    day: Mapped[dt.date]
-    number: Mapped[int]
-    origin: Mapped[str]
-    seats: Mapped[Int32] = field(default=100)
-    by_origin = Index(row_key="origin_{origin}_{day:%Y-%m-%d}_{number:06d}")
+    pass
 
 
 @pytest.fixture(autouse=True)
@@ -94,56 +74,26 @@ def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
 
 
-def legs(count: int) -> list[Leg]:
-    return [
-        Leg(
-            origin=("EWR", "JFK", "LGA")[number % 3],
-            day=DAY + dt.timedelta(days=number // 7),
-            number=number,
-            tail=None if number % 11 == 0 else f"N{number % 5}",
-            seats=number,
-        )
-        for number in range(count)
-    ]
+async def move_legs(db: Database, count: int) -> RunReport:
+    """Insert so many, and move them to their newer keys."""
+    await fill(db, Leg, count)
+    return await run_move(db, TailLeg, no_blind_writers=True)
 
 
-async def fill(db: Database, entities: Sequence[Entity]) -> None:
-    await db.create_tables(Leg)
-    async with db.bulk(errors="report") as bulk:
-        for each in entities:
-            await bulk.insert(each)
-    assert not bulk.report.failures
-
-
-async def rows_of(db: Database, table: str, kind: str = "") -> dict[tuple[str, str], dict[str, Any]]:
-    """Return what rows say, those of a kind or all, but for their keys and what store and mapper note of them."""
-    notes = {"odata.etag", "Timestamp", "PartitionKey", "RowKey", "EntityType", "_w", "_ix", "_mv"}
-    return {
-        (bag.partition_key, bag.row_key): {name: bag.row[name] for name in bag.row if name not in notes}
-        async for bag in db.select_raw(table).allow_scan()
-        if bag.get("EntityType") == kind or not kind
-    }
-
-
-def expected_rows(entities: Sequence[Leg]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the rows that legs become, written out by hand."""
-    return {
-        (each.tail or "unknown", f"{each.day:%Y-%m-%d}_{each.number:06d}"): {"origin": each.origin, "seats": each.seats}
-        for each in entities
-    }
+async def seal(db: Database, **options: Any) -> RunReport:
+    return await seal_move(db, TailLeg, no_old_programs=True, **options)
 
 
 async def test_each_phase_in_turn(db: Database) -> None:
     """Entities are moved with their index entries, verified twice, and then nothing is left at the older keys."""
-    given = legs(120)
-    await fill(db, given)
+    await fill(db, Leg, 120)
 
     seen = [await rekey_phase(db, TailLeg)]
     moved = await run_move(db, TailLeg, no_blind_writers=True)
     seen.append(await rekey_phase(db, TailLeg))
     verified = await verify_move(db, TailLeg)
     forwards = len(await rows_of(db, "OnlineLegs"))
-    sealed = await seal_move(db, TailLeg, no_old_programs=True)
+    sealed = await seal(db)
     seen.append(await rekey_phase(db, TailLeg))
     finalized = await finalize_move(db, TailLeg)
     seen.append(await rekey_phase(db, TailLeg))
@@ -156,40 +106,38 @@ async def test_each_phase_in_turn(db: Database) -> None:
     assert sealed.complete
     assert (finalized.complete, finalized.written) == (True, 120)
     assert await rows_of(db, "OnlineLegs") == {}
-    assert await rows_of(db, "OnlineTails", "TailLeg") == expected_rows(given)
+    assert await rows_of(db, "OnlineTails", "TailLeg") == expected_rows(flights(Leg, 120))
     assert len(await db.select(TailLeg.by_origin).where(TailLeg.tail == "N1", TailLeg.origin == "JFK").all()) == 8
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_gates_and_phases_are_checked(db: Database) -> None:
     """What the operator has to say is asked for, and what does not follow is refused with the phase."""
-    await fill(db, legs(5))
+    await fill(db, Leg, 5)
 
     with pytest.raises(NotSupported, match="pass no_blind_writers=True"):
         await run_move(db, TailLeg)
     with pytest.raises(NotSupported, match="in phase 'expand', and this is for 'move'; run_move"):
-        await seal_move(db, TailLeg, no_old_programs=True)
+        await seal(db)
     await run_move(db, TailLeg, no_blind_writers=True)
     with pytest.raises(NotSupported, match="pass no_old_programs=True"):
         await seal_move(db, TailLeg)
     with pytest.raises(NotSupported, match=r"run verify_move\(\)"):
-        await seal_move(db, TailLeg, no_old_programs=True)
+        await seal(db)
     with pytest.raises(NotSupported, match="this is for 'sealed' or 'done'"):
         await finalize_move(db, TailLeg)
     await verify_move(db, TailLeg)
-    await seal_move(db, TailLeg, no_old_programs=True)
+    await seal(db)
     with pytest.raises(NotSupported, match="the way back is another re-key"):
         await roll_back_move(db, TailLeg)
     with pytest.raises(ModelError, match=r"moved_from=MovedFrom\(OlderModel\)"):
         await rekey_phase(db, Leg)
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_what_was_written_meanwhile(db: Database) -> None:
     """Entities that were changed, deleted and inserted through the newer model are no differences, and stay so."""
-    given = legs(30)
-    await fill(db, given)
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move_legs(db, 30)
     leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
     leg.seats = 7
     await db.save(leg)
@@ -197,23 +145,22 @@ async def test_what_was_written_meanwhile(db: Database) -> None:
     await db.insert(TailLeg(tail="N7", day=DAY, number=77, origin="EWR"))
 
     verified = await verify_move(db, TailLeg)
-    await seal_move(db, TailLeg, no_old_programs=True)
+    await seal(db)
     await finalize_move(db, TailLeg)
 
     assert (verified.complete, verified.others) == (True, {"written since": 3})
-    expected = expected_rows([each for each in given if each.number != 2])
+    expected = expected_rows([each for each in flights(Leg, 30) if each.number != 2])
     expected["N1", "2024-01-01_000001"]["seats"] = 7
     expected["N7", "2024-01-01_000077"] = {"origin": "EWR", "seats": 100}
     assert await rows_of(db, "OnlineTails", "TailLeg") == expected
     assert await rows_of(db, "OnlineLegs") == {}
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 @pytest.mark.parametrize("damage", ["missing", "changed", "older"])
 async def test_each_difference_is_found(db: Database, damage: str) -> None:
     """A row that is missing or was changed behind the mapper's back is named, and so is an entity at its older key."""
-    await fill(db, legs(30))
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move_legs(db, 30)
     if damage == "older":
         await db.insert(Leg(origin="JFK", day=DAY, number=99))
     else:
@@ -227,33 +174,31 @@ async def test_each_difference_is_found(db: Database, damage: str) -> None:
     assert (report.state, report.failed) == ("failed", 1)
     assert words[damage] in report.failures[0]
     with pytest.raises(NotSupported, match=r"the last verify_move\(\) has failed"):
-        await seal_move(db, TailLeg, no_old_programs=True)
+        await seal(db)
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_what_was_verified_before_going_back(db: Database) -> None:
     """A verification counts for the move that it was made in, not for a later one."""
-    await fill(db, legs(10))
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move_legs(db, 10)
     assert (await verify_move(db, TailLeg)).complete
     await roll_back_move(db, TailLeg)
     await run_move(db, TailLeg, no_blind_writers=True)
 
     with pytest.raises(NotSupported, match="nothing was verified since the move began"):
-        await seal_move(db, TailLeg, no_old_programs=True)
+        await seal(db)
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_a_row_that_cannot_be_confirmed(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a tentative row cannot be confirmed nothing is deleted at the older keys, without which it is no entity."""
 
     async def fail(*_: object) -> WindowReport:
         return WindowReport(failures=[RowFailure(place, Conflict("it cannot be completed yet"))])
 
-    await fill(db, legs(10))
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move_legs(db, 10)
     await verify_move(db, TailLeg)
-    await seal_move(db, TailLeg, no_old_programs=True)
+    await seal(db)
     place = RowAddress("OnlineTails", "N1", "2024-01-01_000001")
     row = await db.store.get(place.table, place.partition_key, place.row_key)
     row |= {"EntityType": "TailLeg#_tentative", "_mv": row["_mv"].replace("confirmed", "tentative")}
@@ -266,7 +211,7 @@ async def test_a_row_that_cannot_be_confirmed(db: Database, monkeypatch: pytest.
     assert (len(await rows_of(db, "OnlineLegs")), await rekey_phase(db, TailLeg)) == (10, "sealed")
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_a_worker_that_is_late(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that has read rows does nothing with them after another process has begun the next phase."""
     reading = phases.OnlineRekey.read_phase
@@ -277,7 +222,7 @@ async def test_a_worker_that_is_late(db: Database, monkeypatch: pytest.MonkeyPat
             await rekey.enter(found, RekeyPhase.BACK)
         return found
 
-    await fill(db, legs(10))
+    await fill(db, Leg, 10)
     await db.create_tables(TailLeg)
     rekey = phases.OnlineRekey.of("test", db, TailLeg)
     await rekey.enter(await rekey.read_phase(), RekeyPhase.MOVE)
@@ -291,7 +236,7 @@ async def test_a_worker_that_is_late(db: Database, monkeypatch: pytest.MonkeyPat
 
 async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database) -> None:
     """What was written by itself is no operation of a transaction; nouns agree with their numbers."""
-    await fill(db, legs(1))
+    await fill(db, Leg, 1)
     plan = await plan_rekey(db, Leg, TailLeg, online=True, full=True)
     moved = await run_move(db, TailLeg, no_blind_writers=True)
     back = await roll_back_move(db, TailLeg)
@@ -300,7 +245,8 @@ async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database)
         "1 entity read, 1 written"
     ] * 2
 
-    await fill(db, [Leg(origin="EWR", day=DAY, number=number, tail="N1") for number in (1, 2)])
+    for number in (1, 2):
+        await db.insert(Leg(origin="EWR", day=DAY, number=number, tail="N1"))
     moved = await run_move(db, TailLeg, no_blind_writers=True)
     assert dict(moved.others) == {"transactions": 3, "operations in these": 7}
     assert ": 3 entities read, 3 written, 3 transactions, 7 operations in these; done" in str(moved)
@@ -308,11 +254,10 @@ async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database)
 
 @pytest.mark.parametrize("keep", ["older", "newer"])
 @pytest.mark.parametrize("way", ["on", "back"])
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way: str) -> None:
     """If a write without an ETag puts an entity at an older key again, each call says to delete one of the two."""
-    await fill(db, legs(3))
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move_legs(db, 3)
     leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
     leg.seats = 7
     await db.save(leg)
@@ -330,7 +275,7 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
     with pytest.raises(
         NotSupported, match=r"the last verify_move\(\) has failed; mend what it names, and run it again"
     ):
-        await seal_move(db, TailLeg, no_old_programs=True)
+        await seal(db)
     if way == "back":
         (failure,) = (await roll_back_move(db, TailLeg)).failures
         assert "keep one of the two" in failure
@@ -345,7 +290,7 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
         return
     assert (await run_move(db, TailLeg)).complete
     assert (await verify_move(db, TailLeg)).complete
-    assert (await seal_move(db, TailLeg, no_old_programs=True)).complete
+    assert (await seal(db)).complete
     assert (await db.get(TailLeg, tail="N1", day=DAY, number=1)).seats == (7 if keep == "newer" else 9)
 
 
@@ -368,7 +313,7 @@ class NewTag(
     id: Mapped[int]
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_models_whose_kind_is_told_by_the_key_go_back(db: Database) -> None:
     """Of a table that has other rows too, those are not counted: there and back, until it is *expand* again."""
     await db.create_tables(Tag)
@@ -407,7 +352,7 @@ class NotedParcel(
 
 
 @pytest.mark.parametrize("online", [False, True])
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_a_property_that_becomes_a_field_is_not_lost(db: Database, *, online: bool) -> None:
     """A row with a property that only the newer model knows is reported, and stays; the others are moved."""
     await db.create_tables(Parcel, NotedParcel)

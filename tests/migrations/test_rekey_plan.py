@@ -10,6 +10,7 @@ import pytest
 
 from tableorm import Database, Entity, Mapped, ModelError, PropertyBag, field
 from tableorm_migrations import plan_rekey, run_rekey
+from tests.migrations.conftest import in_memory
 
 
 class Visit(Entity, table="PlanVisits", partition_key="{city}", row_key="{day:%Y-%m-%d}_{number:06d}"):
@@ -44,7 +45,7 @@ async def fill(db: Database, count: int, *, good: bool = False) -> None:
             await bulk.insert(Visit(city=city, day=dt.date(2024, 1, 1), number=number, guest=guest))
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_a_plan_of_all_rows(db: Database, tmp_path: Path) -> None:
     """A plan counts what becomes of the entities, finds each collision and failure, and writes them to a file."""
     await fill(db, 100)
@@ -73,7 +74,7 @@ async def test_a_plan_of_all_rows(db: Database, tmp_path: Path) -> None:
     assert json.loads(json.dumps(plan.to_dict()))["steps"][0] == {"name": "copy", "reads": 1, "writes": 4}
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_a_plan_of_a_sample(db: Database) -> None:
     """Of a table that is not read in full the plan says what there is about, from what the table is taken to hold."""
     await fill(db, 3003, good=True)
@@ -86,7 +87,7 @@ async def test_a_plan_of_a_sample(db: Database) -> None:
     assert "about 3,000 entities" in str(plan)
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_a_plan_sees_what_is_there_already(db: Database) -> None:
     """A plan says that the newer table has entities already, which a verification would find."""
     await fill(db, 20, good=True)
@@ -111,7 +112,7 @@ class NewSeat(Entity, table="PlanNewSeats", partition_key="{number}", row_key="{
     number: Mapped[int]
 
 
-@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@in_memory
 async def test_a_plan_of_a_table_that_has_other_rows_alone(db: Database) -> None:
     """There is nothing to do; also where keys tell kinds, so that the other rows are read."""
     await db.create_tables(Seat)

@@ -12,14 +12,16 @@ from tableorm.connection.connection import connection_of
 from tableorm.jobs.rows import Run
 from tableorm.rekey.phases import RekeyPhase, StoredPhase
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
-from tableorm_migrations import rekey_phase, run_move, seal_move, verify_move
+from tableorm_migrations import rekey_phase, run_move, verify_move
 from tableorm_migrations.rekey import phases
 from tests.faults import FaultyStore
-from tests.migrations.test_rekey_online import DAY, Leg, TailLeg, fill, known_at_once, legs
+from tests.migrations.conftest import in_memory
+from tests.migrations.flights import DAY, fill
+from tests.migrations.test_rekey_online import Leg, TailLeg, known_at_once, move_legs, seal
 
 __all__ = ["known_at_once"]
 
-pytestmark = pytest.mark.parametrize("db", ["memory"], indirect=True)
+pytestmark = in_memory
 
 
 class Stopped(Exception):
@@ -39,34 +41,32 @@ async def insert_early(db: Database) -> None:
 
 async def test_each_seal_verifies_everything(db: Database) -> None:
     """What an earlier call has verified, which was stopped in the middle, is verified again by the next one."""
-    await fill(db, legs(30))
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move_legs(db, 30)
     await verify_move(db, TailLeg)
     with pytest.raises(Stopped):
-        await seal_move(db, TailLeg, no_old_programs=True, parallel=1, on_progress=stop_before_last_range)
+        await seal(db, parallel=1, on_progress=stop_before_last_range)
     await insert_early(db)
 
-    report = await seal_move(db, TailLeg, no_old_programs=True, lease=0.2)
+    report = await seal(db, lease=0.2)
 
     assert (report.complete, await rekey_phase(db, TailLeg)) == (False, "move")
     assert "has its older key still" in report.failures[0]
     await run_move(db, TailLeg)
     await verify_move(db, TailLeg)
-    assert (await seal_move(db, TailLeg, no_old_programs=True)).complete
+    assert (await seal(db)).complete
 
 
 async def test_two_processes_seal_together(db: Database) -> None:
     """A process that takes part in the verification of another one, which then seals, does not verify once more."""
-    await fill(db, legs(30))
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move_legs(db, 30)
     await verify_move(db, TailLeg)
     second: list[asyncio.Task[RunReport]] = []
 
     def join(_: RunReport) -> None:
         if not second:
-            second.append(asyncio.create_task(seal_move(db, TailLeg, no_old_programs=True)))
+            second.append(asyncio.create_task(seal(db)))
 
-    first = await seal_move(db, TailLeg, no_old_programs=True, parallel=1, on_progress=join)
+    first = await seal(db, parallel=1, on_progress=join)
     joined = await second[0]
 
     assert (first.complete, joined.complete, await rekey_phase(db, TailLeg)) == (True, True, "sealed")
@@ -76,8 +76,7 @@ async def test_two_processes_seal_together(db: Database) -> None:
 
 async def test_a_seal_that_meets_a_way_back(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A re-key is not said to be sealed if another process has begun to let entities go back meanwhile."""
-    await fill(db, legs(10))
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move_legs(db, 10)
     await verify_move(db, TailLeg)
     entering = phases.OnlineRekey.enter
 
@@ -88,13 +87,12 @@ async def test_a_seal_that_meets_a_way_back(db: Database, monkeypatch: pytest.Mo
     monkeypatch.setattr(phases.OnlineRekey, "enter", enter_late)
 
     with pytest.raises(NotSupported, match=r"in phase 'back', .*another process has gone on meanwhile"):
-        await seal_move(db, TailLeg, no_old_programs=True)
+        await seal(db)
 
 
 async def test_a_pass_that_was_stopped(db: Database) -> None:
     """What a stopped pass had gone through is gone through again: an entity that came meanwhile is moved."""
-    await fill(db, legs(30))
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move_legs(db, 30)
     with pytest.raises(Stopped):
         await run_move(db, TailLeg, parallel=1, on_progress=stop_before_last_range)
     await insert_early(db)
@@ -121,7 +119,7 @@ class InsertingStore(FaultyStore):
 
 async def test_a_move_that_finds_more_each_time(db: Database) -> None:
     """While others insert at older keys as fast as entities are moved, the move ends, and says that it is not done."""
-    await fill(db, legs(10))
+    await fill(db, Leg, 10)
     connection_of(db).wrap_store(InsertingStore)
 
     report = await run_move(db, TailLeg, no_blind_writers=True)

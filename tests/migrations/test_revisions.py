@@ -24,15 +24,16 @@ from tableorm_migrations import (
 TABLE = "RevisionItems"
 
 
-class First(Entity, table=TABLE, kind="Item", partition_key="{group}", row_key="item_{id:03d}"):
+class Base(Entity, table=TABLE, abstract=True, partition_key="{group}", row_key="item_{id:03d}"):
     group: Mapped[str]
     id: Mapped[int]
+
+
+class First(Base, kind="Item"):
     note: Mapped[str] = field(default="")
 
 
-class Second(Entity, table=TABLE, kind="Item", version=2, partition_key="{group}", row_key="item_{id:03d}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Second(Base, kind="Item", version=2):
     title: Mapped[str]
     by_title = Index(row_key="title_{title}_{id:03d}")
 
@@ -43,30 +44,23 @@ def name_title(bag: PropertyBag) -> PropertyBag:
     return bag
 
 
-class Typed(Entity, table=TABLE, kind="Item", partition_key="{group}", row_key="item_{id:03d}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Typed(Base, kind="Item"):
     note: Mapped[Int32] = field(default=0)
 
 
-class Rekeyed(Entity, table=TABLE, kind="Item", partition_key="{group}", row_key="thing_{id:03d}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Rekeyed(Base, kind="Item", row_key="thing_{id:03d}"):
     note: Mapped[str] = field(default="")
 
 
-class Beside(Entity, table=TABLE, partition_key="{group}", row_key="beside_{id:03d}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Beside(Base, row_key="beside_{id:03d}"):
     by_id = Index(row_key="other_{id:05d}")
     decided = Index(row_key="decided_{id:05d}", building=False)
     listed = IndexList(row_key="list_{id:05d}")
     decided_list = IndexList(row_key="decided_list_{id:05d}", building=False)
 
 
-class Elsewhere(Entity, table="RevisionOthers", kind="Other", partition_key="{group}", row_key="item_{id:03d}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Elsewhere(Base, table="RevisionOthers", kind="Other"):
+    pass
 
 
 def revise(folder: Path, *models: type[Entity], message: str = "a change") -> RevisionDraft:
@@ -167,9 +161,8 @@ def test_indexes_of_a_new_model_of_an_old_table_are_built(tmp_path: Path) -> Non
 
 
 def make_namesake() -> type[Entity]:
-    class Elsewhere(Entity, table="RevisionAparts", kind="Item", partition_key="{group}", row_key="item_{id:03d}"):
-        group: Mapped[str]
-        id: Mapped[int]
+    class Elsewhere(Base, table="RevisionAparts", kind="Item"):
+        pass
 
     return Elsewhere
 

@@ -35,28 +35,25 @@ TABLE = "AppliedItems"
 Open = Callable[[], AbstractAsyncContextManager[Database]]
 
 
-class Item(Entity, table=TABLE, kind="Item", partition_key="{group}", row_key="item_{id:04d}"):
+class Base(Entity, table=TABLE, abstract=True, partition_key="{group}", row_key="item_{id:04d}"):
     group: Mapped[str]
     id: Mapped[int]
+
+
+class Item(Base):
     note: Mapped[str] = field(default="")
 
 
-class Titled(Entity, table=TABLE, kind="Item", version=2, partition_key="{group}", row_key="item_{id:04d}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Titled(Base, kind="Item", version=2):
     title: Mapped[str]
 
 
-class Indexed(Entity, table=TABLE, kind="Item", version=2, partition_key="{group}", row_key="item_{id:04d}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Indexed(Base, kind="Item", version=2):
     title: Mapped[str]
     by_title = Index(row_key="title_{title}_{id:04d}")
 
 
-class Named(Entity, table=TABLE, kind="Item", version=3, partition_key="{group}", row_key="item_{id:04d}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Named(Base, kind="Item", version=3):
     title: Mapped[str]
     length: Mapped[int]
 
@@ -197,9 +194,7 @@ async def test_a_new_database_has_all_that_revisions_need(in_file: Open, folder:
 async def test_what_a_later_revision_takes_back_is_passed_over(in_file: Open, folder: Path) -> None:
     """A declaration that was removed again, and a model."""
 
-    class Passing(Entity, table=TABLE, kind="Passing", partition_key="{group}", row_key="passing_{id}"):
-        group: Mapped[str]
-        id: Mapped[int]
+    class Passing(Base, row_key="passing_{id}"):
         by_id = Index(row_key="passed_{id:05d}")
 
     names = [

@@ -18,32 +18,27 @@ pytestmark = pytest.mark.usefixtures("many_ranges")
 UPKEEP = "TableormUpkeep"
 
 
-class BookOfOld(Entity, table="RunBooks", kind="Book", partition_key="{shelf}", row_key="book_{id:04d}"):
+class AnyBook(Entity, table="RunBooks", abstract=True, partition_key="{shelf}", row_key="book_{id:04d}"):
     shelf: Mapped[str]
     id: Mapped[int]
     isbn: Mapped[str | None] = field(default=None)
 
 
-class Book(Entity, table="RunBooks", partition_key="{shelf}", row_key="book_{id:04d}"):
-    shelf: Mapped[str]
-    id: Mapped[int]
-    isbn: Mapped[str | None] = field(default=None)
+class BookOfOld(AnyBook, kind="Book"):
+    pass
+
+
+class Book(AnyBook):
     by_isbn = Index(row_key="isbn_{isbn}", unique=True, building=True)
 
 
-class BookWhenBuilt(Entity, table="RunBooks", kind="Book", partition_key="{shelf}", row_key="book_{id:04d}"):
-    shelf: Mapped[str]
-    id: Mapped[int]
-    isbn: Mapped[str | None] = field(default=None)
+class BookWhenBuilt(AnyBook, kind="Book"):
     by_isbn = Index(row_key="isbn_{isbn}", unique=True, building=False)
 
 
-class BookAtLast(Entity, table="RunBooks", kind="Book", partition_key="{shelf}", row_key="book_{id:04d}"):
+class BookAtLast(AnyBook, kind="Book"):
     """Whether its index is read, the store says."""
 
-    shelf: Mapped[str]
-    id: Mapped[int]
-    isbn: Mapped[str | None] = field(default=None)
     by_isbn = Index(row_key="isbn_{isbn}", unique=True)
 
 

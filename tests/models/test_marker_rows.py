@@ -49,6 +49,13 @@ class Deferred(Derivation):
         return DeferredSchema(self.name, schema, rows)
 
 
+class InShop(Entity, partition_key="{shop}", abstract=True):
+    """What models of this module are."""
+
+    shop: Mapped[str]
+    id: Mapped[str]
+
+
 @pytest.mark.parametrize(
     ("kind", "marker"),
     [
@@ -74,10 +81,7 @@ def test_kinds_of_marker_rows(kind: object, marker: bool) -> None:
 def test_a_model_beside_its_own_decision_rows() -> None:
     """Where something is deferred, keys that begin with literal text are told from those of decision rows."""
 
-    class Order(Entity, table="MarkersFine", partition_key="{shop}", row_key="order_{id}"):
-        shop: Mapped[str]
-        id: Mapped[str]
-
+    class Order(InShop, table="MarkersFine", row_key="order_{id}"):
         elsewhere = Deferred("by_{id}")
 
     class Invoice(Entity, table="MarkersNumbers", partition_key="{shop}", row_key="{number}"):
@@ -94,15 +98,11 @@ def test_keys_like_those_of_decision_rows(table: str, row_key: str) -> None:
     """A model whose RowKeys can begin as those of decision rows is refused where it declares something deferred."""
     with pytest.raises(ModelError, match=r"Order.row_key: a RowKey of '.*' can begin with '~o_', .* begin it with"):
 
-        class Order(Entity, table=table, partition_key="{shop}", row_key=row_key):  # pyright: ignore[reportUnusedClass]
-            shop: Mapped[str]
-            id: Mapped[str]
-
+        class Order(InShop, table=table, row_key=row_key):  # pyright: ignore[reportUnusedClass]
             elsewhere = Deferred()
 
-    class Plain(Entity, table=table, partition_key="{shop}", row_key=row_key):
-        shop: Mapped[str]
-        id: Mapped[str]
+    class Plain(InShop, table=table, row_key=row_key):
+        pass
 
     assert Plain(shop="a", id="1").key.partition_key == "a"
 
@@ -111,36 +111,28 @@ def test_derived_keys_like_those_of_decision_rows() -> None:
     """So is a model with derived rows of such keys."""
     with pytest.raises(ModelError, match=r"Order.elsewhere: a RowKey of '\{id\}' can begin with '~o_'"):
 
-        class Order(Entity, table="MarkersDerived", partition_key="{shop}", row_key="order_{id}"):  # pyright: ignore[reportUnusedClass]
-            shop: Mapped[str]
-            id: Mapped[str]
-
+        class Order(InShop, table="MarkersDerived", row_key="order_{id}"):  # pyright: ignore[reportUnusedClass]
             elsewhere = Deferred("{id}")
 
 
 def test_models_whose_kind_does_not_tell() -> None:
     """A model without a kind, or with a function as discriminator, is refused where something is deferred."""
 
-    class Order(Entity, table="MarkersKinds", partition_key="{shop}", row_key="order_{id}"):
-        shop: Mapped[str]
-        id: Mapped[str]
-
+    class Order(InShop, table="MarkersKinds", row_key="order_{id}"):
         elsewhere = Deferred()
 
     with pytest.raises(ModelError, match=r"Any is refused in table markerskinds, where Order.elsewhere .* kind=None"):
 
-        class Any(Entity, table="markerskinds", partition_key="{shop}", row_key="any_{id}", kind=None):  # pyright: ignore[reportUnusedClass]
-            shop: Mapped[str]
-            id: Mapped[str]
+        class Any(InShop, table="markerskinds", row_key="any_{id}", kind=None):  # pyright: ignore[reportUnusedClass]
+            pass
 
     def tell(bag: PropertyBag) -> type[Entity]:
         raise AssertionError(bag)
 
     with pytest.raises(ModelError, match=r"Told is refused .* with a function as its discriminator"):
 
-        class Told(Entity, table="MarkersKinds", partition_key="{shop}", row_key="told_{id}", discriminator=tell):  # pyright: ignore[reportUnusedClass]
-            shop: Mapped[str]
-            id: Mapped[str]
+        class Told(InShop, table="MarkersKinds", row_key="told_{id}", discriminator=tell):  # pyright: ignore[reportUnusedClass]
+            pass
 
     assert Order.kind == "Order"
 
@@ -148,16 +140,12 @@ def test_models_whose_kind_does_not_tell() -> None:
 def test_the_model_that_defers_comes_last() -> None:
     """The order of the classes does not matter: the error names both."""
 
-    class Old(Entity, table="MarkersLast", partition_key="{shop}", row_key="old_{id}", kind=None):
-        shop: Mapped[str]
-        id: Mapped[str]
+    class Old(InShop, table="MarkersLast", row_key="old_{id}", kind=None):
+        pass
 
     with pytest.raises(ModelError, match=r"Old is refused in table MarkersLast, where Order.elsewhere has decision"):
 
-        class Order(Entity, table="MarkersLast", partition_key="{shop}", row_key="order_{id}"):  # pyright: ignore[reportUnusedClass]
-            shop: Mapped[str]
-            id: Mapped[str]
-
+        class Order(InShop, table="MarkersLast", row_key="order_{id}"):  # pyright: ignore[reportUnusedClass]
             elsewhere = Deferred()
 
     assert Old.kind is None
@@ -193,20 +181,17 @@ def test_what_follows_a_model_that_is_like_decision_rows(
     """A workflow or archive is refused where a model of the table could be taken for a decision row."""
     table = f"Followed{follow.__name__.replace('_', '')}{kind}"
 
-    class Order(Entity, table=table, partition_key="{shop}", row_key="order_{id}", write_token=True):
-        shop: Mapped[str]
-        id: Mapped[str]
+    class Order(InShop, table=table, row_key="order_{id}", write_token=True):
+        pass
 
-    class Old(Entity, table=table.upper(), partition_key="{shop}", row_key="{id}" if kind else "old_{id}", kind=kind):
-        shop: Mapped[str]
-        id: Mapped[str]
+    class Old(InShop, table=table.upper(), row_key="{id}" if kind else "old_{id}", kind=kind):
+        pass
 
     with pytest.raises(ModelError, match=f"{problem} where the {what} 'marked' has decision rows"):
         follow(Order)
 
-    class Later(Entity, table=table, partition_key="{shop}", row_key="{id}"):
-        shop: Mapped[str]
-        id: Mapped[str]
+    class Later(InShop, table=table, row_key="{id}"):
+        pass
 
     assert Old.kind == kind and Later.kind == "Later"
 
@@ -216,18 +201,16 @@ def test_a_model_beside_one_that_is_followed(follow: Callable[[type[Entity]], No
     """Where a model has a workflow or archive, a model that is declared later is refused in the same way."""
     table = f"Beside{follow.__name__.replace('_', '')}"
 
-    class Order(Entity, table=table, partition_key="{shop}", row_key="order_{id}", write_token=True):
-        shop: Mapped[str]
-        id: Mapped[str]
+    class Order(InShop, table=table, row_key="order_{id}", write_token=True):
+        pass
 
     follow(Order)
     with pytest.raises(
         ModelError, match=rf"Late is refused .* where the {what} 'marked' has decision rows: with kind=N"
     ):
 
-        class Late(Entity, table=table, partition_key="{shop}", row_key="late_{id}", kind=None):  # pyright: ignore[reportUnusedClass]
-            shop: Mapped[str]
-            id: Mapped[str]
+        class Late(InShop, table=table, row_key="late_{id}", kind=None):  # pyright: ignore[reportUnusedClass]
+            pass
 
     with pytest.raises(ModelError, match=r"Named.row_key: .* begin it with other literal text, as in 'x_\{name\}'"):
 

@@ -7,14 +7,10 @@ Each process is forked, which is quick. In every run one writer dies, and up to 
 lives does what they have left. With a COUNT so many runs are chosen by chance; without, which is 0, all are tried.
 """
 
-import asyncio
 import datetime as dt
 import json
-import os
 import random
-import signal
 import sys
-import traceback
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -28,6 +24,7 @@ from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import CLOCK, Verb
 from tableorm.writes import move_entity
+from tests.migrations.programs.processes import NEVER, Deadly, fork
 from tests.outbox.clean_run import CleanRun, run_plan
 from tests.outbox.plans import PLANS, Plan, prepare
 from tests.outbox.staff import TARGETS, content_of, find_problems
@@ -35,7 +32,6 @@ from tests.outbox.staff import TARGETS, content_of, find_problems
 HOUR = dt.timedelta(hours=1)
 WRITES = frozenset({*Verb, "transaction", "put-message", "put-blob"})
 """What a commit consists of; a request of another sort may come between."""
-NEVER = 0
 
 
 @attrs.frozen
@@ -54,31 +50,19 @@ class Deaths:
     after_commit: bool = False
 
 
-class Counter:
-    """
-    Counts requests, and kills this process after one of them.
-
-    Args:
-        fatal: The number of that request; `NEVER` for none.
-        writes: Whether only writes are counted.
-    """
-
-    def __init__(self, fatal: int, *, writes: bool = False) -> None:
-        self.fatal, self.writes = fatal, writes
-        self.count = 0
+class DeadlyWrites(Deadly):
+    """Counts writes alone."""
 
     def __call__(self, request: ObservedRequest) -> None:
-        self.count += not self.writes or request.operation in WRITES
-        if self.count == self.fatal:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if request.operation in WRITES:
+            super().__call__(request)
 
 
 async def write(url: str, prefix: str, plan: Plan, deaths: Deaths) -> int:
     """Follow a plan, in tables of its own; return how many requests that were."""
     async with connect(url, prefix=prefix) as db:
         await prepare(db, plan)
-    fatal = plan.commit if deaths.after_commit else deaths.writer
-    counter = Counter(fatal, writes=deaths.after_commit)
+    counter = DeadlyWrites(plan.commit) if deaths.after_commit else Deadly(deaths.writer)
     async with connect(url, prefix=prefix, on_request=counter) as db:
         await plan.act(db)
     return counter.count
@@ -86,7 +70,7 @@ async def write(url: str, prefix: str, plan: Plan, deaths: Deaths) -> int:
 
 async def work(url: str, prefix: str, fatal: int = NEVER) -> int:
     """Work until nothing is left to do; return how many requests that were."""
-    counter = Counter(fatal)
+    counter = Deadly(fatal)
     async with (
         connect(url, prefix=prefix, on_request=counter) as db,
         db.worker(*TARGETS, visibility=1, tries=9) as worker,
@@ -123,22 +107,12 @@ def run_forked(work: Callable[[], Coroutine[Any, Any, Any]], hours: int = 0) -> 
     Returns:
         What it has returned; None if it was killed.
     """
-    reading, writing = os.pipe()
-    process = os.fork()
-    if process == 0:
-        try:
-            CLOCK.advance(hours * HOUR)
-            os.write(writing, json.dumps(asyncio.run(work())).encode())
-        except BaseException:  # noqa: BLE001 - nothing of the parent's is to go on here
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        said = pipe.read()
-    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    assert code in (0, -signal.SIGKILL), code
-    return json.loads(said) if said else None
+
+    async def work_ahead() -> Any:
+        CLOCK.advance(hours * HOUR)
+        return await work()
+
+    return fork(work_ahead).result()
 
 
 def run_deaths(url: str, prefix: str, run: CleanRun, deaths: Deaths) -> list[str]:

@@ -35,7 +35,7 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX
-from tableorm.outbox.overview import find_pending
+from tableorm.outbox.overview import Pending, find_pending
 from tableorm.stores import Operation, Verb
 from tableorm.testing import temporary_database
 from tableorm.writes.archive import carry_out_archives
@@ -97,6 +97,24 @@ async def db() -> AsyncIterator[Database]:
         yield db
 
 
+async def insert_plain(db: Database, shop: str = "a", id: str = "p") -> Plain:  # noqa: A002 - the field
+    plain = Plain(shop=shop, id=id)
+    await db.insert(plain)
+    return plain
+
+
+async def insert_bill(db: Database) -> Bill:
+    """Insert a bill, and its shop."""
+    await db.insert(Shop(shop="a"))
+    bill = Bill(shop="a", id="7")
+    await db.insert(bill)
+    return bill
+
+
+async def pending(db: Database) -> list[Pending]:
+    return [each async for each in find_pending(connection_of(db), "ArchiveUses")]
+
+
 async def names_of(db: Database, container: str, prefix: str = "") -> list[str]:
     return [blob.name for blob in (await db.blobs.list_blobs(container, prefix)).blobs]
 
@@ -123,9 +141,7 @@ def test_archives_that_are_refused() -> None:
 async def test_entities_that_are_refused(db: Database) -> None:
     """An archive takes entities of its model, whose keys make the name of a blob, and no other fields."""
     await db.insert(Shop(shop="a"))
-    plain, long = Plain(shop="a", id="p"), Plain(shop="s" * 500, id="i" * 510)
-    await db.insert(plain)
-    await db.insert(long)
+    plain, long = await insert_plain(db), await insert_plain(db, "s" * 500, "i" * 510)
     with pytest.raises(
         ModelError, match="cannot be archived to 'old-bills', which is for Bill; declare an archive for"
     ):
@@ -136,7 +152,7 @@ async def test_entities_that_are_refused(db: Database) -> None:
         await db.archive(long, to=PLAIN)
     with pytest.raises(ModelError, match="a bag has no model"):
         await db.archive(cast("Any", "x"), to=PLAIN)
-    assert [each async for each in find_pending(connection_of(db), "ArchiveUses")] == []
+    assert await pending(db) == []
 
 
 async def test_what_an_index_has_given_is_not_archived(db: Database) -> None:
@@ -166,9 +182,7 @@ async def test_workers_that_are_refused(db: Database) -> None:
 
 async def test_a_blob_and_back(db: Database) -> None:
     """A blob is JSON with the row as the service has it; its entity can be inserted again."""
-    await db.insert(Shop(shop="a"))
-    bill = Bill(shop="a", id="7")
-    await db.insert(bill)
+    bill = await insert_bill(db)
     row = {"PartitionKey": "a", "RowKey": "bill_7", "Old": "2", "Old@odata.type": "Edm.Int64"}
     await db.store.write("ArchiveUses", Operation(Verb.MERGE, row, "*"))
     bill = await db.get(Bill, shop="a", id="7")
@@ -212,8 +226,7 @@ def test_blobs_that_cannot_be_read() -> None:
 @pytest.mark.parametrize(("shop", "id"), [("", "x"), ("a.", "b."), ("50%", "%25"), ("ä ö", "ü+&"), ("..", ".")])
 async def test_names_of_blobs(db: Database, shop: str, id: str) -> None:  # noqa: A002 - the field
     """Each key makes the name of a blob, also keys that are empty, end with a dot, or have signs of URLs."""
-    plain = Plain(shop=shop, id=id)
-    await db.insert(plain)
+    plain = await insert_plain(db, shop, id)
     await db.archive(plain, to=PLAIN)
     await drain(db, PLAIN)
 
@@ -225,13 +238,12 @@ async def test_names_of_blobs(db: Database, shop: str, id: str) -> None:  # noqa
 async def test_an_entity_that_others_need(db: Database) -> None:
     """It cannot be deleted, so it is not copied either, and the decision row says why."""
     shops = BlobArchive("old-shops", Shop)
-    await db.insert(Shop(shop="a"))
-    await db.insert(Bill(shop="a", id="7"))
+    await insert_bill(db)
     await db.archive(await db.get(Shop, shop="a"), to=shops)
     worker = await drain(db, shops, tries=1)
-    (left,) = [each async for each in find_pending(connection_of(db), "ArchiveUses")]
+    (left,) = await pending(db)
 
-    assert worker.counts == Counter({Outcome.DROPPED: 1})
+    assert worker.counts == {Outcome.DROPPED: 1}
     assert str(left.decision.error).startswith(Conflict.__name__) and "Shop" in str(left.decision.error)
     assert await db.blobs.list_containers() == []
 
@@ -243,19 +255,17 @@ async def test_an_archive_out_of_reach(db: Database, error: type[TableOrmError])
     def open_nothing() -> Any:
         raise error("this machine has no cold storage")
 
-    await db.insert(Shop(shop="a"))
-    bill = Bill(shop="a", id="7")
-    await db.insert(bill)
+    bill = await insert_bill(db)
     cold = DatabaseArchive("cold", Bill, open_nothing)
     await db.archive(bill, to=cold)
     worker = await drain(db, cold, Bill, tries=1)
-    (left,) = [each async for each in find_pending(connection_of(db), "ArchiveUses")]
+    (left,) = await pending(db)
 
     assert left.decision.error == (
         f"StepFailed: archive of Bill ('a', 'bill_7') in table ArchiveUses to 'cold': {error.__name__}: this machine "
         "has no cold storage"
     )
-    assert worker.counts == Counter({Outcome.DROPPED: 1})
+    assert worker.counts == {Outcome.DROPPED: 1}
 
 
 class Elsewhere(Entity, table="ArchiveElsewhere", partition_key="{shop}", row_key="e_{id}"):
@@ -266,13 +276,12 @@ class Elsewhere(Entity, table="ArchiveElsewhere", partition_key="{shop}", row_ke
 @pytest.mark.parametrize("target", [Plain, BlobArchive("old-plain", Elsewhere)])
 async def test_unknown_archives_are_left_to_others(db: Database, target: Any) -> None:
     """A worker without the archive, or that has it for rows of another table, leaves it to others."""
-    plain = Plain(shop="a", id="p")
-    await db.insert(plain)
+    plain = await insert_plain(db)
     await db.archive(plain, to=PLAIN)
     worker = await drain(db, target)
 
-    assert worker.counts == Counter({Outcome.LEFT: 1})
-    (left,) = [each async for each in find_pending(connection_of(db), "ArchiveUses")]
+    assert worker.counts == {Outcome.LEFT: 1}
+    (left,) = await pending(db)
     with pytest.raises(NotSupported) as caught:
         await carry_out_archives(connection_of(db), "ArchiveElsewhere", {kind_of(PLAIN): PLAIN}, left.decision)
     assert str(caught.value) == (
@@ -287,9 +296,7 @@ async def test_unknown_archives_are_left_to_others(db: Database, target: Any) ->
 async def test_a_scope_archives_its_own(db: Database) -> None:
     """A scope archives its entities, and no others."""
     mine = db.scope(Plain, shop="a")
-    own, other = Plain(shop="a", id="p"), Plain(shop="b", id="p")
-    await db.insert(own)
-    await db.insert(other)
+    own, other = await insert_plain(db), await insert_plain(db, "b")
     await mine.archive(own, to=PLAIN)
     with pytest.raises(AccessDenied):
         await mine.archive(other, to=PLAIN)
@@ -318,9 +325,7 @@ async def test_a_token_that_reaches_one_table(tmp_path: Path) -> None:
 
 async def test_what_an_archive_costs(db: Database) -> None:
     """The caller puts a message, sends a transaction and shows the message; a worker takes it, and sends six more."""
-    first, plain = Plain(shop="a", id="o"), Plain(shop="a", id="p")
-    await db.insert(first)
-    await db.insert(plain)
+    first, plain = await insert_plain(db, id="o"), await insert_plain(db)
     await db.archive(first, to=PLAIN)  # makes the queue and the container
     await drain(db, PLAIN)
     with db.observe() as seen:
@@ -357,7 +362,7 @@ async def test_archives_on_azurite(azurite: Azurite) -> None:
         worker = await drain(db, Bill, blobs, cold)
         (name,) = await names_of(db, container)
 
-        assert worker.counts == Counter({Outcome.DONE: 2})
+        assert worker.counts == {Outcome.DONE: 2}
         assert blobs.load(await db.blobs.read(container, name)) == bills[0]
         assert await other.get(Bill, shop="a.", id="50% ä1") == bills[1]
         assert ((await db.get(Shop, shop="a.")).bills, (await other.get(Shop, shop="a.")).bills) == (0, 1)
@@ -376,7 +381,7 @@ def test_a_worker_of_the_command_line(tmp_path: Path) -> None:
             await db.archive(plain, to=PLAIN)
 
     asyncio.run(begin())
-    done = run_command("worker", url, f"{__name__}:PLAIN", "--drain")
+    done = run_command("worker", url, f"{__name__}:PLAIN", "--drain", "--json")
 
     assert (json.loads(done.stdout), done.returncode) == ({"done": 1}, 0)
     assert run_command("worker", url, f"{__name__}:names_of").returncode == 2

@@ -5,7 +5,7 @@ Workers: what becomes of a message, of its decision row, and of messages that a 
 import asyncio
 import datetime as dt
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -69,13 +69,20 @@ async def commit(db: Database, token: str, *, kind: str = "Person") -> None:
     await db.store.write("Work", Operation(Verb.INSERT, decision.to_row()))
 
 
+async def leave(db: Database, *tokens: str) -> None:
+    """Leave changes to workers: each is committed, and has a message."""
+    for token in tokens:
+        await commit(db, token)
+        await ring(db, token)
+
+
 async def find(db: Database, token: str) -> Decision | None:
     return await read_decision(connection_of(db), "Work", "red", token)
 
 
-def new_worker(db: Database, handlers: Mapping[str, CarryOut], *, tries: int = 3, seconds: int = 60) -> Worker:
-    (carry_out,) = set(handlers.values())
-    doorbells = handle_doorbells(connection_of(db), dict.fromkeys(handlers, ("Work",)), carry_out)
+def new_worker(db: Database, carry_out: CarryOut, *kinds: str, tries: int = 3, seconds: int = 60) -> Worker:
+    """Return a worker that carries out the changes of these kinds, or of people."""
+    doorbells = handle_doorbells(connection_of(db), dict.fromkeys(kinds or ["Person"], ("Work",)), carry_out)
     return Worker(connection_of(db), {DOORBELL: doorbells}, visibility_seconds=seconds, patience=Patience(tries))
 
 
@@ -101,25 +108,23 @@ async def test_a_committed_change_is_carried_out(db: Database, place: str) -> No
     async def handle(table: str, decision: Decision) -> None:
         seen.append(decision)
 
-    for token in TOKENS:
-        await commit(db, token)
-        await ring(db, token)
-    worker = await drained(new_worker(db, {"Person": handle}))
+    await leave(db, *TOKENS)
+    worker = await drained(new_worker(db, handle))
 
     assert sorted(each.token for each in seen) == TOKENS
     assert seen[0].works[0].entries == {"by_name": (IndexEntry("name_jones"),)}
     assert [await find(db, token) for token in TOKENS] == [None] * 6
-    assert worker.counts == Counter({Outcome.DONE: 6})
+    assert worker.counts == {Outcome.DONE: 6}
 
 
 async def test_a_change_that_never_commits(db: Database) -> None:
     """A message without a decision row makes its change void, and is dropped; no handler hears of it."""
     await ring(db, TOKENS[0])
-    worker = await drained(new_worker(db, {"Person": never}))
+    worker = await drained(new_worker(db, never))
 
     decision = await find(db, TOKENS[0])
     assert decision is not None and not decision.committed
-    assert worker.counts == Counter({Outcome.VOID: 1})
+    assert worker.counts == {Outcome.VOID: 1}
 
 
 async def never(table: str, decision: Decision) -> None:
@@ -133,7 +138,7 @@ async def test_unknown_kinds_are_left_to_others(db: Database) -> None:
     await commit(db, newer, kind="Person:2")
     for token, kind in ((known, "Person"), (unknown, "Dog"), (newer, "Person:2")):
         await ring(db, token, kind=kind)
-    old, done = new_worker(db, {"Person": nothing}, tries=2), set[str]()
+    old, done = new_worker(db, nothing, tries=2), set[str]()
     async with old:
         await until(lambda: old.counts[Outcome.LEFT] >= 8)
     assert await find(db, unknown) is None
@@ -144,10 +149,10 @@ async def test_unknown_kinds_are_left_to_others(db: Database) -> None:
             done.add(decision.token)
             raise RuntimeError("not yet")  # the first try of the one who knows it
 
-    new = new_worker(db, {"Person:2": handle, "Dog": handle}, tries=2)
+    new = new_worker(db, handle, "Person:2", "Dog", tries=2)
     async with new:
         await until(lambda: new.counts[Outcome.DONE] + new.counts[Outcome.VOID] == 2)
-    assert new.counts == Counter({Outcome.DONE: 1, Outcome.VOID: 1, Outcome.FAILED: 1})
+    assert new.counts == {Outcome.DONE: 1, Outcome.VOID: 1, Outcome.FAILED: 1}
 
 
 async def nothing(table: str, decision: Decision) -> None:
@@ -156,29 +161,27 @@ async def nothing(table: str, decision: Decision) -> None:
 
 async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) -> None:
     """After the last try the error is in the decision row, which stays committed, and the message is gone."""
-    await commit(db, TOKENS[0])
-    await ring(db, TOKENS[0])
+    await leave(db, TOKENS[0])
 
     async def fail(table: str, decision: Decision) -> None:
         raise RuntimeError(f"no way to {decision.works[0].row_key}")
 
-    worker = await drained(new_worker(db, {"Person": fail}))
+    worker = await drained(new_worker(db, fail))
 
     decision = await find(db, TOKENS[0])
     assert decision is not None and decision.committed
     assert decision.error == "RuntimeError: no way to person_001"
-    assert worker.counts == Counter({Outcome.FAILED: 2, Outcome.DROPPED: 1})
+    assert worker.counts == {Outcome.FAILED: 2, Outcome.DROPPED: 1}
     assert len([each for each in caplog.records if "try" in each.getMessage()]) == 3
 
 
 async def test_a_message_that_is_no_doorbell(db: Database) -> None:
     """Whatever lies in the queue is tried as often, and dropped; others are not delayed by it."""
     await queues_of(db).put(OUTBOX, b"junk")
-    await commit(db, TOKENS[0])
-    await ring(db, TOKENS[0])
-    worker = await drained(new_worker(db, {"Person": nothing}))
+    await leave(db, TOKENS[0])
+    worker = await drained(new_worker(db, nothing))
 
-    assert worker.counts == Counter({Outcome.DONE: 1, Outcome.FAILED: 2, Outcome.DROPPED: 1})
+    assert worker.counts == {Outcome.DONE: 1, Outcome.FAILED: 2, Outcome.DROPPED: 1}
 
 
 async def test_a_long_piece_of_work_is_renewed(db: Database) -> None:
@@ -200,30 +203,29 @@ async def test_a_long_piece_of_work_is_renewed(db: Database) -> None:
         for _ in range(2):
             await renewed.acquire()
 
-    first = new_worker(db, {"Person": wait}, seconds=1)
-    second = new_worker(db, {"Person": never}, seconds=1)
+    first = new_worker(db, wait, seconds=1)
+    second = new_worker(db, never, seconds=1)
     async with first:
         await begun.wait()
         async with second:
             await second.drain()
 
-    assert (first.counts, second.counts) == (Counter({Outcome.DONE: 1}), Counter())
+    assert (first.counts, second.counts) == ({Outcome.DONE: 1}, {})
 
 
 async def test_a_message_that_somebody_else_took(db: Database) -> None:
     """A worker that has lost its message finishes, acknowledges nothing, and says so."""
-    await commit(db, TOKENS[0])
-    await ring(db, TOKENS[0])
+    await leave(db, TOKENS[0])
 
     async def lose(table: str, decision: Decision) -> None:
         del decision
         await queues_of(db).clear(OUTBOX)
 
-    worker = new_worker(db, {"Person": lose})
+    worker = new_worker(db, lose)
     async with worker:
         await until(lambda: worker.counts[Outcome.LOST] > 0)
 
-    assert worker.counts == Counter({Outcome.LOST: 1})
+    assert worker.counts == {Outcome.LOST: 1}
     assert await find(db, TOKENS[0]) is None
 
 
@@ -236,9 +238,8 @@ async def test_stopping_finishes_what_is_begun(db: Database) -> None:
         begun.set()
         await go.wait()
 
-    await commit(db, TOKENS[0])
-    await ring(db, TOKENS[0])
-    worker = new_worker(db, {"Person": wait})
+    await leave(db, TOKENS[0])
+    worker = new_worker(db, wait)
 
     async def go_on() -> None:
         await asyncio.sleep(0)
@@ -250,7 +251,7 @@ async def test_stopping_finishes_what_is_begun(db: Database) -> None:
         going_on = asyncio.create_task(go_on())
     await going_on
 
-    assert worker.counts == Counter({Outcome.DONE: 1})
+    assert worker.counts == {Outcome.DONE: 1}
     assert len(await queues_of(db).peek(OUTBOX, 32)) == 1
 
 
@@ -263,9 +264,8 @@ async def test_an_error_gives_messages_back(db: Database) -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    await commit(db, TOKENS[0])
-    await ring(db, TOKENS[0])
-    worker = new_worker(db, {"Person": wait})
+    await leave(db, TOKENS[0])
+    worker = new_worker(db, wait)
     with pytest.raises(RuntimeError):
         async with worker:
             await begun.wait()
@@ -288,23 +288,22 @@ async def test_draining_ends_when_only_messages_for_others_are_left(
             await commit(db, more[0])
             await ring(db, more.pop())
 
-    await commit(db, TOKENS[0])
-    await ring(db, TOKENS[0])
+    await leave(db, TOKENS[0])
     await ring(db, TOKENS[1], kind="Dog")
-    async with new_worker(db, {"Person": handle}) as worker:
+    async with new_worker(db, handle) as worker:
         await worker.drain()
         await worker.drain()
 
-    assert worker.counts == Counter({Outcome.DONE: 2, Outcome.LEFT: 1})
+    assert worker.counts == {Outcome.DONE: 2, Outcome.LEFT: 1}
     assert await queues_of(db).length(OUTBOX) == 1
 
 
 async def test_draining_without_a_queue(db: Database) -> None:
     """Before the first message was put, there is no queue, and nothing to do."""
     await queues_of(db).delete_queue(OUTBOX)
-    worker = await drained(new_worker(db, {"Person": never}))
+    worker = await drained(new_worker(db, never))
 
-    assert worker.counts == Counter()
+    assert not worker.counts
     with pytest.raises(NotSupported, match="does not run"):
         await worker.drain()
     with pytest.raises(NotSupported, match="was started already"):
@@ -323,7 +322,7 @@ async def test_a_worker_that_may_not_take(db: Database, monkeypatch: pytest.Monk
     monkeypatch.setattr(queues, refused, refuse)
     await use_queues(db, queues)
     with pytest.raises(AccessDenied, match="the queue tableorm-outbox"):
-        async with new_worker(db, {"Person": never}) as worker:
+        async with new_worker(db, never) as worker:
             await worker.drain()
 
 
@@ -333,9 +332,8 @@ async def test_a_change_that_the_worker_may_not_carry_out(db: Database) -> None:
     async def refuse(table: str, decision: Decision) -> None:
         raise AccessDenied("no", Code.AUTHENTICATION_FAILED)
 
-    await commit(db, TOKENS[0])
-    await ring(db, TOKENS[0])
-    async with new_worker(db, {"Person": refuse}, tries=2) as worker:
+    await leave(db, TOKENS[0])
+    async with new_worker(db, refuse, tries=2) as worker:
         await until(lambda: worker.counts[Outcome.LEFT] >= 5)
 
     assert worker.counts.keys() == {Outcome.LEFT}
@@ -344,7 +342,7 @@ async def test_a_change_that_the_worker_may_not_carry_out(db: Database) -> None:
 async def test_stopping_tells_those_who_wait(db: Database) -> None:
     """Who waits for an empty queue is told that the worker was stopped before."""
     await queues_of(db).put(OUTBOX, b"{}", delay_seconds=600)
-    async with new_worker(db, {"Person": never}) as worker:
+    async with new_worker(db, never) as worker:
         waiting = asyncio.create_task(worker.drain())
         await asyncio.sleep(0)
     with pytest.raises(NotSupported, match="was stopped before"):
@@ -359,11 +357,10 @@ async def test_the_lag(db: Database) -> None:
     async def handle(table: str, decision: Decision) -> None:
         seen.append(db.stats.snapshot().lag)
 
-    await commit(db, TOKENS[0])
-    await ring(db, TOKENS[0])
+    await leave(db, TOKENS[0])
     CLOCK.advance(dt.timedelta(seconds=90))
     try:
-        async with new_worker(db, {"Person": handle}) as worker:
+        async with new_worker(db, handle) as worker:
             await worker.drain()
             assert db.stats.lag == 0
     finally:
@@ -390,7 +387,7 @@ async def test_one_change_of_a_message_does_not_hold_up_the_others(
 
     begun = tuple(Begun(table="Work", partition_key="red", token=token) for token in TOKENS[:4])
     await queues_of(db).put(OUTBOX, Doorbell(changes=begun, kinds=("Person",)).to_message())
-    worker = await drained(new_worker(db, {"Person": handle}, tries=2))
+    worker = await drained(new_worker(db, handle, tries=2))
 
     other, failed, *done = [await find(db, token) for token in TOKENS[:4]]
     assert other is not None and other.error is None
@@ -412,7 +409,7 @@ async def test_what_a_message_leaves_to_others_stays_together(db: Database, monk
 
     begun = tuple(Begun(table="Work", partition_key="red", token=token) for token in TOKENS)
     await queues_of(db).put(OUTBOX, Doorbell(changes=begun, kinds=("Person",)).to_message())
-    worker = await drained(new_worker(db, {"Person": handle}))
+    worker = await drained(new_worker(db, handle))
 
     assert worker.counts == {Outcome.DONE: 1, Outcome.LEFT: 1}
     assert await queues_of(db).length(OUTBOX) == 1
@@ -421,10 +418,8 @@ async def test_what_a_message_leaves_to_others_stays_together(db: Database, monk
 async def test_the_requests_for_many_messages(db: Database) -> None:
     """One request takes up to 32 messages, and one deletes the decision rows of a partition that are done."""
     tokens = [f"token_{number:06d}" for number in range(32)]
-    for token in tokens:
-        await commit(db, token)
-        await ring(db, token)
-    worker = new_worker(db, {"Person": nothing})
+    await leave(db, *tokens)
+    worker = new_worker(db, nothing)
 
     with db.observe() as seen:
         async with worker:
@@ -438,16 +433,14 @@ async def test_the_requests_for_many_messages(db: Database) -> None:
 
 async def test_decision_rows_that_are_deleted_twice(db: Database) -> None:
     """Where somebody else has deleted one of several decision rows, the others are deleted all the same."""
-    for token in TOKENS:
-        await commit(db, token)
-        await ring(db, token)
+    await leave(db, *TOKENS)
 
     async def handle(table: str, decision: Decision) -> None:
         if decision.token == TOKENS[2]:
             keys = {"PartitionKey": "red", "RowKey": f"~o_{decision.token}"}
             await db.store.write(table, Operation(Verb.DELETE, keys, "*"))
 
-    worker = await drained(new_worker(db, {"Person": handle}))
+    worker = await drained(new_worker(db, handle))
 
     assert [await find(db, token) for token in TOKENS] == [None] * 6
     assert worker.counts == {Outcome.DONE: 6}

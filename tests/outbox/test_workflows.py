@@ -139,7 +139,7 @@ async def test_a_workflow_runs_after_the_commit(db: Database) -> None:
     assert [("pack", {"express": True}), ("send", {"express": True, "parcel": parcel.token})] == RUNS
     assert (await db.get(Order, customer="ann", id=7)).state == "sent"
     assert await pending(db) == []
-    assert worker.counts == Counter({Outcome.DONE: 1})
+    assert worker.counts == {Outcome.DONE: 1}
 
 
 async def test_a_workflow_without_a_commit(db: Database) -> None:
@@ -157,7 +157,7 @@ async def test_a_workflow_without_a_commit(db: Database) -> None:
             raise RuntimeError
     worker = await drain(db, Ship)
 
-    assert RUNS == [] and worker.counts == Counter()
+    assert RUNS == [] and worker.counts == {}
 
 
 async def test_several_workflows_and_an_index(db: Database) -> None:
@@ -192,7 +192,7 @@ async def test_unknown_workflows_are_left_to_others(db: Database) -> None:
     await begin(db, Ship, {})
     worker = await drain(db, Newer, Order)
 
-    assert worker.counts == Counter({Outcome.LEFT: 1})
+    assert worker.counts == {Outcome.LEFT: 1}
     assert len(await pending(db)) == 1
 
 
@@ -204,7 +204,7 @@ async def test_a_step_that_is_unknown(db: Database) -> None:
     await db.store.write("FlowShop", Operation(Verb.MERGE, row, "*"))
     worker = await drain(db, Ship)
 
-    assert worker.counts == Counter({Outcome.LEFT: 1}) and RUNS == []
+    assert worker.counts == {Outcome.LEFT: 1} and RUNS == []
 
 
 async def test_a_step_that_fails(db: Database) -> None:
@@ -217,7 +217,7 @@ async def test_a_step_that_fails(db: Database) -> None:
         "StepFailed: the step 'work' of the workflow 'fail', version 1, for Order ('ann', 'order_007') in table "
         "FlowShop: NotSupported: not on this machine"
     )
-    assert worker.counts == Counter({Outcome.FAILED: 1, Outcome.DROPPED: 1})
+    assert worker.counts == {Outcome.FAILED: 1, Outcome.DROPPED: 1}
 
 
 PAUSE_AFTER = Patience.pause_after
@@ -252,7 +252,7 @@ async def test_tries_and_pauses_of_a_workflow(db: Database, monkeypatch: pytest.
         counts += worker.counts
 
     assert runs == [1, 1, 2, 2, 3, 3]
-    assert counts == Counter({Outcome.DROPPED: 2, Outcome.FAILED: 2})
+    assert counts == {Outcome.DROPPED: 2, Outcome.FAILED: 2}
     tries = {each.decision.works[0].kind: each.decision.tries for each in await pending(db)}
     assert tries == {"workflow patient:1": 3, "workflow fail:1": 1}
 
@@ -349,7 +349,7 @@ async def test_a_worker_that_may_not_run_a_step(db: Database) -> None:
     await begin(db, Denied)
     worker = await drain(db, Denied, tries=1)
 
-    assert worker.counts == Counter({Outcome.DROPPED: 1})
+    assert worker.counts == {Outcome.DROPPED: 1}
 
 
 async def test_what_a_workflow_costs(db: Database) -> None:

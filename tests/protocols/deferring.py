@@ -5,9 +5,22 @@ a decision row that says what is left to do. A worker that takes the message car
 
 from collections.abc import Callable
 
-from tests.protocols.explorer import EXISTS, LOST, Ack, Get, Goto, Key, Program, Take, insert, values
+from tests.protocols.explorer import (
+    EXISTS,
+    LOST,
+    Ack,
+    Get,
+    Goto,
+    Key,
+    Program,
+    Take,
+    delete,
+    insert,
+    is_committed,
+    values,
+)
 
-__all__ = ["Change", "decide", "decision_of", "work"]
+__all__ = ["Change", "decide", "decision_of", "forget", "work"]
 
 Change = tuple[str, str]
 """Partition and token of a change, which are its message too."""
@@ -27,10 +40,21 @@ def decide(change: Change, works: bool, broken: str, carry_out: CarryOut) -> Pro
         outcome, _ = yield insert(decision_of(change), values(state="void"))
         if outcome in (LOST, EXISTS):
             return Goto(decide, (change, works, broken, carry_out))
-    elif decision.get("state") == "committed":
+    elif is_committed(decision):
         return Goto(carry_out, (change, decision.get("work"), works, broken))
     yield Ack(change)
     return Goto(work, (broken, carry_out)) if works else "unknown"
+
+
+def forget(change: Change, again: Goto, works: bool, broken: str, carry_out: CarryOut) -> Program:
+    """Delete the decision row of a change that is carried out, then its message; do all `again` if that is in doubt."""
+    decision = yield Get(decision_of(change))
+    if is_committed(decision):
+        outcome, _ = yield delete(decision_of(change), decision.etag)
+        if outcome == LOST:
+            return again
+    yield Ack(change)
+    return Goto(work, (broken, carry_out)) if works else "done"
 
 
 def work(broken: str, carry_out: CarryOut) -> Program:

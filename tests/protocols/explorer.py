@@ -30,6 +30,7 @@ import pytest
 from tests.torture import choose_rounds
 
 __all__ = [
+    "ANY_FAULT",
     "EXISTS",
     "LOST",
     "MISSING",
@@ -46,9 +47,11 @@ __all__ = [
     "Take",
     "World",
     "Write",
+    "committed_is_left",
     "delete",
     "find_violation",
     "insert",
+    "is_committed",
     "replace",
     "run_with",
     "runs",
@@ -65,6 +68,9 @@ Values = tuple[tuple[str, Any], ...]
 
 OK, EXISTS, STALE, MISSING, LOST = "ok", "exists", "stale", "missing", "LOST"
 """What became of a write; of a lost one its sender does not know."""
+
+ANY_FAULT: dict[str, Any] = {"lost": 1, "late": 1, "crash": 1}
+"""One of each fault of a write, as arguments of a `Run`."""
 
 
 class Row(NamedTuple):
@@ -226,6 +232,16 @@ class World:
 
 Judge = Callable[[World], str | None]
 """Returns what is wrong with a state; None if nothing is."""
+
+
+def is_committed(decision: Row | None) -> bool:
+    """Return whether there is a decision row, and it says that its change has committed."""
+    return decision is not None and decision.get("state") == "committed"
+
+
+def committed_is_left(world: World) -> str | None:
+    """Return what is wrong if a decision row still says so."""
+    return "a decision row is left that is committed" if any(map(is_committed, world.rows.values())) else None
 
 
 def _accept(world: World) -> str | None:

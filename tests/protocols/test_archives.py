@@ -7,11 +7,12 @@ is elsewhere, where no transaction reaches. Others change the entity meanwhile, 
 its key. The first try writes the copy only where there is none, and needs no look at anything but the row.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.protocols.explorer import (
+    ANY_FAULT,
     EXISTS,
     MISSING,
     OK,
@@ -26,10 +27,12 @@ from tests.protocols.explorer import (
     Run,
     Take,
     World,
+    committed_is_left,
     delete,
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     together,
     values,
@@ -181,12 +184,6 @@ def nothing_is_lost(world: World) -> str | None:
     return None if seen.archived in (None, found) else f"{seen.archived!r} was archived, and its copy is {found!r}"
 
 
-def nothing_is_left(world: World) -> str | None:
-    """Nothing is left to do."""
-    decision = world.rows.get(DECISION)
-    return "a decision row is left that is committed" if decision and decision.get("state") == "committed" else None
-
-
 ROWS: dict[Key, Row] = {ENTITY: Row("E", values(value="old"))}
 STARTER = Client("A", start, fails=False)
 CHANGER, OTHER = Client("C", change, fails=False), Client("D", insert_anew, fails=False)
@@ -196,27 +193,17 @@ def worker(name: str, broken: str = "", *, fails: bool = True) -> Client:
     return Client(name, work, (broken,), fails)
 
 
-def run(
-    title: str, *others: Client, lost: int = 0, late: int = 0, crash: int = 0, large: bool = False, broken: str = ""
-) -> Run:
-    return Run(
-        title=title,
-        clients=(STARTER, *others, worker("W", broken, fails=False)),
-        rows=ROWS,
-        lost=lost,
-        late=late,
-        crash=crash,
-        watch=watch,
-        always=nothing_is_lost,
-        at_end=nothing_is_left,
-        large=large,
-    )
+run_of = run_with(rows=ROWS, watch=watch, always=nothing_is_lost, at_end=committed_is_left)
+
+
+def run(title: str, *others: Client, broken: str = "", **faults: Any) -> Run:
+    return run_of(title, STARTER, *others, worker("W", broken, fails=False), **faults)
 
 
 @pytest.mark.one_of(3)
 @runs(
     run("two workers, of which one crashes, or misses a reply", worker("V"), lost=1, crash=1),
-    run("two workers, of which one meets any fault", worker("V"), lost=1, late=1, crash=1, large=True),
+    run("two workers, of which one meets any fault", worker("V"), **ANY_FAULT, large=True),
     run("others change the entity", worker("V"), CHANGER, crash=1),
     run("others delete the entity, and insert another", worker("V"), OTHER, crash=1),
     run("all of them", worker("V"), CHANGER, OTHER, crash=1, large=True),

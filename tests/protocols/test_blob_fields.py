@@ -10,6 +10,7 @@ was dropped is in the decision row of the transaction, and nothing else is ever 
 import pytest
 
 from tests.protocols.explorer import (
+    ANY_FAULT,
     LOST,
     OK,
     Ack,
@@ -256,9 +257,7 @@ GROUPS: dict[str, tuple[Client, ...]] = {
             f"{title}, with any fault",
             *some,
             WORKER,
-            lost=1,
-            late=1,
-            crash=1,
+            **ANY_FAULT,
             at_end=late_ones_are_void,
             large=len(some) > 1,
         )

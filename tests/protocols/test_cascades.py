@@ -8,11 +8,12 @@ children once more. Whoever inserts a child looks at nothing. Others move the en
 its key with a child of its own.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.protocols.explorer import (
+    ANY_FAULT,
     LOST,
     OK,
     Ack,
@@ -26,10 +27,12 @@ from tests.protocols.explorer import (
     Run,
     Take,
     World,
+    committed_is_left,
     delete,
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     together,
     values,
@@ -204,8 +207,8 @@ def no_orphans(world: World) -> str | None:
 
 def all_is_gone(world: World) -> str | None:
     """The entity is gone, and each child that came before that; another entity and its child are there."""
-    if any(row.get("state") == "committed" for row in world.rows.values()):
-        return "a decision row is left that is committed"
+    if left := committed_is_left(world):
+        return left
     parent, child, seen = world.rows.get(PARENT), world.rows.get(NEW), world.history
     if "revived" in world.results.values():
         lives = [row.get("life") for key, row in world.rows.items() if key in (PARENT, OLD, NEW)]
@@ -235,21 +238,11 @@ def worker(name: str, broken: str = "", *, fails: bool = True) -> Client:
     return Client(name, work, (broken,), fails)
 
 
-def run(
-    title: str, *others: Client, broken: str = "", lost: int = 0, late: int = 0, crash: int = 0, large: bool = False
-) -> Run:
-    return Run(
-        title=title,
-        clients=(*others, worker("W", broken, fails=False)),
-        rows=ROWS,
-        lost=lost,
-        late=late,
-        crash=crash,
-        watch=watch,
-        always=no_orphans,
-        at_end=all_is_gone,
-        large=large,
-    )
+run_of = run_with(rows=ROWS, watch=watch, always=no_orphans, at_end=all_is_gone)
+
+
+def run(title: str, *others: Client, broken: str = "", **faults: Any) -> Run:
+    return run_of(title, *others, worker("W", broken, fails=False), **faults)
 
 
 CALM = starter(fails=False)
@@ -259,7 +252,7 @@ NEEDS_TWO = ("delete alone", "end blindly", "no look at the decision", "children
 
 @pytest.mark.one_of(3)
 @runs(
-    run("a starter that meets any fault", starter(), lost=1, late=1, crash=1),
+    run("a starter that meets any fault", starter(), **ANY_FAULT),
     run("others insert a child", CALM, INSERTER),
     run("two workers, of which one crashes, or misses a reply", CALM, worker("V"), lost=1, crash=1),
     run("another entity under its key", CALM, REVIVER),

@@ -10,6 +10,7 @@ A page has one entry here: the holder is at one of two positions of the index, f
 
 from tests.protocols.deferring import Change, decide, decision_of, work
 from tests.protocols.explorer import (
+    ANY_FAULT,
     LOST,
     OK,
     Ack,
@@ -22,9 +23,11 @@ from tests.protocols.explorer import (
     Row,
     Run,
     World,
+    committed_is_left,
     delete,
     find_violation,
     insert,
+    is_committed,
     replace,
     run_with,
     runs,
@@ -97,7 +100,7 @@ def _after_commit(change: Change, places: tuple[str, ...] | None, outcome: str, 
 def carry_out(change: Change, places: tuple[str, ...] | None, works: bool, broken: str) -> Program:
     """Do what a change has left to do."""
     decision = yield Get(decision_of(change))
-    if decision is None or decision.get("state") != "committed":
+    if not is_committed(decision):
         return Goto(end, (change, works, broken))
     if places is None:
         return Goto(walk, (change, works, broken))
@@ -153,7 +156,7 @@ def walk(change: Change, works: bool, broken: str) -> Program:
     """Let the holders of a page of the index have what their source says; note that the page is done."""
     again = Goto(walk, (change, works, broken))
     decision = yield Get(decision_of(change))
-    if decision is None or decision.get("state") != "committed":
+    if not is_committed(decision):
         return Goto(end, (change, works, broken))
     page, name = decision.get("page"), change[0]
     if page > POSITIONS:
@@ -178,7 +181,7 @@ def walk(change: Change, works: bool, broken: str) -> Program:
 def end(change: Change, works: bool, broken: str) -> Program:
     """Forget a change that is carried out."""
     decision = yield Get(decision_of(change))
-    if decision is not None and decision.get("state") == "committed":
+    if is_committed(decision):
         outcome, _ = yield delete(decision_of(change), decision.etag)
         if outcome != OK:
             return Goto(end, (change, works, broken))
@@ -193,8 +196,8 @@ def copies_are_right(world: World) -> str | None:
     """The holder has the text of its source, and its entry is there."""
     holder = world.rows[HOLDER]
     source = world.rows[source_of(holder.get("of"))]
-    if any(row.get("state") == "committed" for row in world.rows.values()):
-        return "a decision row is left that is committed"
+    if left := committed_is_left(world):
+        return left
     if entry_of(str(place_in(holder))) not in world.rows:
         return "the entry of the holder is missing"
     if holder.get("text") != source.get("text"):
@@ -232,7 +235,7 @@ run = run_with(rows=STORED, at_end=copies_are_right)
     ),
     run("a source is renamed and gets its old name back", renames("A", "d", "z"), renames("B", "d", "x")),
     run("a crash", renames("A", "d", "z"), WORKER, crash=1),
-    run("any fault", renames("A", "d", "z"), WORKER, lost=1, late=1, crash=1, large=True),
+    run("any fault", renames("A", "d", "z"), WORKER, **ANY_FAULT, large=True),
     run(
         "a holder comes while its source is renamed, one crashes",
         renames("A", "e", "z"),

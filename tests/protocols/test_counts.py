@@ -6,8 +6,9 @@ Then the subtotal is copied: a row beside the total says which value, of which n
 This row and the total are written in one transaction. So what is copied is a state, and copying it twice does nothing.
 """
 
-from tests.protocols.deferring import Change, decide, decision_of, work
+from tests.protocols.deferring import Change, decide, decision_of, forget, work
 from tests.protocols.explorer import (
+    ANY_FAULT,
     LOST,
     OK,
     Ack,
@@ -20,6 +21,7 @@ from tests.protocols.explorer import (
     Row,
     Run,
     World,
+    committed_is_left,
     delete,
     find_violation,
     insert,
@@ -113,13 +115,7 @@ def copy(key: Change, amount: int, works: bool, broken: str) -> Program:
             outcome, _ = yield together(counted, noted)
         if outcome != OK:
             return again
-    decision = yield Get(decision_of(key))
-    if decision is not None and decision.get("state") == "committed":
-        outcome, _ = yield delete(decision_of(key), decision.etag)
-        if outcome == LOST:
-            return again
-    yield Ack(key)
-    return Goto(work, (broken, copy)) if works else "done"
+    return Goto(forget, (key, again, works, broken, copy))
 
 
 def renew() -> Program:
@@ -143,8 +139,8 @@ def total_is_right(world: World) -> str | None:
     for partition, there in children.items():
         if number_of(world.rows.get(subtotal_of(partition)), "n") != there:
             return f"the subtotal of {partition} is wrong"
-    if any(row.get("state") == "committed" for row in world.rows.values()):
-        return None if "left" in world.results.values() else "a decision row is left that is committed"
+    if left := committed_is_left(world):
+        return None if "left" in world.results.values() else left
     total = number_of(world.rows.get(TOTAL), "n")
     return None if total == sum(children.values()) else f"the total is {total} instead of {sum(children.values())}"
 
@@ -194,7 +190,7 @@ def worker(broken: str) -> Client:
         large=True,
     ),
     run("a crash", comes("A", "p"), WORKER, crash=1),
-    run("any fault", goes("A", "p"), WORKER, rows=STORED, lost=1, late=1, crash=1, large=True),
+    run("any fault", goes("A", "p"), WORKER, rows=STORED, **ANY_FAULT, large=True),
     run("the entity with the total is deleted and inserted again", comes("A", "p"), Client("B", renew)),
     run(
         "children of two partitions come, one writer crashes",

@@ -11,6 +11,7 @@ that the change can never commit, and drops the message.
 import pytest
 
 from tests.protocols.explorer import (
+    ANY_FAULT,
     EXISTS,
     LOST,
     OK,
@@ -26,9 +27,11 @@ from tests.protocols.explorer import (
     Run,
     Take,
     World,
+    committed_is_left,
     delete,
     find_violation,
     insert,
+    is_committed,
     replace,
     run_with,
     runs,
@@ -155,7 +158,7 @@ def reconcile(token: str, addresses: tuple[str, ...], works: bool, broken: str) 
 def forget(token: str, addresses: tuple[str, ...], works: bool, broken: str) -> Program:
     """Delete the decision row, then the message."""
     decision = yield Get(decision_of(token))
-    if decision is not None and decision.get("state") == "committed":
+    if is_committed(decision):
         yield delete(decision_of(token), decision.etag)
         if (yield Get(decision_of(token))) is not None:
             return Goto(reconcile, (token, addresses, works, broken))
@@ -171,7 +174,7 @@ def work(broken: str = "") -> Program:
     (token,) = message
     while True:
         decision = yield Get(decision_of(token))
-        if decision is not None and decision.get("state") == "committed":
+        if is_committed(decision):
             return Goto(reconcile, (token, decision.get("addresses"), True, broken))
         if decision is None and broken != "void":
             outcome, _ = yield insert(decision_of(token), values(state="void"))
@@ -234,9 +237,7 @@ def entries_match(*, extra: bool) -> Judge:
         for name, result in world.results.items():
             if result == "refused" and entity is not None and name.lower() in entity.get("tokens"):
                 return f"{name} was refused, and its write was applied"
-        if any(row.get("state") == "committed" for row in world.rows.values()):
-            return "a decision row is left that is committed"
-        return None
+        return committed_is_left(world)
 
     return judge
 
@@ -282,7 +283,7 @@ run = run_with(rows=stored(), at_end=STRICT)
     ),
     run("two values in turn, and a write of what no entry holds", TO_J, TO_S, TOUCH, large=True),
     run("an insert that crashes", TO_J, WORKER, crash=1, at_end=LOOSE, rows={}),
-    run("an insert with any fault", TO_J, WORKER, lost=1, late=1, crash=1, at_end=LOOSE, large=True, rows={}),
+    run("an insert with any fault", TO_J, WORKER, **ANY_FAULT, at_end=LOOSE, large=True, rows={}),
     run(
         "an insert and a change, one crashes",
         TO_J,
@@ -305,7 +306,7 @@ run = run_with(rows=stored(), at_end=STRICT)
     ),
     run("a change, a delete and an insert", TO_J, GONE, changes("C", "S"), large=True),
     run("a change with a lost reply", TO_J, WORKER, lost=1, at_end=LOOSE),
-    run("a change with any fault", TO_J, WORKER, lost=1, late=1, crash=1, at_end=LOOSE, large=True),
+    run("a change with any fault", TO_J, WORKER, **ANY_FAULT, at_end=LOOSE, large=True),
     run(
         "two workers of which one crashes",
         changes("A", "J", worker_applies=True),

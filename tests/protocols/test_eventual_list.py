@@ -6,8 +6,9 @@ is read, the entity after it, and the list is replaced under its ETag, so that t
 newest version, or is not. The entity is looked at again before the change is forgotten.
 """
 
-from tests.protocols.deferring import Change, decide, decision_of, work
+from tests.protocols.deferring import Change, decide, decision_of, forget, work
 from tests.protocols.explorer import (
+    ANY_FAULT,
     LOST,
     OK,
     Ack,
@@ -21,6 +22,7 @@ from tests.protocols.explorer import (
     Row,
     Run,
     World,
+    committed_is_left,
     delete,
     find_violation,
     insert,
@@ -100,13 +102,7 @@ def reconcile(key: Change, lists: tuple[str, ...], works: bool, broken: str) -> 
             return again
     if broken != "second look" and (yield Get(entity_of(name))) != entity:
         return again
-    decision = yield Get(decision_of(key))
-    if decision is not None and decision.get("state") == "committed":
-        outcome, _ = yield delete(decision_of(key), decision.etag)
-        if outcome == LOST:
-            return again
-    yield Ack(key)
-    return Goto(work, (broken, reconcile)) if works else "done"
+    return Goto(forget, (key, again, works, broken, reconcile))
 
 
 # What must hold in the end
@@ -127,9 +123,7 @@ def lists_match(*, extra: bool) -> Judge:
                     return f"the list {value} names an older version of {name}"
                 if not wanted and name in members and not extra:
                     return f"the list {value} names {name}"
-        if any(row.get("state") == "committed" for row in world.rows.values()):
-            return "a decision row is left that is committed"
-        return None
+        return committed_is_left(world)
 
     return judge
 
@@ -156,7 +150,7 @@ run = run_with(rows=STORED, at_end=STRICT)
     run("one entity goes and comes back", changes("A", "k1", "T"), changes("B", "k1", "S")),
     run("one comes and one is deleted", changes("A", "k1", "T"), changes("B", "k2", None)),
     run("a crash", changes("A", "k1", "T"), WORKER, crash=1, at_end=LOOSE),
-    run("any fault", changes("A", "k1", "T"), WORKER, lost=1, late=1, crash=1, at_end=LOOSE, large=True),
+    run("any fault", changes("A", "k1", "T"), WORKER, **ANY_FAULT, at_end=LOOSE, large=True),
     run(
         "two entities come into one list, one crashes",
         changes("A", "k1", "T"),

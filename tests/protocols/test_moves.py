@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.protocols.explorer import (
+    ANY_FAULT,
     EXISTS,
     LOST,
     MISSING,
@@ -392,10 +393,7 @@ STEADY = {title: user._replace(fails=False) for title, user in USERS.items()}
 @runs(
     *(run_of(title, MOVE, user) for title, user in USERS.items()),
     *(run_of(f"{title}, a crash", MOVE, user, crash=1) for title, user in USERS.items()),
-    *(
-        run_of(f"{title}, with any fault", MOVE, user, lost=1, late=1, crash=1, large=True)
-        for title, user in USERS.items()
-    ),
+    *(run_of(f"{title}, with any fault", MOVE, user, **ANY_FAULT, large=True) for title, user in USERS.items()),
     *(
         run_of(f"{title}, moved by two, a crash", MOVE, SAME, user, crash=1, large=True)
         for title, user in STEADY.items()
@@ -414,7 +412,7 @@ STEADY = {title: user._replace(fails=False) for title, user in USERS.items()}
     ),
     run_of("a visitor, and recovery", WITH_MESSAGE, VISITOR, WORKER, crash=1, at_end=at_end),
     run_of("a forged command", FORGER, WORKER, at_end=at_end),
-    run_of("recovery after any fault", WITH_MESSAGE, WORKER, lost=1, late=1, crash=1, at_end=at_end, large=True),
+    run_of("recovery after any fault", WITH_MESSAGE, WORKER, **ANY_FAULT, at_end=at_end, large=True),
     *(
         run_of(f"{title}, and recovery", WITH_MESSAGE, user, WORKER, crash=1, at_end=at_end, large=True)
         for title, user in STEADY.items()

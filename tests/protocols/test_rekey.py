@@ -6,11 +6,12 @@ Each test has a small form, in which two clients meet and one may crash, and a l
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import attrs
 import pytest
 
-from tests.protocols.explorer import Client, Key, Row, Run, Values, find_violation, runs, values, verify
+from tests.protocols.explorer import Client, Key, Row, Run, Values, find_violation, run_with, runs, values, verify
 from tests.protocols.rekey_rules import (
     judge,
     judge_end,
@@ -122,28 +123,11 @@ BACK = (UPDATE_IN_PLACE, DELETE_IN_PLACE, INSERT_IN_PLACE)
 SEALED = (UPDATE_SEALED, DELETE_SEALED, INSERT_SEALED)
 
 
-def run_of(
-    title: str,
-    start: Mapping[Key, Row],
-    *clients: Client,
-    sealed: bool = False,
-    lost: int = 0,
-    late: int = 0,
-    crash: int = 0,
-    large: bool = False,
-) -> Run:
-    return Run(
-        title=title,
-        rows=start,
-        clients=clients,
-        lost=lost,
-        late=late,
-        crash=crash,
-        always=partial(judge, sealed=sealed),
-        at_end=judge_end,
-        watch=watch,
-        large=large,
-    )
+run_with_end = run_with(at_end=judge_end, watch=watch)
+
+
+def run_of(title: str, start: Mapping[Key, Row], *clients: Client, sealed: bool = False, **faults: Any) -> Run:
+    return run_with_end(title, *clients, rows=start, always=partial(judge, sealed=sealed), **faults)
 
 
 def of_clients(*clients: Client) -> pytest.MarkDecorator:
@@ -280,7 +264,7 @@ def problem(found: str, title: str, start: str, *clients: Client, sealed: bool =
     """Return a run that finds a problem."""
     PROBLEMS[title] = found
     run = run_of(title, STARTS_BACK[start], *clients, sealed=sealed)
-    return attrs.evolve(run, always=partial(judge, rows=False), at_end=judge_end)
+    return attrs.evolve(run, always=partial(judge, rows=False))
 
 
 COMMIT_BLINDLY = without("etag", MOVER, "m", 1, None)

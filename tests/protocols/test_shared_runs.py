@@ -28,6 +28,7 @@ from tests.protocols.explorer import (
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     together,
     values,
@@ -209,19 +210,13 @@ def has_ended(world: World) -> str | None:
 ROWS = {item: Row("0", values(value="old")) for items in ITEMS.values() for item in items}
 
 
+run_of = run_with(rows=ROWS, watch=watch, always=phases_follow, at_end=has_ended)
+
+
 def run(title: str, *workers: Worker, broken: str = "", anew: bool = False, **faults: Any) -> Run:
-    return Run(
-        title=title,
-        clients=(
-            *(Client(each.name, look, (each._replace(broken=broken),)) for each in workers),
-            Client("last", sweep, (Worker("last", -1, anew=anew, broken=broken),), fails=False),
-        ),
-        rows=ROWS,
-        watch=watch,
-        always=phases_follow,
-        at_end=has_ended,
-        **faults,
-    )
+    clients = [Client(each.name, look, (each._replace(broken=broken),)) for each in workers]
+    last = Client("last", sweep, (Worker("last", -1, anew=anew, broken=broken),), fails=False)
+    return run_of(title, *clients, last, **faults)
 
 
 A, B = Worker("A"), Worker("B")

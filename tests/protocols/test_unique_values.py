@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.protocols.explorer import (
+    ANY_FAULT,
     LOST,
     OK,
     Ack,
@@ -34,6 +35,7 @@ from tests.protocols.explorer import (
     delete,
     find_violation,
     insert,
+    is_committed,
     replace,
     run_with,
     runs,
@@ -236,7 +238,7 @@ def finish(name: str, token: str, value: str | None, old: Claim | None, works: b
 def forget(name: str, token: str, value: str | None, works: bool) -> Program:
     """Delete the decision row of a claim that is done, then its message."""
     decision = yield Get(decision_of(name, token))
-    if decision is not None and decision.get("state") == "committed":
+    if is_committed(decision):
         outcome, _ = yield delete(decision_of(name, token), decision.etag)
         if outcome != OK:
             return Goto(forget, (name, token, value, works))
@@ -333,23 +335,21 @@ PAIRS: dict[str, tuple[Client, Client]] = {
 @pytest.mark.one_of(3)
 @runs(
     *(run(title, *pair, at_end=STRICT) for title, pair in PAIRS.items()),
-    *(run(f"{title}, with any fault", *pair, lost=1, late=1, crash=1, large=True) for title, pair in PAIRS.items()),
+    *(run(f"{title}, with any fault", *pair, **ANY_FAULT, large=True) for title, pair in PAIRS.items()),
     *(run(f"{title}, one crashes", *pair, WORKER, crash=1, at_end=LOOSE, large=True) for title, pair in PAIRS.items()),
     run("a claim that crashes", K1_TO_V, WORKER, crash=1, at_end=LOOSE),
-    run("a claim with any fault", K1_TO_V, WORKER, lost=1, late=1, crash=1, at_end=LOOSE, large=True),
+    run("a claim with any fault", K1_TO_V, WORKER, **ANY_FAULT, at_end=LOOSE, large=True),
     run("a reservation that was abandoned", K2_TO_V, claims("F", "k3", "v"), rows=ABANDONED),
     run(
         "a reservation that was abandoned, with any fault",
         K2_TO_V,
         claims("F", "k3", "v"),
         rows=ABANDONED,
-        lost=1,
-        late=1,
-        crash=1,
+        **ANY_FAULT,
         large=True,
     ),
     run("handed over against a claim", K1_TO_K1B, TAKER, at_end=STRICT),
-    run("handed over against a claim, with any fault", K1_TO_K1B, TAKER, lost=1, late=1, crash=1, large=True),
+    run("handed over against a claim, with any fault", K1_TO_K1B, TAKER, **ANY_FAULT, large=True),
     run("handed over against a claim, one crashes", K1_TO_K1B, TAKER, WORKER, crash=1, at_end=LOOSE, large=True),
     run("handed over and given up against a claim", K1_TO_K1B, K1B_GONE, TAKER, at_end=LOOSE, large=True),
     run("handed over twice against a claim", K1_TO_K1B, K1B_TO_K1C, TAKER, at_end=LOOSE),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.protocols.explorer import (
+    ANY_FAULT,
     OK,
     Client,
     Get,
@@ -21,6 +22,7 @@ from tests.protocols.explorer import (
     find_violation,
     insert,
     replace,
+    run_with,
     runs,
     together,
     values,
@@ -156,18 +158,7 @@ def reader(order: tuple[Key, ...] = (GUARD, *PARTS), broken: str = "") -> Client
     return Client("R", read, (order, broken))
 
 
-def run(title: str, *clients: Client, rows: Any = START, large: bool = False, faults: int = 1) -> Run:
-    return Run(
-        title=title,
-        clients=clients,
-        rows=rows,
-        lost=faults,
-        late=faults,
-        crash=faults,
-        always=always,
-        watch=watch,
-        large=large,
-    )
+run = run_with(rows=START, always=always, watch=watch, **ANY_FAULT)
 
 
 def in_each_order(title: str, *clients: Client, rows: Any = START) -> list[Run]:
@@ -185,7 +176,7 @@ def in_each_order(title: str, *clients: Client, rows: Any = START) -> list[Run]:
     *in_each_order("growth, and all", B, FULL, rows=SMALL),
     *in_each_order("shrinking, and a part", SHRINK, B),
     *in_each_order("delete, and insert", GONE, BORN),
-    run("delete, insert, and a part", GONE, BORN, A, reader(), faults=0),
+    run("delete, insert, and a part", GONE, BORN, A, reader(), lost=0, late=0, crash=0),
 )
 def test_a_reader_sees_what_was_the_entity_at_one_moment(run: Run) -> None:
     """Whatever is lost, late or dead, and in whichever order rows come; parts are always what the guard says."""

@@ -9,6 +9,7 @@ it deletes the row under its ETag, then the message. So a step may run twice, an
 import pytest
 
 from tests.protocols.explorer import (
+    ANY_FAULT,
     EXISTS,
     LOST,
     MISSING,
@@ -23,9 +24,11 @@ from tests.protocols.explorer import (
     Run,
     Take,
     World,
+    committed_is_left,
     delete,
     find_violation,
     insert,
+    is_committed,
     replace,
     run_with,
     runs,
@@ -80,7 +83,7 @@ def work(broken: str) -> Program:
         return "idle"
     while True:
         decision = yield Get(DECISION)
-        if decision is not None and decision.get("state") == "committed":
+        if is_committed(decision):
             return Goto(run_step, (decision.get("next"), decision.etag, broken))
         if decision is None and broken != "void" and (yield insert(DECISION, values(state="void")))[0] != OK:
             continue
@@ -131,8 +134,7 @@ def all_or_nothing(world: World) -> str | None:
     done = [step for step in range(1, STEPS + 1) if effect_of(step) in world.rows]
     if len(done) != (STEPS if ENTITY in world.rows else 0):
         return f"of {STEPS} steps {done} have run"
-    decision = world.rows.get(DECISION)
-    return "a decision row is left that is committed" if decision and decision.get("state") == "committed" else None
+    return committed_is_left(world)
 
 
 STARTER = Client("A", start)
@@ -148,7 +150,7 @@ run = run_with(always=in_order, at_end=all_or_nothing)
 
 @runs(
     run("a starter that crashes", STARTER, STEADY, crash=1),
-    run("a starter with any fault", STARTER, STEADY, lost=1, late=1, crash=1),
+    run("a starter with any fault", STARTER, STEADY, **ANY_FAULT),
     run("two workers, of which one crashes", STARTER, worker("V"), STEADY, crash=1),
     run("two workers, and a request that is lost or late", STARTER, worker("V"), STEADY, lost=1, late=1, large=True),
 )

@@ -3,7 +3,7 @@ How many rows a limit reads where conditions are evaluated here: few, if the ran
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -11,8 +11,6 @@ from uuid import UUID
 import pytest
 
 from tableorm import Database, Entity, Index, Mapped, PropertyBag, Select, connect, field
-from tableorm.stores import RowPage, RowQuery
-from tests.database.between import Between
 
 
 class State(enum.Enum):
@@ -43,20 +41,16 @@ class Note(Entity, table="Notes", partition_key="{team}", row_key="note_{topic}_
     number: Mapped[int]
 
 
-class Sized(Between):
-    """A backend that records how many rows each query asks for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        self.sizes.append(limit)
-        return await super().query(table, query, limit, continuation)
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    """A database with twenty tasks, twenty jobs, and ten notes of each of three topics."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Task, Job, Note)
+        await fill(db)
+        yield db
 
 
 async def fill(db: Database) -> None:
-    await db.create_tables(Task, Job, Note)
     async with db.transaction() as tx:
         for number in range(20):
             state = State.DONE if number % 2 else State.OPEN
@@ -83,45 +77,43 @@ SELECTIVE: list[tuple[QueryOf, list[int]]] = [
 
 
 @pytest.mark.parametrize(("query", "numbers"), SELECTIVE)
-async def test_a_limit_asks_for_no_more_rows_where_few_are_dropped(query: QueryOf, numbers: list[int]) -> None:
+async def test_a_limit_asks_for_no_more_rows_where_few_are_dropped(
+    db: Database, query: QueryOf, numbers: list[int]
+) -> None:
     """
     The keys of a text can also be those of a longer one, so that each row is looked at here; but as a rule none is
     dropped, and the first page has as many rows as are wanted. `explain` says the same.
     """
-    backend = Sized()
-    async with Database(backend) as db:
-        await fill(db)
-        found = query(db)
+    found = query(db).limit(3)
+    with db.observe() as seen:
+        assert [task.number for task in await found.all()] == numbers
 
-        assert [task.number for task in await found.limit(3).all()] == numbers
-        assert max(backend.sizes) == 3
-        assert {request.top for request in found.limit(3).explain().requests} == {3}
-        assert found.limit(3).explain().client_side
+    assert {request.top for request in seen.requests if request.operation == "query"} == {3}
+    assert {request.top for request in found.explain().requests} == {3}
+    assert found.explain().client_side
 
 
 @pytest.mark.parametrize(("query", "numbers"), SELECTIVE)
-async def test_a_page_asks_for_no_more_rows_where_few_are_dropped(query: QueryOf, numbers: list[int]) -> None:
+async def test_a_page_asks_for_no_more_rows_where_few_are_dropped(
+    db: Database, query: QueryOf, numbers: list[int]
+) -> None:
     """Neither does a page, nor the page after it."""
-    backend = Sized()
-    async with Database(backend) as db:
-        await fill(db)
+    with db.observe() as seen:
         first = await query(db).page(2)
         second = await query(db).page(1, first.cursor)
 
-        assert [task.number for task in (*first.items, *second.items)] == numbers
-        assert max(backend.sizes) == 2
+    assert [task.number for task in (*first.items, *second.items)] == numbers
+    assert max(request.top or 0 for request in seen.requests) == 2
 
 
-async def test_after_dropped_rows_a_full_page_is_asked_for() -> None:
+async def test_after_dropped_rows_a_full_page_is_asked_for(db: Database) -> None:
     """A key of topic "x_y" begins as those of "x" do: where such rows come first, one request more finds the rest."""
-    backend = Sized()
-    async with Database(backend) as db:
-        await fill(db)
-        await db.insert(Note(team="a", topic="x_!", number=1))
+    await db.insert(Note(team="a", topic="x_!", number=1))
+    with db.observe() as seen:
         found = await db.select(Note).where(Note.team == "a", Note.topic == "x").limit(11).all()
 
-        assert [note.number for note in found] == list(range(10))
-        assert backend.sizes == [11, 1000]
+    assert [note.number for note in found] == list(range(10))
+    assert [request.top for request in seen.requests] == [11, 1000]
 
 
 OTHERS: list[QueryOf] = [
@@ -135,7 +127,6 @@ OTHERS: list[QueryOf] = [
 
 
 @pytest.mark.parametrize("query", OTHERS)
-async def test_any_other_condition_that_is_evaluated_here_asks_for_full_pages(query: QueryOf) -> None:
+async def test_any_other_condition_that_is_evaluated_here_asks_for_full_pages(db: Database, query: QueryOf) -> None:
     """How many rows satisfy it is not known: one request for many rows costs as much as one for few."""
-    async with connect("local::memory:") as db:
-        assert {request.top for request in query(db).limit(3).explain().requests} == {1000}
+    assert {request.top for request in query(db).limit(3).explain().requests} == {1000}

@@ -41,61 +41,52 @@ UTC = dt.UTC
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=UTC)
 
 
-class Plain(Entity, table="MisfitsPlain", partition_key="p", row_key="{id:03d}"):
+class Sized(Entity, abstract=True):
+    """What all models have: a number of which other programs make a text."""
+
     id: Mapped[int]
     size: Mapped[int] = field(default=0)
+
+
+class Plain(Sized, table="MisfitsPlain", partition_key="p", row_key="{id:03d}"):
     note: Mapped[str] = field(default="")
 
     changes = Feed(keep=dt.timedelta(days=7))
 
 
-class Spread(Entity, table="MisfitsSpread", partition_key="{id:spread(4)}", row_key="{id:03d}"):
-    id: Mapped[int]
-    size: Mapped[int] = field(default=0)
+class Spread(Sized, table="MisfitsSpread", partition_key="{id:spread(4)}", row_key="{id:03d}"): ...
 
 
-class Found(Entity, table="MisfitsFound", partition_key="p", row_key="{id:03d}"):
+class Found(Sized, table="MisfitsFound", partition_key="p", row_key="{id:03d}"):
     """Its index holds keys, so that the entities are read by them."""
 
-    id: Mapped[int]
-    size: Mapped[int] = field(default=0)
     group: Mapped[str] = field(default="g")
 
     by_group = Index(row_key="group_{group}_{id:03d}", include="keys", building=False)
 
 
-class Daily(Entity, table="MisfitsDaily{at:%Y%m%d}", partition_key="p", row_key="{at:ticks}_{id:03d}"):
-    id: Mapped[int]
+class Daily(Sized, table="MisfitsDaily{at:%Y%m%d}", partition_key="p", row_key="{at:ticks}_{id:03d}"):
     at: Mapped[dt.datetime]
-    size: Mapped[int] = field(default=0)
 
 
-class Log(Entity, table="MisfitsLog", partition_key="p", row_key="{at:ticks_desc}_{id:03d}"):
-    id: Mapped[int]
+class Log(Sized, table="MisfitsLog", partition_key="p", row_key="{at:ticks_desc}_{id:03d}"):
     at: Mapped[dt.datetime]
-    size: Mapped[int] = field(default=0)
 
 
-class Old(Entity, table="MisfitsRekeyed", tracked=True, partition_key="p", row_key="old_{id:03d}"):
-    id: Mapped[int]
-    size: Mapped[int] = field(default=0)
+class Old(Sized, table="MisfitsRekeyed", tracked=True, partition_key="p", row_key="old_{id:03d}"): ...
 
 
 class New(
-    Entity,
+    Sized,
     table="MisfitsRekeyed",
     tracked=True,
     partition_key="n",
     row_key="new_{id:03d}",
     moved_from=MovedFrom(Old),
-):
-    id: Mapped[int]
-    size: Mapped[int] = field(default=0)
+): ...
 
 
-class Raising(Entity, table="MisfitsRaising", partition_key="p", row_key="{id:03d}", version=2):
-    id: Mapped[int]
-    size: Mapped[int] = field(default=0)
+class Raising(Sized, table="MisfitsRaising", partition_key="p", row_key="{id:03d}", version=2): ...
 
 
 @upgrade(Raising, from_version=1)
@@ -360,10 +351,7 @@ async def test_a_delete_reports_the_row(memory: Database) -> None:
     assert ["'large'" in str(failure.error) for failure in report.failed] == [True]
 
 
-class Listed(Entity, table="MisfitsListed", partition_key="p", row_key="row_{id:03d}"):
-    id: Mapped[int]
-    size: Mapped[int] = field(default=0)
-
+class Listed(Sized, table="MisfitsListed", partition_key="p", row_key="row_{id:03d}"):
     all_of = IndexList(row_key="all")
 
 

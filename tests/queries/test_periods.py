@@ -17,6 +17,7 @@ from tableorm import (
     CursorError,
     Database,
     Entity,
+    Expression,
     Index,
     Key,
     Mapped,
@@ -73,6 +74,11 @@ def tables_of(seen: Any) -> list[str]:
     return list(dict.fromkeys(request.table for request in seen.requests if request.operation in ("query", "get")))
 
 
+def of_host(db: Database, *conditions: Expression) -> Select[Ping]:
+    """Select the pings of one host for which conditions hold."""
+    return db.select(Ping).where(Ping.host == "a", *conditions)
+
+
 async def fill(db: Database, days: int = 5) -> list[Ping]:
     """Insert pings of one host at noon and at midnight of some days; the third day has none."""
     pings = [
@@ -89,7 +95,7 @@ async def fill(db: Database, days: int = 5) -> list[Ping]:
 async def test_a_span_visits_its_tables_alone(db: Database) -> None:
     """A bounded span asks the tables of its periods, also one that is absent, in order of time, and lists nothing."""
     pings = await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON, Ping.at < NOON + 3 * DAY)
+    query = of_host(db, Ping.at >= NOON, Ping.at < NOON + 3 * DAY)
 
     with db.observe() as seen:
         found = await query.all()
@@ -115,7 +121,7 @@ async def test_points_are_asked_of_their_tables_alone(db: Database) -> None:
     """Each of several moments is one request to the table of its period."""
     await fill(db)
     moments = [NOON, NOON + DAY, NOON + DAY - DAY / 2]
-    query = db.select(Ping).where(Ping.host == "a", Ping.at.in_(moments))
+    query = of_host(db, Ping.at.in_(moments))
 
     with db.observe() as seen:
         found = await query.all()
@@ -128,7 +134,7 @@ async def test_points_are_asked_of_their_tables_alone(db: Database) -> None:
 async def test_a_half_open_span_lists_the_tables(db: Database) -> None:
     """Without one of the bounds the tables are listed once, and those that exist are visited."""
     pings = await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON + DAY)
+    query = of_host(db, Ping.at >= NOON + DAY)
 
     with db.observe() as seen:
         found = await query.all()
@@ -144,7 +150,7 @@ async def test_a_half_open_span_lists_the_tables(db: Database) -> None:
 async def test_no_bounds_need_allow_scan(db: Database) -> None:
     """A query that would visit every period is refused without `allow_scan`; with it the tables are listed."""
     pings = await fill(db)
-    query = db.select(Ping).where(Ping.host == "a")
+    query = of_host(db)
 
     for call in (query.all, query.count, query.page, query.delete):
         with pytest.raises(ScanRefused, match=r"tables of all periods; bound Ping.at, as in Ping.at >= "):
@@ -167,7 +173,7 @@ async def test_a_scan_of_each_table_is_refused_too(db: Database) -> None:
 async def test_a_page_ends_after_ten_tables(db: Database) -> None:
     """A page that finds little ends as it is after ten tables, with a cursor that goes on."""
     await db.insert(Ping(host="a", at=NOON + 30 * DAY))
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON, Ping.at < NOON + 39 * DAY)
+    query = of_host(db, Ping.at >= NOON, Ping.at < NOON + 39 * DAY)
 
     with db.observe() as seen:
         first = await query.page()
@@ -181,7 +187,7 @@ async def test_a_page_ends_after_ten_tables(db: Database) -> None:
 async def test_a_cursor_outlives_its_table(db: Database) -> None:
     """If the table of a cursor is dropped, the query goes on with the next one."""
     pings = await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
+    query = of_host(db, Ping.at >= NOON - DAY)
     page = await query.page(3)
 
     await db.drop_table("QueriedPings20240302")
@@ -194,7 +200,7 @@ async def test_a_row_in_the_wrong_table(db: Database) -> None:
     await fill(db)
     own = PropertyBag("QueriedPings20240302", "a", Ping.key(host="a", at=NOON).row_key, {"EntityType": "Ping", "ms": 7})
     await db.store.write(own.table, Operation(Verb.INSERT, dict(own.row)))
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
+    query = of_host(db, Ping.at >= NOON - DAY)
 
     found = [ping.ms for ping in await query.all()]
 
@@ -217,7 +223,7 @@ async def resumed(query: Select[Ping], cursor: str | None) -> AsyncIterator[Ping
 async def test_foreign_cursors_are_refused(db: Database) -> None:
     """A cursor of a plain query, of a table outside of the span, or of other conditions is refused."""
     await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON)
+    query = of_host(db, Ping.at >= NOON)
     cursor = (await query.page(1)).cursor
     assert cursor is not None
     table, _, inner = cursor.partition(".")
@@ -275,7 +281,7 @@ async def test_several_kinds_and_bags(db: Database) -> None:
 async def test_projections(db: Database) -> None:
     """`only` loads some fields from each table, and the key tells the table still."""
     pings = await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY).only(Ping.ms)
+    query = of_host(db, Ping.at >= NOON - DAY).only(Ping.ms)
 
     found = await query.all()
 
@@ -286,7 +292,7 @@ async def test_projections(db: Database) -> None:
 async def test_deletes(db: Database) -> None:
     """What a span finds is deleted table after table, with its index entries, up to a limit."""
     await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON, Ping.at < NOON + 9 * DAY)
+    query = of_host(db, Ping.at >= NOON, Ping.at < NOON + 9 * DAY)
     reports: list[int] = []
 
     some = await query.limit(3).delete(on_progress=lambda report: reports.append(report.written))
@@ -301,7 +307,7 @@ async def test_deletes(db: Database) -> None:
 async def test_pickled_queries_and_what_is_refused(db: Database) -> None:
     """A pickled query is bound anew; splits are refused, with what to do instead."""
     pings = await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
+    query = of_host(db, Ping.at >= NOON - DAY)
     restored: Select[Ping] = pickle.loads(pickle.dumps(query))
 
     assert await restored.bind(db).all() == pings
@@ -317,7 +323,7 @@ async def test_unions(db: Database, limit: int | None) -> None:
     pings = await fill(db)
     await db.insert(Latest(host="a", at=NOON))
     latest = db.select(Latest).where(Latest.host == "a", Latest.at >= NOON - DAY)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
+    query = of_host(db, Ping.at >= NOON - DAY)
     query = query if limit is None else query.limit(limit)
 
     assert await db.union(query, latest, query).all() == [*pings[:limit], *await latest.all(), *pings[:limit]]
@@ -331,7 +337,7 @@ async def test_a_client_that_cannot_list(db: Database) -> None:
     try:
         pings = await fill(db)
         faults = Faults(db)
-        query = db.select(Ping).where(Ping.host == "a")
+        query = of_host(db)
 
         with faults.fail_next("list-tables", with_=403):
             assert await query.where(Ping.at >= NOON - DAY).all() == pings
@@ -349,7 +355,7 @@ async def test_a_client_that_cannot_list(db: Database) -> None:
 async def test_a_table_that_is_being_deleted_is_empty(db: Database) -> None:
     """Readers find nothing in a table that goes."""
     pings = await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY, Ping.at <= NOON + DAY / 2)
+    query = of_host(db, Ping.at >= NOON - DAY, Ping.at <= NOON + DAY / 2)
     faults = Faults(db)
 
     with faults.fail_next("query", with_="TableBeingDeleted", table="QueriedPings20240301"):

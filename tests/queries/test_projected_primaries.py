@@ -8,10 +8,22 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, NotLoaded, PropertyBag, RowKey, Select, field, upgrade
+from tableorm import (
+    Database,
+    Entity,
+    Index,
+    Mapped,
+    NotLoaded,
+    Observation,
+    PropertyBag,
+    RowKey,
+    Select,
+    connect,
+    field,
+    upgrade,
+)
 from tableorm.models.entity import schema_of
 from tableorm.stores import Operation, Row, Verb
-from tests.database.between import Recorded
 
 
 class Clerk(Entity, table="Office", partition_key="{office}", row_key="id_{id:03d}", version=2):
@@ -45,27 +57,15 @@ SELECTED = {"PartitionKey", "RowKey", "EntityType", "_ix", "_mv", "_w", "FullNam
 """What every primary is asked for: keys, what tells its kind, and the field of the condition, which is looked at."""
 
 
-class Selected(Recorded):
-    """Keeps what each point read asks for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.selected: list[tuple[str, ...] | None] = []
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        self.selected.append(select)
-        return await super().get(table, partition_key, row_key, select)
+def selected(seen: Observation) -> list[tuple[str, ...] | None]:
+    """Return what each point read asked for."""
+    return [request.select for request in seen.requests if request.operation == "get"]
 
 
 @pytest.fixture
-def backend() -> Selected:
-    return Selected()
-
-
-@pytest.fixture
-async def office(backend: Selected) -> AsyncIterator[Database]:
+async def office() -> AsyncIterator[Database]:
     """An office with an Ann and two of the name Li."""
-    async with Database(backend) as db:
+    async with connect("local::memory:") as db:
         await db.create_tables(Clerk)
         for number, name in enumerate(("Ann", "Li", "Li")):
             await db.insert(
@@ -87,47 +87,48 @@ def of_name(db: Database, name: str) -> list[Select[Clerk]]:
     ]
 
 
-async def test_keys_alone_are_not_chosen(backend: Selected, office: Database) -> None:
+async def test_keys_alone_are_not_chosen(office: Database) -> None:
     """An index without other fields costs a request for each entity: it is used if it is named, or for one value."""
     query = office.select(Clerk).where(Clerk.office == "Oslo", Clerk.name == "Li", Clerk.note == "long")
-    backend.selected.clear()
+    with office.observe() as seen:
+        assert len(await query.all()) == 2
 
     assert query.explain().path == "primary key"
-    assert len(await query.all()) == 2
-    assert backend.selected == []
+    assert selected(seen) == []
     desk = office.select(Desk).where(Desk.office == "Oslo")
     assert desk.where(Desk.number == 1, Desk.floor == "first").explain().path == "index Desk.by_number"
     assert desk.where(Desk.number > 1).explain().path == "primary key"
     assert desk.where(Desk.floor == "first").explain().path == "primary key"
 
 
-async def test_primaries_are_fetched_in_part(backend: Selected, office: Database) -> None:
+async def test_primaries_are_fetched_in_part(office: Database) -> None:
     """Nothing is loaded that was not asked for, nor is it sent."""
     for query in of_name(office, "Li"):
-        backend.selected.clear()
-        found = await query.only(Clerk.age).all()
+        with office.observe() as seen:
+            found = await query.only(Clerk.age).all()
 
         assert [loaded(each) for each in found] == [{"office": "Oslo", "id": n, "age": 20 + n} for n in (1, 2)]
-        assert [set(each or ()) for each in backend.selected] == 2 * [SELECTED | {"age"}]
+        assert [set(each or ()) for each in selected(seen)] == 2 * [SELECTED | {"age"}]
         with pytest.raises(NotLoaded, match=r"Clerk\.note"):
             _ = found[0].note
         assert [each.etag for each in found] == [(await office.get(each.key)).etag for each in found]
-        await query.all()
-        assert backend.selected[-1] is None
+        with office.observe() as seen:
+            await query.all()
+        assert selected(seen)[-1] is None
 
 
-async def test_a_primary_of_an_older_version_is_read_in_full(backend: Selected, office: Database) -> None:
+async def test_a_primary_of_an_older_version_is_read_in_full(office: Database) -> None:
     """Its upgrade may need any property; it costs one more request."""
-    row = await backend.get("Office", "Oslo", "id_000")
+    row = await office.store.get("Office", "Oslo", "id_000")
     kept = {name: row[name] for name in ("PartitionKey", "RowKey", "FullName", "note", "_ix")}
     old: Row = kept | {"EntityType": "Clerk", "years": 60}
-    await backend.write("Office", Operation(Verb.REPLACE, old, "*"))
+    await office.store.write("Office", Operation(Verb.REPLACE, old, "*"))
     for query in of_name(office, "Ann"):
-        backend.selected.clear()
-        ann = await query.only(Clerk.note).one()
+        with office.observe() as seen:
+            ann = await query.only(Clerk.note).one()
 
         assert (ann.age, ann.note) == (60, "long")
-        assert [each is None for each in backend.selected] == [False, True]
+        assert [each is None for each in selected(seen)] == [False, True]
 
 
 async def test_what_primaries_are_asked_is_explained(office: Database) -> None:
@@ -146,12 +147,12 @@ async def test_what_primaries_are_asked_is_explained(office: Database) -> None:
     assert of_name(office, "Li")[0].explain().primary_conditions == ()
 
 
-async def test_a_count_reads_no_more_than_it_needs(backend: Selected, office: Database) -> None:
+async def test_a_count_reads_no_more_than_it_needs(office: Database) -> None:
     """Of each primary the keys, what tells its kind, and what conditions are on."""
     for query in of_name(office, "Li"):
-        backend.selected.clear()
-        assert await query.count() == 2
-        assert {"age", "note", "pay"}.isdisjoint(name for each in backend.selected for name in each or ("age",))
+        with office.observe() as seen:
+            assert await query.count() == 2
+        assert {"age", "note", "pay"}.isdisjoint(name for each in selected(seen) for name in each or ("age",))
 
 
 async def test_a_negated_condition_on_stored_keys_takes_the_primary_key(office: Database) -> None:

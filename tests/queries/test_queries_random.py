@@ -60,6 +60,11 @@ def run(case: Case, db: Database, check: Callable[[Database, Select[Any], list[A
     asyncio.run(body())
 
 
+def limited(query: Select[Any], wanted: list[Any], limit: int | None) -> tuple[Select[Any], list[Any]]:
+    """Return a query with a limit, if there is one, and what it must give then."""
+    return (query, wanted) if limit is None else (query.limit(limit), wanted[:limit])
+
+
 async def paged(db: Database, query: Select[Any], size: int) -> list[Any]:
     """All results, page by page, each by a query that comes from another process."""
     found: list[Any] = []
@@ -95,7 +100,7 @@ def test_pages_and_cursors_lose_and_repeat_nothing(case: Case, size: int, seed: 
     """Of every size, with and without a limit, where the store gives short and empty pages."""
 
     async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
-        query, wanted = (query, wanted) if limit is None else (query.limit(limit), wanted[:limit])
+        query, wanted = limited(query, wanted, limit)
         assert keys(await query.all()) == keys(wanted)
         assert keys(await paged(db, query, size)) == keys(wanted)
         assert keys(await paged(db, query.allow_scan(parallel=3), size)) == keys(wanted)
@@ -108,7 +113,7 @@ def test_a_stream_goes_on_from_any_cursor(case: Case, stop: int, seed: int, limi
     """After any entity, in another process; what is left of a limit is in the cursor."""
 
     async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
-        query, wanted = (query, wanted) if limit is None else (query.limit(limit), wanted[:limit])
+        query, wanted = limited(query, wanted, limit)
         found: list[Any] = []
         async with query.stream() as stream:
             if stop:
@@ -164,7 +169,7 @@ def test_a_store_without_an_order(case: Case, size: int, limit: int | None) -> N
     """What is small enough is sorted here, so that order, limits and cursors are the same."""
 
     async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
-        query, wanted = (query, wanted) if limit is None else (query.limit(limit), wanted[:limit])
+        query, wanted = limited(query, wanted, limit)
         assert keys(await query.all()) == keys(wanted)
         assert keys(await paged(db, query, size)) == keys(wanted)
         assert await query.count() == len(wanted)

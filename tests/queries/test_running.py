@@ -17,6 +17,7 @@ from tableorm import (
     Mapped,
     ModelError,
     NotSupported,
+    Select,
     TableNotFound,
     TableOrmError,
     connect,
@@ -47,6 +48,11 @@ async def fill(db: Database, count: int, *groups: str) -> None:
             async with db.transaction() as tx:
                 for number in range(start, min(start + 100, count)):
                     tx.insert(Item(group=group, number=number))
+
+
+def of_parts(db: Database) -> Select[Item]:
+    """Select the items of the four partitions."""
+    return db.select(Item).where(Item.group.in_(PARTS))
 
 
 def names(items: list[Item]) -> list[str]:
@@ -117,7 +123,7 @@ async def test_leaving_a_stream_cancels_what_is_outstanding(gated: Gated, parts:
     before = others()
     gated.shut = True
     gated.permit()  # for the first page of the first partition, which the caller waits for
-    async with parts.select(Item).where(Item.group.in_(PARTS)).stream() as stream:
+    async with of_parts(parts).stream() as stream:
         first = await anext(aiter(stream))
         await gated.until_waiting(4)  # the next page of the first partition, and the first of the others
         assert first.number == 0
@@ -130,7 +136,7 @@ async def test_leaving_a_stream_before_the_first_row(gated: Gated, parts: Databa
     """What the caller waits for can be given up: by a timeout, or by a cancellation; all requests end."""
     gated.shut = True
     before = others()
-    query = parts.select(Item).where(Item.group.in_(PARTS))
+    query = of_parts(parts)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await query.all()
@@ -147,7 +153,7 @@ async def test_leaving_a_stream_before_the_first_row(gated: Gated, parts: Databa
 async def test_breaking_out_of_a_plain_loop_leaves_nothing_for_long(gated: Gated, parts: Database) -> None:
     """Python closes the iterator when it is collected, and with it end its requests."""
     before = others()
-    async for _ in parts.select(Item).where(Item.group.in_(PARTS)):
+    async for _ in of_parts(parts):
         gated.shut = True
         break
     gc.collect()
@@ -162,7 +168,7 @@ async def test_an_error_ends_the_other_requests(gated: Gated, parts: Database, o
     gated.shut = True
     gated.faults = {"a": Fault(Code.SERVER_BUSY, "The server is busy.")}
     before = others()
-    query = parts.select(Item).where(Item.group.in_(PARTS))
+    query = of_parts(parts)
     task = asyncio.create_task((query if ordered else query.unordered()).all())
     await gated.until_waiting(4)
     gated.permit()
@@ -174,7 +180,7 @@ async def test_an_error_ends_the_other_requests(gated: Gated, parts: Database, o
 
 async def test_a_missing_table_is_named(db: Database) -> None:
     """By every way to run a query."""
-    query = db.select(Item).where(Item.group.in_(PARTS))
+    query = of_parts(db)
     for run in (query.all, query.count, query.first, query.exists, query.page, query.unordered().all, query.one):
         with pytest.raises(TableNotFound, match="Items"):
             await run()
@@ -184,7 +190,7 @@ async def test_a_missing_table_is_named(db: Database) -> None:
 async def test_concurrency_is_bounded(gated: Gated, parts: Database, ordered: bool) -> None:
     """As many requests run at the same time as are allowed, and no more."""
     gated.shut = True
-    query = parts.select(Item).where(Item.group.in_(PARTS)).concurrency(3)
+    query = of_parts(parts).concurrency(3)
     task = asyncio.create_task((query if ordered else query.unordered()).all())
     await gated.until_waiting(3)
     await settled()
@@ -343,7 +349,7 @@ async def test_a_limit_that_is_reached_waits_for_nobody(gated: Gated, parts: Dat
     before = others()
     found: list[Item] = []
     async with asyncio.timeout(30):
-        async for item in parts.select(Item).where(Item.group.in_(PARTS)).limit(2):
+        async for item in of_parts(parts).limit(2):
             found.append(item)
             gated.shut = True
 
@@ -355,9 +361,9 @@ async def test_counting_to_a_limit_leaves_nothing_behind(gated: Gated, parts: Da
     """What runs when the answer is known is cancelled before it is given."""
     before = others()
     for _ in range(5):
-        assert await parts.select(Item).where(Item.group.in_(PARTS)).limit(1).count() == 1
+        assert await of_parts(parts).limit(1).count() == 1
         assert others() == before
-        assert await parts.select(Item).where(Item.group.in_(PARTS)).exists()
+        assert await of_parts(parts).exists()
         assert others() == before
 
 

@@ -120,34 +120,18 @@ class Busy(Between):
         return await super().query(table, query, limit, continuation)
 
 
-class Sizes(Recorded):
-    """What was asked for, and how many rows came."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-        self.rows = 0
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        page = await super().query(table, query, limit, continuation)
-        self.sizes.append(limit)
-        self.rows += len(page.rows)
-        return page
-
-
 async def test_a_limit_reads_little_of_each_bucket() -> None:
     """One page of each, no longer than the limit."""
-    store = Sizes()
-    async with Database(store) as db:
+    async with connect("local::memory:") as db:
         await fill(db, samples(400))
-        store.sizes.clear()
-        store.rows = 0
+        with db.observe() as limited:
+            assert len(await north(db).limit(5).all()) == 5
+        with db.observe() as paged:
+            page = await north(db).page(7)
 
-        assert len(await north(db).limit(5).all()) == 5
-        assert store.sizes == [5] * 16 and store.rows <= 80
-        store.sizes.clear()
-        page = await north(db).page(7)
-        assert store.sizes == [7] * 16
+        assert [each.top for each in limited.requests] == [5] * 16
+        assert sum(each.rows for each in limited.requests) <= 80
+        assert [each.top for each in paged.requests] == [7] * 16
         assert len((await north(db).page(7, page.cursor)).items) == 7
 
 

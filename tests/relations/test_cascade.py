@@ -34,9 +34,12 @@ from tests.azurite import Azurite
 from tests.torture import seeds
 
 
-class Guild(Entity, table="Guilds", partition_key="{town}", row_key="guild_{name}", tracked=True):
+class InTown(Entity, table="Guilds", partition_key="{town}", abstract=True):
     town: Mapped[str]
     name: Mapped[str]
+
+
+class Guild(InTown, row_key="guild_{name}", tracked=True):
     motto: Mapped[str] = field(default="")
     seats: Mapped[int] = field(default=0, maintained=True)
 
@@ -82,17 +85,11 @@ class Work(Entity, table="Works", partition_key="{shelf}", row_key="work_{id:04d
     )
 
 
-class Ward(Entity, table="Guilds", partition_key="{town}", row_key="ward_{name}", tracked=True):
-    town: Mapped[str]
-    name: Mapped[str]
-
+class Ward(InTown, row_key="ward_{name}", tracked=True):
     doors = many(lambda: Door, town="{town}", ward="{name}", on_delete="cascade")
 
 
-class Fort(Entity, table="Guilds", partition_key="{town}", row_key="fort_{name}", tracked=True):
-    town: Mapped[str]
-    name: Mapped[str]
-
+class Fort(InTown, row_key="fort_{name}", tracked=True):
     doors = many(lambda: Door, ward="{name}", on_delete="cascade")
 
 
@@ -284,10 +281,7 @@ async def test_an_index_elsewhere_loads_children(db: Database) -> None:
     assert [[each.shelf for each in guild.works] for guild in guilds] == [["a1"], ["a0", "b0", "b1", "b2"], []]
 
 
-class Loose(Entity, table="Guilds", partition_key="{town}", row_key="loose_{name}"):
-    town: Mapped[str]
-    name: Mapped[str]
-
+class Loose(InTown, row_key="loose_{name}"):
     masters = many(lambda: Master, guild="{name}", on_delete="cascade")
 
 
@@ -303,20 +297,14 @@ class Ping(Entity, table="Pings{at:%Y}", partition_key="{guild}", row_key="{at:t
     at: Mapped[dt.datetime]
 
 
-class Pinged(Entity, table="Guilds", partition_key="{town}", row_key="pinged_{name}", tracked=True):
+class Pinged(InTown, row_key="pinged_{name}", tracked=True):
     """No query for its children says in which tables they are."""
-
-    town: Mapped[str]
-    name: Mapped[str]
 
     pings = many(lambda: Ping, guild="{name}", on_delete="cascade")
 
 
-class Sparse(Entity, table="Guilds", partition_key="{town}", row_key="sparse_{name}", tracked=True):
+class Sparse(InTown, row_key="sparse_{name}", tracked=True):
     """No index has all of its children: those without a guild have no entry."""
-
-    town: Mapped[str]
-    name: Mapped[str]
 
     works = many(lambda: Work, town="{name}", on_delete="cascade")
 
@@ -333,14 +321,6 @@ async def test_what_cannot_be_deleted_is_refused(db: Database) -> None:
     guild = await db.get(Guild, town="Bern", name="a")
     with pytest.raises(Conflict, match=r"it has Guild\.halls"):
         await db.delete(guild)
-    with pytest.raises(ModelError, match="Guild is deleted by"):
-        async with db.transaction() as tx:
-            tx.delete(guild)
-    with pytest.raises(ModelError, match="Guild is deleted by"):
-        async with db.bulk() as bulk:
-            await bulk.delete(guild)
-    with pytest.raises(ModelError, match="Guild is deleted by"):
-        await db.select(Guild).where(Guild.town == "Bern").delete()
     with pytest.raises(ModelError, match="give the entity"):
         db.explain_write("delete", guild.key)
     with pytest.raises(ModelError, match=r"Loose\.masters: deleting Loose .* needs tracked=True"):
@@ -390,9 +370,7 @@ async def test_another_entity_under_the_key_stays(db: Database) -> None:
 async def test_an_entity_that_has_become_another_stays(db: Database) -> None:
     """With its children, and nothing is left for workers."""
 
-    class Place(Entity, table="Guilds", partition_key="{town}", row_key="place_{name}", abstract=True):
-        town: Mapped[str]
-        name: Mapped[str]
+    class Place(InTown, row_key="place_{name}", abstract=True): ...
 
     class Inn(Place, tracked=True):
         rooms = many(lambda: Room, town="{town}", inn="{name}", on_delete="cascade")

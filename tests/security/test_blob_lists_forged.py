@@ -2,10 +2,7 @@
 Blobs of index lists, replaced by somebody who may write into their container.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,10 +10,11 @@ from tableorm import Database, DecodeError, Entity, IndexList, Mapped, connect
 from tableorm.connection.connection import TURN, Connection, connection_of
 from tableorm.connection.rows import read_row
 from tableorm.derived.index_list import blobs, lookup
-from tableorm.keys.ranges import key_order
+from tableorm.keys.ranges import KeyPosition, key_order
 from tableorm.models.manifest import BlobListEntry
 from tableorm.models.reserved import BLOB_LISTS
 from tableorm.stores import Row, RowAddress
+from tests.security.world import Turns
 
 
 class Book(Entity, table="ForgedBooks", partition_key="{shelf}", row_key="book_{id:03d}"):
@@ -31,46 +29,16 @@ async def test_a_list_that_does_not_fit_into_memory_is_not_read(db: Database, mo
     """A blob far beyond the limit of a list is damaged, and is replaced by an audit as any other damaged one."""
     await db.create_tables(Book)
     await db.insert(Book(shelf="a", id=1, tag="new"))
-    name = "forgedbooks/Book=23tagged/tags/tag_new"
-    data = await db.blobs.read(BLOB_LISTS, name)
+    data = await db.blobs.read(BLOB_LISTS, LIST)
     monkeypatch.setattr("tableorm.derived.index_list.blobs.MOST_BYTES", 500)
-    await db.blobs.put(BLOB_LISTS, name, data + b"a\tbook_001\t\n" * 100)
+    await db.blobs.put(BLOB_LISTS, LIST, data + b"a\tbook_001\t\n" * 100)
     with pytest.raises(DecodeError, match="is no index list"):
         await db.lookup(Book.tagged, tag="new")
-    await db.blobs.put(BLOB_LISTS, name, data + b"a\tbook_002\twritten_once\n" * 30)
+    await db.blobs.put(BLOB_LISTS, LIST, data + b"a\tbook_002\twritten_once\n" * 30)
     assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
 
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 LIST = "forgedbooks/Book=23tagged/tags/tag_new"
-
-
-class Turns:
-    """The turns of the event loop, and how often a function was called in one of them at most."""
-
-    def __init__(self) -> None:
-        self.count = self.most = self._calls = 0
-
-    def counted(self, function: Callable[[T], R]) -> Callable[[T], R]:
-        def count(value: T) -> R:
-            self._calls += 1
-            self.most = max(self.most, self._calls)
-            return function(value)
-
-        return count
-
-    async def _watch(self) -> None:
-        while True:
-            self.count, self._calls = self.count + 1, 0
-            await asyncio.sleep(0)
-
-    @asynccontextmanager
-    async def watched(self) -> AsyncGenerator[None]:
-        watch = asyncio.create_task(self._watch())
-        yield
-        watch.cancel()
 
 
 async def make_list(db: Database, lines: Sequence[bytes]) -> bytes:
@@ -97,10 +65,14 @@ async def test_a_list_of_very_many_short_lines_is_read_in_slices(
         before_entities.append(turns.count)
         return await read_row(db, address, name=name) if address.partition_key else None
 
+    def count(position: KeyPosition) -> tuple[bytes, bytes]:
+        turns.add()
+        return key_order(position)
+
     async with connect("local::memory:") as db:
         data = await make_list(db, short_lines(20_000))
         monkeypatch.setattr(lookup, "read_row", read_none)
-        monkeypatch.setattr(lookup, "key_order", turns.counted(key_order))
+        monkeypatch.setattr(lookup, "key_order", count)
         async with turns.watched():
             found = await (db if shelf is None else db.scope(shelf=shelf)).lookup(Book.tagged, tag="new")
 

@@ -21,31 +21,20 @@ from tableorm_local.server.wire.addressing import Kind, Place, Resource
 from tableorm_local.server.wire.calls import Call
 from tableorm_local.server.wire.options import prefers_content
 from tests.local.server.client import Api, Wire, finish, root_of
+from tests.security.world import Turns
 
 BOMB = gzip.compress(bytes(3_000_000), mtime=0)
 UNSIGNED = "Host: localhost\r\nContent-Type: application/json\r\n"
 
 
-class Decompressors:
-    """Counts what is decompressed: how many bytes, and how many at most in one turn of the event loop."""
+class Decompressors(Turns):
+    """Counts what is decompressed, in bytes."""
 
-    def __init__(self) -> None:
-        self.made = self.bytes = self.most = 0
-        self._turn = 0
-
-    async def count_turns(self) -> None:
-        while True:
-            self._turn = 0
-            await asyncio.sleep(0)
+    made = 0
 
     def make(self, *arguments: Any) -> "Counted":
         self.made += 1
         return Counted(self, REAL(*arguments))
-
-    def add(self, size: int) -> None:
-        self.bytes += size
-        self._turn += size
-        self.most = max(self.most, self._turn)
 
 
 class Counted:
@@ -121,14 +110,13 @@ async def test_decompression_is_sliced(decompressors: Decompressors, api: Api) -
     In one turn of the event loop at most 256 KiB come out of compressed bodies of one caller, which has its turns from
     another moment on than they are counted here.
     """
-    counting = asyncio.create_task(decompressors.count_turns())
-    for kind, body in (("gzip", BOMB), ("deflate", zlib.compress(bytes(3_000_000)))):
-        asked = (api("POST", "/Tab", body, Content_Encoding=kind) for _ in range(5))
-        for reply in await asyncio.gather(*asked):
-            assert (reply.status, reply.code) == (400, "InvalidInput")
-    counting.cancel()
+    async with decompressors.watched():
+        for kind, body in (("gzip", BOMB), ("deflate", zlib.compress(bytes(3_000_000)))):
+            asked = (api("POST", "/Tab", body, Content_Encoding=kind) for _ in range(5))
+            for reply in await asyncio.gather(*asked):
+                assert (reply.status, reply.code) == (400, "InvalidInput")
 
-    assert decompressors.bytes == 5 * 6_000_000
+    assert decompressors.all == 5 * 6_000_000
     assert 0 < decompressors.most <= 2 * 256 * 1024
 
 
@@ -147,7 +135,7 @@ async def test_decompression_is_bounded(decompressors: Decompressors, api: Api) 
     reply = await api("POST", "/Tab", gzip.compress(bytes(20_000_000)), Content_Encoding="gzip")
 
     assert (reply.status, reply.code) == (413, "RequestBodyTooLarge")
-    assert decompressors.bytes <= 4 * 1024 * 1024 + 64 * 1024
+    assert decompressors.all <= 4 * 1024 * 1024 + 64 * 1024
 
 
 @pytest.mark.parametrize(
@@ -352,30 +340,22 @@ BATCH = {"Content-Type": "multipart/mixed; boundary=b", "Content-Encoding": "gzi
 
 async def test_parts_are_read_in_steps(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a transaction of megabytes, a bounded number of bytes is read in one turn of the event loop."""
-    most = now = parts = 0
+    turns, sizes = Turns(), list[int]()
     real: Any = vars(multipart)["_read_part"]
 
     def read(part: bytes) -> multipart.Part:
-        nonlocal most, now, parts
-        parts, now = parts + 1, now + len(part)
-        most = max(most, now)
+        turns.add(len(part))
+        sizes.append(len(part))
         found: multipart.Part = real(part)
         return found
 
-    async def count_turns() -> None:
-        nonlocal now
-        while True:
-            now = 0
-            await asyncio.sleep(0)
-
     monkeypatch.setattr(multipart, "_read_part", read)
-    counting = asyncio.create_task(count_turns())
     sent = gzip.compress(batch_of([b"POST /Tab HTTP/1.1\r\n\r\n" + b" " * 30_000] * 100))
-    reply = await api("POST", "/$batch", sent, headers=BATCH)
-    counting.cancel()
+    async with turns.watched():
+        reply = await api("POST", "/$batch", sent, headers=BATCH)
 
-    assert (reply.status, parts) == (202, 100)
-    assert most <= 64 * 1024 + 31_000
+    assert (reply.status, len(sizes)) == (202, 100)
+    assert turns.most <= 64 * 1024 + 31_000
 
 
 async def test_the_longest_keys_have_room_in_a_part(api: Api) -> None:

@@ -277,25 +277,29 @@ _ODD = {
 }
 
 
+def calls_of_rows(engine: Engine, key: str) -> list[Callable[[], Any]]:
+    """Return calls that read, find and write the row of a key, and rows behind it."""
+    small: Row = {"PartitionKey": "p", "RowKey": key, "M": 1}
+    return [
+        lambda: engine.get("Things", "p", key),
+        lambda: engine.get("Things", "p", key, ("N",)),
+        lambda: engine.query("Things", RowQuery()),
+        lambda: engine.query("Things", RowQuery(row=Bounds(key, key + "9"))),
+        lambda: engine.query("Things", RowQuery(where=Compare("N", Op.GT, constant(5)))),
+        lambda: engine.query("Things", RowQuery(select=("N",))),
+        lambda: engine.write("Things", Operation(Verb.MERGE, small, "*")),
+        lambda: engine.transact("Things", [Operation(Verb.INSERT_OR_MERGE, small)]),
+    ]
+
+
 @pytest.mark.parametrize("statement", _ODD.values(), ids=_ODD)
 async def test_values_of_another_kind(path: Path, statement: str) -> None:
     """A stored row of a kind that the engine never writes is not found or reported as damage; nothing else comes."""
     change_loosely(path, statement)
     engine = Engine(path)
     await engine.open()
-    small: Row = {"PartitionKey": "p", "RowKey": "a", "M": 1}
-    calls: list[Callable[[], Any]] = [
-        lambda: engine.get("Things", "p", "a"),
-        lambda: engine.get("Things", "p", "a", ("N",)),
-        lambda: engine.query("Things", RowQuery()),
-        lambda: engine.query("Things", RowQuery(row=Bounds("a", "b"))),
-        lambda: engine.query("Things", RowQuery(where=Compare("N", Op.GT, constant(5)))),
-        lambda: engine.query("Things", RowQuery(select=("N",))),
-        lambda: engine.write("Things", Operation(Verb.MERGE, small, "*")),
-        lambda: engine.transact("Things", [Operation(Verb.INSERT_OR_MERGE, small)]),
-    ]
     faults: list[Fault] = []
-    for call in calls:
+    for call in calls_of_rows(engine, "a"):
         async with asyncio.timeout(_SECONDS):
             try:
                 await call()
@@ -338,15 +342,10 @@ async def test_random_damage(path: Path, seed: int) -> None:
                 content[at : at + 12] = chance.randbytes(12)
     path.write_bytes(content)
     damaged = Engine(path, timeout=1.0)
-    changed: Row = {"PartitionKey": "p", "RowKey": "007", "M": 1}
     calls: list[Callable[[], Any]] = [
         damaged.open,
         damaged.list_tables,
-        lambda: damaged.query("Things", RowQuery()),
-        lambda: damaged.query("Things", RowQuery(row=Bounds("010", "020"))),
-        lambda: damaged.query("Things", RowQuery(where=Compare("N", Op.GT, constant(5)))),
-        lambda: damaged.get("Things", "p", "007"),
-        lambda: damaged.write("Things", Operation(Verb.MERGE, changed, "*")),
+        *calls_of_rows(damaged, "007"),
         lambda: damaged.write("Things", Operation(Verb.INSERT, {"PartitionKey": "q", "RowKey": "new"})),
         lambda: damaged.queues.take("queue"),
         lambda: damaged.queues.put("queue", b"other"),

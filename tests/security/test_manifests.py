@@ -149,13 +149,24 @@ WRITES = [delete_by_key, delete_entity, delete_found, save, take_the_mail, upser
 
 @pytest.mark.one_of(5)
 @pytest.mark.parametrize("manifest", MANIFESTS.values(), ids=MANIFESTS)
-@pytest.mark.parametrize("scoped", [False, True], ids=["by the owner", "in a scope"])
+@pytest.mark.parametrize(
+    ("scoped", "fields"),
+    [(False, {}), (True, {}), (True, {"mail": "other@x", "name": "Ann"})],
+    ids=["by the owner", "in a scope", "in a scope, confirmed by fields"],
+)
 @pytest.mark.parametrize("write", WRITES, ids=lambda each: each.__name__)
 async def test_a_manifest_reaches_no_rows_of_others(
-    db: Database, manifest: dict[str, Any], scoped: bool, write: Callable[[Database], Awaitable[None]]
+    db: Database,
+    manifest: dict[str, Any],
+    scoped: bool,
+    write: Callable[[Database], Awaitable[None]],
+    fields: dict[str, str],
 ) -> None:
-    """An ordinary write of a row with a false manifest changes no row that the manifest names, or is refused."""
-    await plant(db, manifest)
+    """
+    An ordinary write of a row with a false manifest changes no row that the manifest names, or is refused; in a scope
+    even if the fields of the row say the same.
+    """
+    await plant(db, manifest, **fields)
     before = await rows_of_others(db)
     refused = ""
     try:

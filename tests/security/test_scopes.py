@@ -285,18 +285,6 @@ async def test_a_row_of_no_tenant_is_not_changed(db: Database, mine: Scope) -> N
     assert await rows_of(db) == before
 
 
-async def test_a_manifest_that_names_rows_of_others(db: Database, mine: Scope) -> None:
-    """A row that says of itself that it has an index entry under another tenant's key does not get that row deleted."""
-    await write_row(
-        db, "Staff", "SE", "person_acme_9", EntityType="Person", name="Jun", _ix='{"gone":"person_other_1"}'
-    )
-    before = await rows_of(db)
-    with pytest.raises(AccessDenied, match=COPIED):
-        await mine.delete(Person, country="SE", id=9, if_match="*")
-
-    assert await rows_of(db) == before
-
-
 async def test_explaining_refuses_what_writing_would(mine: Scope) -> None:
     """`explain_write` in a scope does not show a write that the scope would refuse."""
     with pytest.raises(AccessDenied, match=HELD):
@@ -380,11 +368,14 @@ class Secret(Entity, table="Secrets", partition_key="{country}", row_key="{owner
     tenant: Mapped[str]
 
 
-class Loose(Entity, table="Loose", partition_key="{country}", row_key="{tenant}_{id}", kind=None):
-    country: Mapped[str]
+class Valued(Entity, abstract=True):
     tenant: Mapped[str]
     id: Mapped[str]
     value: Mapped[str] = field(default="")
+
+
+class Loose(Valued, table="Loose", partition_key="{country}", row_key="{tenant}_{id}", kind=None):
+    country: Mapped[str]
 
 
 def test_a_key_is_in_the_table_of_its_model() -> None:
@@ -408,35 +399,26 @@ async def test_a_key_in_another_table_is_not_of_the_scope(db: Database) -> None:
 
 
 async def refuse_all(db: Database, mine: Any, key: Any, entity: Entity | None, message: str) -> None:
-    """See that a scope refuses each verb for a key, and for an entity that has this key, and sends nothing."""
+    """
+    See that a scope refuses a key, and an entity that has this key, and sends nothing. That each verb asks the scope,
+    however a row is named, is tested in `tests/access/test_boundary.py`.
+    """
     calls: list[Callable[[], Awaitable[Any]]] = [
         partial(mine.get, key),
-        partial(mine.get_or_none, key),
-        partial(mine.exists, key),
         partial(mine.get_many, [key]),
-        partial(mine.modify, key, change),
         partial(mine.delete, key, if_match="*"),
-        partial(explain, mine, "delete", key, if_match="*"),
-        partial(in_transaction, mine, "get", key),
         partial(in_transaction, mine, "modify", key, change),
-        partial(in_transaction, mine, "delete", key, if_match="*"),
         partial(in_bulk, mine, "delete", key, if_match="*"),
     ]
     if entity is not None:
-        model: Any = type(entity)
-        fields = {name: getattr(entity, name) for name in model.__schema__.key_fields}
-        calls += [partial(getattr(mine, verb), model, **fields) for verb in ("get", "get_or_none", "exists")]
+        fields = {name: getattr(entity, name) for name in type(entity).__schema__.key_fields}
         calls += [
-            partial(mine.modify, model, change, **fields),
-            partial(mine.delete, model, **fields, if_match="*"),
-            partial(mine.refresh, entity),
-            partial(in_transaction, mine, "get", model, **fields),
+            partial(mine.get, type(entity), **fields),
+            partial(mine.upsert, entity),
+            partial(explain, mine, "insert", entity),
+            partial(in_transaction, mine, "replace", entity, if_match="*"),
+            partial(in_bulk, mine, "upsert", entity),
         ]
-        verbs: list[tuple[str, dict[str, str]]] = [("insert", {}), ("upsert", {}), ("upsert", {"mode": "replace"})]
-        verbs += [(verb, {"if_match": "*"}) for verb in ("merge", "replace", "delete")]
-        for verb, given in verbs:
-            calls.append(partial(getattr(mine, verb), entity, **given))
-            calls += [partial(each, mine, verb, entity, **given) for each in (explain, in_transaction, in_bulk)]
     requests = db.stats.requests
     for call in calls:
         with pytest.raises((AccessDenied, ModelError), match=message):
@@ -464,43 +446,29 @@ async def in_bulk(mine: Scope, verb: str, *given: Any, **options: Any) -> None:
         await getattr(bulk, verb)(*given, **options)
 
 
-class Item(Entity, table="Mixed", partition_key="{tenant}", row_key="{id}"):
-    tenant: Mapped[str]
-    id: Mapped[str]
-    value: Mapped[str] = field(default="")
+class Item(Valued, table="Mixed", partition_key="{tenant}", row_key="{id}"):
+    pass
 
 
-class Bare(Entity, table="Mixed", partition_key="{tenant}", row_key="{id}", kind=None):
-    tenant: Mapped[str]
-    id: Mapped[str]
-    value: Mapped[str] = field(default="")
+class Bare(Valued, table="Mixed", partition_key="{tenant}", row_key="{id}", kind=None):
+    pass
 
 
-class Regional(Entity, table="mixed", partition_key="{region}", row_key="{tenant}_{id}"):
+class Regional(Valued, table="mixed", partition_key="{region}", row_key="{tenant}_{id}"):
     region: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[str]
-    value: Mapped[str] = field(default="secret of other")
 
 
-class Area(Entity, table="Areas", partition_key="{country}", row_key="{tenant}_{id}"):
+class Area(Valued, table="Areas", partition_key="{country}", row_key="{tenant}_{id}"):
     country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[str]
-    value: Mapped[str] = field(default="")
 
 
-class Zone(Entity, table="Areas", partition_key="{country}", row_key="{name}_{tenant}_{id}"):
+class Zone(Valued, table="Areas", partition_key="{country}", row_key="{name}_{tenant}_{id}"):
     country: Mapped[str]
     name: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[str]
 
 
-class Exact(Entity, table="Folds", partition_key="{tenant}", row_key="{id}"):
-    tenant: Mapped[str]
-    id: Mapped[str]
-    value: Mapped[str] = field(default="")
+class Exact(Valued, table="Folds", partition_key="{tenant}", row_key="{id}"):
+    pass
 
 
 class Fold(Entity, table="Folds", partition_key="{tenant:lower}", row_key="{n:03d}"):
@@ -553,19 +521,12 @@ async def test_a_row_that_another_model_says_is_of_others_is_not_moved_to(db: Da
     mine = db.scope(tenant="acme")
     await mine.insert(mine.new(Item, id="1"))
     item = await mine.get(Item, id="1")
-    for each in (explain, in_transaction):
-        with pytest.raises(AccessDenied, match=r"Regional.tenant is 'other'"):
-            await each(mine, "move", item, id="other_1")
     with pytest.raises(AccessDenied, match=r"Regional.tenant is 'other'"):
         await mine.move(item, id="other_1")
     await db.insert(Item(tenant="acme", id="other_2"))
     outside = await db.get(Item, tenant="acme", id="other_2")
     with pytest.raises(AccessDenied, match=r"Regional.tenant is 'other'"):
         await mine.modify(outside, change)
-    outside.value = "changed"
-    for act in (in_transaction, in_bulk):
-        with pytest.raises(AccessDenied, match=r"Regional.tenant is 'other'"):
-            await act(mine, "save", outside)
     await mine.move(item, id="acme_1")  # both models say that it is the scope's
     assert (await mine.get(Item, id="acme_1")).id == "acme_1"
 
@@ -604,17 +565,14 @@ async def test_a_query_of_a_model_without_a_kind(db: Database) -> None:
     assert await db.select(Regional).where(Regional.region == "acme").count() == 1
 
 
-class Order(Entity, table="Trade", partition_key="{tenant}", row_key="order_{id}"):
-    tenant: Mapped[str]
-    id: Mapped[str]
+class Order(Valued, table="Trade", partition_key="{tenant}", row_key="order_{id}"):
     mail: Mapped[str | None] = field(default=None)
 
     by_mail = Index(row_key="mail_{mail}", unique=True)
 
 
-class Customer(Entity, table="Trade", partition_key="{tenant}", row_key="customer_{id}"):
-    tenant: Mapped[str]
-    id: Mapped[str]
+class Customer(Valued, table="Trade", partition_key="{tenant}", row_key="customer_{id}"):
+    pass
 
 
 class Anything(Entity, table="Trade", partition_key="{tenant}", row_key="{text}", kind=None):
@@ -738,50 +696,6 @@ async def test_a_repair_writes_nothing_where_a_planted_row_says(db: Database, te
 
 def row_of(entity: Entity) -> dict[str, Any]:
     return {"PartitionKey": entity.key.partition_key, "RowKey": entity.key.row_key}
-
-
-async def delete_by(verb: str, users: Scope, user: User) -> None:
-    match verb:
-        case "delete":
-            await users.delete(user)
-        case "key":
-            await users.delete(user.key, if_match="*")
-        case "transaction":
-            await in_transaction(users, "delete", user)
-        case _:
-            await users.select(User).where(User.country == user.country, User.id == user.id).delete()
-
-
-@pytest.mark.parametrize("fields", [{"mail": "a"}, {"mail": "other@x", "nick": "other"}], ids=["denied", "confirmed"])
-@pytest.mark.parametrize("verb", ["delete", "key", "save", "give up", "transaction", "query"])
-async def test_a_manifest_does_not_take_the_entries_of_others(
-    db: Database, users: Scope, verb: str, fields: dict[str, Any]
-) -> None:
-    """
-    A row that names another tenant's index entries as its own neither deletes them nor takes their values, whatever its
-    fields say.
-    """
-    manifest = '{"by_mail":"mail_other@x","by_nick":"nick_other","gone":"nick_both"}'
-    await write_row(db, "Users", "SE", "user_acme_9", EntityType="User", _ix=manifest, **fields)
-    before = await entries_of_other(db)
-    user = await users.get(User, country="SE", id=9)
-    if verb == "save":
-        user.mail, user.nick = "other@x", f"not {user.nick}"
-        with pytest.raises(UniqueViolation):
-            await users.save(user)
-    elif verb == "give up":
-        user.mail = "mine"
-        await users.save(user)
-        assert (await users.get(User.by_mail, country="SE", mail="mine")).id == 9
-    else:
-        await delete_by(verb, users, user)
-    assert await entries_of_other(db) == before
-    assert (await db.get(User.by_mail, country="SE", mail="other@x")).tenant == "other"
-
-
-async def entries_of_other(db: Database) -> list[Any]:
-    bags = await db.select_raw("Users").allow_scan().all()
-    return [(bag.row_key, bag.row) for bag in bags if "user_other" in str(bag.get("_of"))]
 
 
 async def test_entries_of_ones_own_go_on_being_kept(db: Database, users: Scope) -> None:

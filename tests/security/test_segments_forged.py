@@ -3,7 +3,6 @@ Blobs beside the segments of a log, made by somebody who may write into its cont
 """
 
 import datetime as dt
-import tracemalloc
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from tableorm.logs.segments import read_records, segment_name
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import BlobInfo, BlobPage
 from tableorm_local.engine.blobs import Blobs
+from tests.security.world import memory_below
 
 NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
@@ -84,14 +84,8 @@ async def test_a_segment_that_grew_since_it_was_listed_is_not_read(
 def test_lines_of_a_segment_are_divided_one_by_one() -> None:
     """A segment of line ends alone takes no memory for each of them."""
     data = b"\n" * 1_000_000
-    tracemalloc.start()
-    try:
-        with pytest.raises(DecodeError, match="has no record in line 1"):
-            next(read_records("queue", data))
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 2_000_000
+    with memory_below(2_000_000), pytest.raises(DecodeError, match="has no record in line 1"):
+        next(read_records("queue", data))
 
 
 def test_the_error_of_a_record_does_not_show_all_of_it() -> None:

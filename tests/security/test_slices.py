@@ -7,7 +7,6 @@ import gc
 import io
 import json
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +24,7 @@ from tableorm_local.server.operations import tables
 from tableorm_local.server.wire import options
 from tableorm_local.server.wire.options import MAX_COMPARISONS
 from tests.local.server.client import Api, Wire, head, root_of
+from tests.security.world import Turns
 
 
 def alternatives(count: int, comparison: str = "A eq {}") -> str:
@@ -94,8 +94,7 @@ def count_comparisons(node: Filter | None) -> int:
 
 async def test_a_filter_of_tables_is_sliced(monkeypatch: pytest.MonkeyPatch, api: Api) -> None:
     """A filter of many tables is evaluated in slices of a bounded number of comparisons, and no further than a page."""
-    tested = list[int]()
-    turns = 0
+    turns = Turns()
 
     async def list_tables(_: Engine, start: str, limit: int) -> list[str]:
         return [name for number in range(2_000) if (name := f"Tab{number:04}").lower() >= start][:limit]
@@ -106,30 +105,19 @@ async def test_a_filter_of_tables_is_sliced(monkeypatch: pytest.MonkeyPatch, api
         test = matcher(where)
 
         def count(row: Row) -> bool:
-            tested.append(turns)
+            turns.add()
             return test(row)
 
         return count
 
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     monkeypatch.setattr(tables, "matcher", make)
-    counting = asyncio.create_task(count_turns())
-    reply = await api("GET", "/Tables", query=alternatives(400, "TableName eq 'Tab{:04}'"))
-    assert len(reply.rows) == 400
-    assert len(tested) == 2_000
-    assert max(Counter(tested).values()) * 400 <= 2_000
-    tested.clear()
-    assert (
-        len((await api("GET", "/Tables", query="$filter=TableName%20ge%20'a'%20or%20TableName%20ge%20'A'&$top=3")).rows)
-        == 3
-    )
-    assert len(tested) <= 1_000
-    counting.cancel()
+    async with turns.watched():
+        reply = await api("GET", "/Tables", query=alternatives(400, "TableName eq 'Tab{:04}'"))
+    assert (len(reply.rows), turns.all) == (400, 2_000)
+    assert turns.most * 400 <= 2_000
+    reply = await api("GET", "/Tables", query="$filter=TableName%20ge%20'a'%20or%20TableName%20ge%20'A'&$top=3")
+    assert len(reply.rows) == 3
+    assert turns.all - 2_000 <= 1_000
 
 
 def test_filters_that_are_kept_are_bounded() -> None:
@@ -177,25 +165,6 @@ async def test_what_nobody_waits_for_is_not_worked_on(monkeypatch: pytest.Monkey
     assert [(entry["operation"], entry["code"]) for entry in entries[1:]] == [("QueryEntities", "ClientGone")] * 20
 
 
-class Turns:
-    """How many comparisons of filters are read, in all and at most in one turn of the event loop."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.all = self.most = self._now = 0
-        monkeypatch.setattr(filter_text, "Compare", self.compare)
-
-    def compare(self, name: str, op: Op, constant: Constant) -> Compare:
-        self.all += 1
-        self._now += 1
-        self.most = max(self.most, self._now)
-        return Compare(name, op, constant)
-
-    async def count_turns(self) -> None:
-        while True:
-            self._now = 0
-            await asyncio.sleep(0)
-
-
 SHAPES = {
     "or": " or ".join(f"A{n} eq {n}" for n in range(400)),
     "pairs": " or ".join(f"(A{n} eq {n} and B ge '{n}')" for n in range(200)),
@@ -209,10 +178,15 @@ SHAPES = {
 @pytest.mark.parametrize("path", ["/Tab()", "/Tables"])
 async def test_a_long_filter_is_read_in_steps(api: Api, monkeypatch: pytest.MonkeyPatch, path: str, shape: str) -> None:
     """Of the 400 comparisons that a filter may have, 50 are read in one turn of the event loop, and none twice."""
-    turns = Turns(monkeypatch)
-    counting = asyncio.create_task(turns.count_turns())
-    reply = await api("GET", path, query=f"$filter={SHAPES[shape]}".replace(" ", "%20"))
-    counting.cancel()
+    turns = Turns()
+
+    def compare(name: str, op: Op, constant: Constant) -> Compare:
+        turns.add()
+        return Compare(name, op, constant)
+
+    monkeypatch.setattr(filter_text, "Compare", compare)
+    async with turns.watched():
+        reply = await api("GET", path, query=f"$filter={SHAPES[shape]}".replace(" ", "%20"))
 
     assert reply.status == (200 if path == "/Tab()" else 400)
     assert (turns.all, turns.most) == (400, 50)

@@ -200,25 +200,3 @@ async def test_over_http(world: tuple[Engine, Api], seed: int) -> None:
         assert [(row["PartitionKey"], row["RowKey"]) for row in everything.rows] == await inside(owner, attack)
     else:
         assert everything.status == 403
-
-
-@pytest.mark.one_of(3)
-@pytest.mark.parametrize("name", ["epk", "erk", "spk", "srk", "tn", "sp", "se"])
-async def test_a_limit_that_is_left_out_or_doubled(world: tuple[Engine, Api], name: str) -> None:
-    """A token without one of its limits, or with another one beside it, is refused: the signature holds them all."""
-    owner, api = world
-    await fill(owner)
-    given = {"spk": "a", "srk": "a", "epk": "a", "erk": "b", "sp": "r", "se": "2099-01-01", "tn": "Tab"}
-    token = sign_sas(TableSas(sv="2019-02-02", **given), DEVELOPMENT_ACCOUNT, decode_key(DEVELOPMENT_KEY))
-    parts = token.split("&")
-    for changed in (
-        [part for part in parts if not part.startswith(f"{name}=")],
-        [*parts, f"{name}=z"],
-        [f"{name}=z", *parts],
-        [f"{name}=" if part.startswith(f"{name}=") else part for part in parts],
-        [part.replace(f"{name}=", f"{name.upper()}=") for part in parts],
-        [part.replace(f"{name}=", f"%{ord(name[0]):02X}{name[1:]}=z") for part in parts],
-    ):
-        reply = await api("GET", "/Tab", query="&".join(changed), scheme=None)
-        assert reply.status in (400, 401, 403), changed
-    assert (await api("GET", "/Tab", query=token, scheme=None)).status == 200

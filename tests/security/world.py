@@ -3,6 +3,7 @@ What attacks have in common: a file with its owner, and a server of it; clients 
 """
 
 import asyncio
+import gc
 import gzip
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator
@@ -21,7 +22,19 @@ from tableorm_local.engine import Engine
 from tests.azure.stub import KEY, Answer, Request, Stub
 from tests.local.server.client import Api, root_of
 
-__all__ = ["Thing", "client_of", "client_of_bytes", "gzipped", "memory_below", "serve_file", "work", "write_row"]
+__all__ = [
+    "Keyed",
+    "Thing",
+    "Turns",
+    "client_of",
+    "client_of_bytes",
+    "gzipped",
+    "kept_below",
+    "memory_below",
+    "serve_file",
+    "work",
+    "write_row",
+]
 
 
 @asynccontextmanager
@@ -36,11 +49,16 @@ async def serve_file(path: Path) -> AsyncGenerator[tuple[Engine, Api], None]:
         await owner.close()
 
 
-class Thing(Entity, table="Tab", partition_key="{p}", row_key="{r}"):
-    """What a client asks a hostile server for."""
+class Keyed(Entity, abstract=True):
+    """The fields of most keys."""
 
     p: Mapped[str]
     r: Mapped[str]
+
+
+class Thing(Keyed, table="Tab", partition_key="{p}", row_key="{r}"):
+    """What a client asks a hostile server for."""
+
     note: Mapped[str | None] = field(default=None)
 
 
@@ -91,6 +109,45 @@ def memory_below(most: int) -> Generator[None]:
     finally:
         tracemalloc.stop()
     assert peak < most
+
+
+class Turns:
+    """Sums up work by turns of the event loop: all of it, and the most in one turn; and counts the turns."""
+
+    def __init__(self) -> None:
+        self.count = self.all = self.most = self._now = 0
+
+    def add(self, amount: int = 1) -> None:
+        """Say that so much was done in this turn."""
+        self.all += amount
+        self._now += amount
+        self.most = max(self.most, self._now)
+
+    async def _count(self) -> None:
+        while True:
+            self.count, self._now = self.count + 1, 0
+            await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator[None]:
+        """Count the turns meanwhile."""
+        counting = asyncio.create_task(self._count())
+        yield
+        counting.cancel()
+
+
+@contextmanager
+def kept_below(most: int) -> Generator[None]:
+    """See that what is done leaves less than so many bytes behind."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        yield
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < most
 
 
 async def work(db: Database, *kinds: Any, table: str | None = None) -> None:

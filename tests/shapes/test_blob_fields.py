@@ -10,7 +10,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -51,12 +50,9 @@ from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.protocol.codes import Code, Fault
 from tableorm.shapes.blob import BlobAddress
 from tableorm.stores import CLOCK, Backend, BlobStore, Capabilities, Operation, Verb
-from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
 from tableorm_migrations import run_rekey
 from tableorm_migrations.snapshot import describe_models
-from tests.azurite import Azurite
 from tests.children import environment
 
 
@@ -81,16 +77,6 @@ class Patient(Entity, table="Photos", partition_key="{team}", row_key="patient_{
     id: Mapped[int]
     photo: Mapped[Blob | None] = encrypted(default=None)
     voice: Mapped[Blob | None] = encrypted(default=None, name="Sound")
-
-
-class Film(Entity, table="Photos", partition_key="{team}", row_key="film_{id:03d}", wide=2):
-    team: Mapped[str] = field(default="a")
-    id: Mapped[int]
-    title: Mapped[str] = field(default="")
-    photo: Mapped[Blob | None] = field(default=None)
-    voice: Mapped[Blob | None] = encrypted(default=None, name="Sound")
-
-    by_title = Index(row_key="title_{title}_{id:03d}", include="keys")
 
 
 KEYS = Encryption(KeyRing({"k": bytes(32)}, wrap_with="k"))
@@ -222,28 +208,6 @@ async def test_a_blob_is_sent_and_read_in_pieces(db: Database, source: str, mode
         assert await person.photo.read(len(data)) == await person.photo.read(3, 0) == await person.voice.read() == b""
     assert ann.photo is not None
     assert repr(ann.photo) == "<Blob of 5,120,000 bytes, application/x>"
-
-
-async def test_a_blob_of_an_entity_of_several_rows(db: Database) -> None:
-    """It is sent, read, replaced and deleted as that of any other entity, wherever its address is."""
-    await db.create_tables(Film)
-    film = Film(id=1, photo=Blob(b"photo"), voice=Blob(b"voice"))
-    await db.insert(film)
-    (stale,) = await db.select(Film).where(Film.team == "a", Film.title == "").only(Film.photo, Film.voice).all()
-    film.title, film.voice = "new", Blob(b"other")
-    await db.save(film)
-    (found,) = await db.select(Film.by_title).where(Film.team == "a", Film.title == "new").all()
-    for each in (film, stale, found):
-        assert (each.photo, each.voice) == (film.photo, film.voice) or each is stale
-        assert each.photo is not None
-        assert each.voice is not None
-        assert (await each.photo.read(), await each.voice.read()) == (b"photo", b"other")
-    film.photo = None
-    await db.replace(film)
-    assert len(await names_of_blobs(db)) == 1
-    assert (await db.audit(Film)).clean
-    await db.delete(film)
-    assert await names_of_blobs(db) == set()
 
 
 async def test_parts_in_conditions_and_projections(db: Database) -> None:
@@ -620,36 +584,7 @@ async def test_an_audit_deletes_uploads_that_are_nobodys(db: Database) -> None:
     await check_rest(db, {("a", 1): b"first"})
 
 
-# Other stores, and large blobs
-
-
-@pytest.mark.parametrize("where", ["a server", "Azurite"])
-async def test_blobs_elsewhere(where: str, tmp_path: Path, azurite: Azurite) -> None:
-    """Blobs are kept, streamed and deleted beside the tables of a server, which has none, and in the emulator."""
-    async with AsyncExitStack() as stack:
-        if where == "Azurite":
-            database = temporary_database(azurite.connection_string, Person)
-        else:
-            server = await stack.enter_async_context(serve(None, port=0))
-            where = f"AccountName={DEVELOPMENT_ACCOUNT};AccountKey={DEVELOPMENT_KEY};TableEndpoint={server.url}"
-            database = temporary_database(where, Person, blobs=f"local:{tmp_path}/blobs.tables")
-        db = await stack.enter_async_context(database)
-        await db.insert(Team(team="a"))
-        data = bytes(range(256)) * 30_000
-        ann = Person(id=1, photo=Blob(pieces(data[:9], data[9:]), "image/png"), voice=Blob(b""))
-        await db.insert(ann)
-        (found,) = await db.select(Person).where(Person.team == "a").all()
-        assert found.photo is not None
-        assert await found.photo.read() == data
-        assert b"".join([chunk async for chunk in found.photo.stream(5, 6)]) == data[5:11]
-        found.photo = Blob(io.BytesIO(b"second"))
-        await db.save(found)
-        assert ann.photo is not None
-        assert await ann.photo.read() == b"second"
-        with pytest.raises(PreconditionFailed):
-            await db.replace(ann.evolve(photo=Blob(b"third")))
-        await db.delete(found)
-        assert (await db.blobs.list_blobs(BLOB_FIELDS)).blobs == []
+# Large blobs
 
 
 _GROWTH = """

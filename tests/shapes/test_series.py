@@ -115,18 +115,6 @@ async def test_one_slot_of_an_unread_entity_is_set_by_one_request(db: Database) 
         await db.merge(traffic, only=["sent[24]"], if_match="*")
 
 
-async def test_a_slot_that_is_none_is_removed(db: Database) -> None:
-    """As a field that is set to None: a save replaces the row, and a merge is refused."""
-    traffic = Traffic(peaks=[1.5] * 12)
-    await db.insert(traffic)
-    traffic.peaks[3] = None
-    with pytest.raises(EncodeError, match=r"Traffic\.peaks\[3\].*merge cannot remove"):
-        await db.merge(traffic)
-    assert body(db, "save", traffic)[0] == "PUT"
-    await db.save(traffic)
-    assert "peaks03" not in await stored(db)
-
-
 async def test_slots_are_conditions_and_projections(db: Database) -> None:
     """The service compares a slot, and sends the slots alone that were asked for; the others are not loaded."""
     for day in range(4):

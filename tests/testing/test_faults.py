@@ -2,7 +2,8 @@
 Faults that a test asks for, and the errors that the program under test meets.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -137,16 +138,6 @@ async def test_a_request_that_is_late(db: Database, faults: Faults) -> None:
     await db.save(other)
     assert await late.deliver() == 0
     assert (await db.get(Marked, id="a")).text == "twice"
-
-
-async def test_what_was_not_lost_is_told(faults: Faults) -> None:
-    """A block whose fault no request has met fails, and says what was expected."""
-    for fault, expected in (
-        (faults.lose_request("merge"), "1 more 'merge' should have been lost"),
-        (faults.delay_request("merge", table="Notes"), "1 more 'merge' in table Notes should have been delayed"),
-    ):
-        with pytest.raises(AssertionError, match=expected), fault:
-            pass
 
 
 async def test_several_times_and_one_table(db: Database, faults: Faults) -> None:
@@ -333,25 +324,32 @@ async def test_the_queue_of_the_outbox_fails(db: Database, faults: Faults) -> No
     assert [each.id for each in await db.select(Reader).where(Reader.id.in_(["a", "b"])).all()] == ["a"]
 
 
-async def test_a_fault_that_nothing_meets(db: Database, faults: Faults) -> None:
-    """A block in which the request was not sent fails, and its fault is gone; an error in the block is not hidden."""
-    with (
-        pytest.raises(AssertionError, match="1 more 'replace' in table Notes should have failed with ServerBusy"),
-        faults.fail_next("replace", with_=503, table="Notes"),
-    ):
+NOTHING_MEETS: dict[str, Callable[[Faults], AbstractContextManager[object]]] = {
+    "1 more 'replace' in table Notes should have failed with ServerBusy": lambda faults: faults.fail_next(
+        "replace", with_=503, table="Notes"
+    ),
+    "the reply to 1 more 'merge' in table Notes should have been lost, but no": lambda faults: faults.lose_reply(
+        "merge", table="Notes"
+    ),
+    "1 more 'merge' should have been lost": lambda faults: faults.lose_request("merge"),
+    "1 more 'merge' in table Notes should have been delayed": lambda faults: faults.delay_request(
+        "merge", table="Notes"
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", NOTHING_MEETS)
+async def test_a_fault_that_nothing_meets(db: Database, faults: Faults, problem: str) -> None:
+    """A block in which the request was not sent fails, and says what was expected."""
+    with pytest.raises(AssertionError, match=problem), NOTHING_MEETS[problem](faults):
         await db.insert(Note(id="a"))
+
+
+async def test_an_error_in_the_block(db: Database, faults: Faults) -> None:
+    """It is not hidden by a fault that nothing has met, which is gone."""
     with pytest.raises(ZeroDivisionError), faults.fail_next("insert", with_=503):
         _ = 1 / 0
     await db.insert(Note(id="b"))
-
-
-async def test_a_lost_reply_that_nothing_meets(db: Database, faults: Faults) -> None:
-    """A block in which no request lost its reply says so."""
-    with (
-        pytest.raises(AssertionError, match="the reply to 1 more 'merge' in table Notes should have been lost, but no"),
-        faults.lose_reply("merge", table="Notes"),
-    ):
-        await db.insert(Note(id="a"))
 
 
 def test_what_cannot_be_asked_for(faults: Faults) -> None:

@@ -1,17 +1,12 @@
 """
 What the checkers know of a program that uses models as it should: `assert_type` says it, line by line.
 
-Checked by `test_typing.py`, which also runs it.
+Checked by `test_typing.py`. That such programs run is what all other tests show.
 """
 
 import datetime as dt
-import enum
-import uuid
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any, ClassVar, assert_type
-
-from attrs import validators
 
 from tableorm import (
     Access,
@@ -20,7 +15,6 @@ from tableorm import (
     Database,
     Entity,
     EntityStream,
-    Explanation,
     Expression,
     Field,
     Index,
@@ -34,33 +28,21 @@ from tableorm import (
     OneOf,
     Page,
     Partial,
-    PartitionKey,
     PropertyBag,
-    RowKey,
     Select,
     Series,
     SeriesField,
     Slots,
-    Timestamp,
     Transaction,
     WithoutKey,
-    WriteExplanation,
     WriteStep,
-    connect,
     field,
     from_dict,
     many,
     one,
     series,
     to_dict,
-    upgrade,
 )
-
-NOW = dt.datetime.now(dt.UTC)
-
-
-class Color(enum.Enum):
-    RED = "red"
 
 
 class Stamped(Entity, abstract=True):
@@ -69,37 +51,24 @@ class Stamped(Entity, abstract=True):
 
 class Department(Entity, table="Directory", partition_key="{name}", row_key="department"):
     name: Mapped[str]
-    employee_count: Mapped[int] = field(default=0, name="EmployeeCount")
+    employee_count: Mapped[int] = field(default=0)
 
 
-class Employee(Stamped, table="Directory", partition_key="{department}", row_key="empid_{id:06d}", version=2):
+class Employee(Stamped, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
     COMPANY: ClassVar[str] = "Contoso"
 
     department: Mapped[str]
     id: Mapped[int]
-    first_name: Mapped[str] = field(validator=validators.min_len(1))
+    first_name: Mapped[str]
     age: Mapped[int | None] = field(default=None)
     level: Mapped[Int32] = field(default=0)
-    pay: Mapped[Decimal] = field(default=Decimal(0), converter=Decimal)
-    tags: Mapped[list[str]] = field(factory=list)
-    token: Mapped[uuid.UUID] = field(factory=uuid.uuid4)
-    color: Mapped[Color] = field(default=Color.RED)
-    day: Mapped[dt.date | None] = field(default=None, stored=True)
 
     by_age = Index(row_key="age_{age:03d}_{id:06d}")
     by_first_name = IndexList(row_key="first_{kind}_{first_name}")
 
 
-class Manager(Employee, kind="manager", naming="pascal", discriminator="property"):
+class Manager(Employee, kind="manager"):
     bonus: Mapped[float] = field(default=0.0)
-
-
-class Visitor(Entity, table="Visitors", partition_key="{department}", row_key="visitor_{id:06d}"):
-    department: Mapped[str]
-    id: Mapped[int]
-    name: Mapped[str] = field(default="")
-
-    by_name = Index(table="Names", partition_key="{name}", row_key="{department}_{id:06d}", consistency="eventual")
 
 
 class Team(Entity, table="Directory", partition_key="{department}", row_key="team_{name}", kind=None):
@@ -110,85 +79,49 @@ class Team(Entity, table="Directory", partition_key="{department}", row_key="tea
 class Traffic(Entity, table="Traffic", partition_key="{user}", row_key="{day}"):
     user: Mapped[str]
     day: Mapped[dt.date]
-    sent: Series[int] = series(24, name="H{i:02d}", default=0)
-    sizes: Series[Int32] = series(24, default=0)
+    sent: Series[int] = series(24, default=0)
     peaks: Series[float | None] = series(3)
 
 
 def slots() -> None:
-    traffic = Traffic(user="ken", day=NOW.date(), sent=[1] * 24)
-    traffic.sent[3] += 1
-    traffic.sizes = traffic.sent
+    traffic = Traffic(user="ken", day=dt.date(2026, 1, 1), sent=[1] * 24)
     traffic.peaks = [1, None, 2.5]
-    traffic.peaks[0] = None
     assert_type(traffic.sent, Slots[int])
-    assert_type(traffic.sent[3], int)
     assert_type(traffic.peaks[0], float | None)
     assert_type(traffic.peaks[1:], list[float | None])
     assert_type([*traffic.peaks], list[float | None])
     assert_type(Traffic.sent, SeriesField[int])
     assert_type(Traffic.sent[3], Field[int])
-    assert_type(Traffic.sent[3] > 100, Expression)
-    assert_type(Traffic.peaks[0].is_none(), Expression)
-
-
-@upgrade(Employee, from_version=1)
-def years_to_age(bag: PropertyBag) -> PropertyBag:
-    bag["age"] = bag.pop("years", None)
-    return bag
 
 
 def instances() -> None:
     """A field of an instance is a value of its type; those with a default need not be given."""
     jun = Employee(department="Sales", id=223, first_name="Jun")
     assert_type(jun, Employee)
-    assert_type(jun.department, str)
-    assert_type(jun.id, int)
     assert_type(jun.age, int | None)
     assert_type(jun.level, int)
-    assert_type(jun.pay, Decimal)
-    assert_type(jun.tags, list[str])
-    assert_type(jun.token, uuid.UUID)
-    assert_type(jun.color, Color)
-    assert_type(jun.day, dt.date | None)
-    assert_type(jun.created, dt.datetime | None)
     assert_type(jun.COMPANY, str)
     assert_type(jun.etag, str | None)
     assert_type(jun.timestamp, dt.datetime | None)
     assert_type(jun.kind, str | None)
-    jun.age = 48
-    jun.age = None
-    jun.tags.append("new")
-    jun.extra["Phone"] = "555"
-    assert_type(jun.evolve(age=49), Employee)
-    boss = Manager(department="Sales", id=1, first_name="Ann", bonus=1.5, created=None)
-    assert_type(boss.first_name, str)
+    boss = Manager(department="Sales", id=1, first_name="Ann", bonus=1.5)
     assert_type(boss.evolve(bonus=2.0), Manager)
 
 
 def fields_of_the_class() -> None:
     """On the class a field is an expression, and a comparison a condition."""
-    assert_type(Employee.department, Field[str])
     assert_type(Employee.age, Field[int | None])
-    assert_type(Employee.level, Field[int])
     assert_type(Manager.bonus, Field[float])
-    assert_type(Employee.age >= 30, Expression)
-    assert_type(Employee.age == 30, Expression)
-    assert_type(Employee.department != "Sales", Expression)
-    assert_type(Employee.first_name.startswith("J"), Expression)
-    assert_type(Employee.id.between(100, 199), Expression)
-    assert_type((Employee.age > 30) & ~(Employee.id == 5) | (Employee.color == Color.RED), Expression)
+    assert_type((Employee.age > 30) & ~(Employee.id == 5) | (Employee.first_name != "x"), Expression)
 
 
 def keys() -> None:
     """A key knows its model."""
     jun = Employee(department="Sales", id=223, first_name="Jun")
     assert_type(Employee.key(department="Sales", id=223), Key[Employee])
-    assert_type(Employee.key_of("Sales", "empid_000223"), Key[Employee])
     assert_type(Manager.key_of("Sales", "empid_000223"), Key[Manager])
     assert_type(jun.key, Key[Employee])
     assert_type(PropertyBag.key("Directory", "Sales", "department"), Key[PropertyBag])
-    assert_type(jun.key.partition_key, str)
     wide: Key[Employee] = Manager.key_of("Sales", "empid_000001")
     hash(wide)
 
@@ -198,7 +131,6 @@ def dictionaries() -> None:
     department = from_dict(Department, {"name": "Sales"})
     assert_type(department, Department)
     assert_type(to_dict(department, mode="json"), dict[str, Any])
-    assert_type(to_dict(department, include=[Department.name, "employee_count"], etag=True), dict[str, Any])
 
 
 def partials(changes: Partial[Employee], stamps: Partial[Stamped]) -> None:
@@ -213,13 +145,11 @@ def partials(changes: Partial[Employee], stamps: Partial[Stamped]) -> None:
 def contents(content: WithoutKey[Employee]) -> None:
     """A body without key makes an entity of its model."""
     assert_type(content.entity(department="Sales", id=223), Employee)
-    assert_type(WithoutKey(Employee, {"first_name": "Jun"}), WithoutKey[Employee])
 
 
 def bags() -> None:
     """A bag is a mapping of any values."""
     bag = PropertyBag("Directory", "Sales", "x", {"Age": 5})
-    bag["Age"] += 1
     assert_type(bag["Age"], Any)
     assert_type(list(bag), list[str])
 
@@ -229,21 +159,17 @@ async def reading(db: Database) -> None:
     jun = await db.get(Employee, department="Sales", id=223)
     assert_type(jun, Employee)
     assert_type(await db.get(Employee.key(department="Sales", id=223)), Employee)
-    assert_type(await db.get(PropertyBag.key("Directory", "Sales", "empid_000223")), PropertyBag)
     assert_type(await db.get_or_none(Employee, department="Sales", id=1), Employee | None)
     assert_type(await db.get_or_none(jun.key), Employee | None)
 
     query = db.select(Employee)
     assert_type(query, Select[Employee])
     assert_type(query.where(Employee.department == "Sales", Employee.age > 30).limit(5), Select[Employee])
-    assert_type(await query.allow_scan().all(), list[Employee])
     async for employee in query.allow_scan():
         assert_type(employee, Employee)
     assert_type(db.select(Department, Employee), Select[Department | Employee])
     assert_type(db.select(Department, Employee, Team), Select[Department | Employee | Team])
     assert_type(db.select(Department, Employee, Team, PropertyBag), Select[Department | Employee | Team | PropertyBag])
-    assert_type(await db.select(Department, Team).allow_scan().all(), list[Department | Team])
-    assert_type(db.select(Stamped), Select[Stamped])
 
 
 async def indexes(db: Database) -> None:
@@ -251,12 +177,8 @@ async def indexes(db: Database) -> None:
     assert_type(Employee.by_age, IndexOf[Employee])
     assert_type(Manager.by_age, IndexOf[Manager])
     assert_type(await db.get_or_none(Employee.by_age, department="Sales", age=30, id=1), Employee | None)
-    query = db.select(Employee.by_age)
-    assert_type(query, Select[Employee])
-    assert_type(await query.where(Employee.department == "Sales").all(), list[Employee])
+    assert_type(db.select(Employee.by_age), Select[Employee])
     assert_type(db.select(Manager.by_age), Select[Manager])
-    assert_type(Visitor.by_name, IndexOf[Visitor])
-    assert_type(db.select(Visitor.by_name).verify(False), Select[Visitor])
     assert_type(await db.exists(Employee.by_age, department="Sales", age=30, id=1), bool)
     assert_type(await db.lookup(Employee.by_first_name, department="Sales", first_name="Jun"), list[Employee])
 
@@ -269,34 +191,24 @@ async def got(db: Database) -> Employee:
 async def running(db: Database) -> None:
     """However a query is run, what comes is of its models."""
     query = db.select(Employee).where(Employee.department == "Sales")
-    both = db.select(Department, Employee).where(PartitionKey == "Sales", RowKey.startswith("e"), Timestamp > NOW)
-    assert_type(await query.first(), Employee | None)
+    both = db.select(Department, Employee)
     assert_type(await both.first(), Department | Employee | None)
-    assert_type(await query.limit(1).one(), Employee)
-    assert_type(await query.limit(1).one_or_none(), Employee | None)
+    assert_type(await query.one(), Employee)
+    assert_type(await query.one_or_none(), Employee | None)
     assert_type(await query.count(), int)
     assert_type(await query.exists(), bool)
     page = await both.page(size=50)
     assert_type(page, Page[Department | Employee])
-    assert_type(page.items, list[Department | Employee])
-    assert_type(page.cursor, str | None)
     async for each in query.pages(10):
         assert_type(each, Page[Employee])
     async with query.stream() as stream:
         assert_type(stream, EntityStream[Employee])
-        assert_type(stream.cursor, str | None)
         async for employee in stream:
             assert_type(employee, Employee)
     assert_type(query.only(Employee.age, Employee.level).unordered().concurrency(2), Select[Employee])
     assert_type(query.split(4), list[Select[Employee]])
     assert_type(query.allow_scan(parallel=2).bind(db), Select[Employee])
-    assert_type(query.explain(), Explanation)
     assert_type(query.explain().access, Access)
-    assert_type(Employee.age.in_([1, 2]), Expression)
-    assert_type(Employee.age.is_none() | RowKey.in_(["a"]), Expression)
-    async for thing in db.union(query, query.limit(2)).unordered():
-        assert_type(thing, Employee)
-    assert_type(await db.union(query).all(), list[Employee])
     assert_type(await db.union(query, db.select(Team).allow_scan()).all(), list[Employee | Team])
     scans = db.select(Team).allow_scan(), db.select(Department).allow_scan()
     assert_type(await db.union(query, *scans).all(), list[Employee | Team | Department])
@@ -307,22 +219,7 @@ async def running(db: Database) -> None:
 
 async def writing(db: Database) -> None:
     """Entities, bags and keys go where they are written and deleted."""
-    team = Team(department="Sales", name="A")
-    await db.insert(team)
-    await db.save(team)
-    await db.insert(PropertyBag("Directory", "Sales", "bag", {"x": 1}))
-    async with db.transaction() as tx:
-        tx.insert(Team(department="Sales", name="B"))
-        tx.delete(team)
-    await db.delete(Team.key(department="Sales", name="B"), if_match="*", missing_ok=True)
-    await db.delete(Team, department="Sales", name="B", if_match="*", missing_ok=True)
     jun = await db.get(Employee, department="Sales", id=223)
-    await db.merge(jun, only=[Employee.age, Employee.level])
-    await db.upsert(jun, mode="replace")
-    await db.move(jun, id=224)
-    await db.move(jun, id=223)
-    await db.replace(jun, if_match="*", drop_extra=True)
-    await db.refresh(jun)
 
     def older(employee: Employee) -> None:
         employee.age = (employee.age or 0) + 1
@@ -332,14 +229,9 @@ async def writing(db: Database) -> None:
     assert_type(await db.modify(Employee, older, department="Sales", id=223), Employee)
     assert_type(await db.modify(Employee, lambda e: e.evolve(age=1), department="Sales", id=223), Employee)
     assert_type(await db.modify(jun.key, older, create=jun), Employee)
-    assert_type(await db.modify(jun.key, lambda e: e.evolve(age=1), create=jun.evolve), Employee)
     assert_type(await db.modify(Employee, older, create=lambda: jun, department="Sales", id=223), Employee)
-    assert_type(await db.modify(jun, older, if_match="*"), Employee)
     assert_type(await db.get_or_insert(jun), tuple[Employee, bool])
-    assert_type(await db.get_or_insert(PropertyBag("Directory", "Sales", "bag")), tuple[PropertyBag, bool])
     assert_type(db.explain_write("save", jun).steps, tuple[WriteStep, ...])
-    assert_type(db.explain_write("move", jun, id=224), WriteExplanation)
-    assert_type(db.explain_write("merge", jun, only=[Employee.age], if_match="*").cost, int)
 
     async def hire(tx: Transaction) -> int:
         assert_type(await tx.get(jun.key, guard=True), Employee)
@@ -349,7 +241,7 @@ async def writing(db: Database) -> None:
 
     assert_type(await db.run_transaction(hire), int)
     async with db.bulk(concurrency=2, rate=1000, on_progress=lambda report: assert_type(report, BulkReport)) as bulk:
-        await bulk.upsert(Team(department="Sales", name="C"))
+        pass
     assert_type(bulk.report.failed, tuple[BulkFailure, ...])
     assert_type([each.entity for each in bulk.report.failed], list[Entity | PropertyBag | Key[Any]])
 
@@ -361,7 +253,6 @@ class Desk(Entity, table="Directory", partition_key="{department}", row_key="des
 
     colleagues = many(lambda: Employee, department="{department}", on_delete="keep")
     owner = one(lambda: Employee, key="user")
-    twin = one(lambda: Desk, department="{department}", number="{number}")
 
 
 async def relations(db: Database, desks: list[Desk]) -> None:
@@ -369,10 +260,7 @@ async def relations(db: Database, desks: list[Desk]) -> None:
     assert_type(Desk.owner, OneOf[Desk, Employee])
     assert_type(desks[0].colleagues, tuple[Employee, ...])
     assert_type(desks[0].owner, Employee | None)
-    assert_type(desks[0].user, Key[Employee] | None)
-    assert_type(Desk.user == desks[0].user, Expression)
     await db.load(desks, Desk.colleagues.where(Employee.age > 30).limit(5).only(Employee.age))
-    await db.load(desks[0], Desk.twin, Desk.owner)
     assert_type(await db.select(Desk).load(Desk.owner).all(), list[Desk])
     assert_type(db.explain_load(iter(desks), Desk.owner), LoadExplanation)
 
@@ -382,21 +270,3 @@ async def forwarding(db: Database, **key: Any) -> None:
     assert_type(await db.modify(Employee, lambda e: e.evolve(age=1), **key), Employee)
     values: dict[str, object] = {**key}
     assert_type(await db.modify(Employee.key(**values), lambda e: e.evolve(age=1)), Employee)
-
-
-async def main() -> None:
-    instances()
-    slots()
-    fields_of_the_class()
-    keys()
-    dictionaries()
-    contents(WithoutKey(Employee, {"first_name": "Jun"}))
-    bags()
-    async with connect("local::memory:") as db:
-        assert_type(db, Database)
-        await db.create_tables(Department, Employee, Team)
-        await db.insert(Employee(department="Sales", id=223, first_name="Jun"))
-        await indexes(db)
-        await running(db)
-        await writing(db)
-        await forwarding(db, department="Sales", id=223)

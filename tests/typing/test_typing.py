@@ -2,8 +2,6 @@
 What mypy and pyright, both strict and without a plugin, know of models and of the database.
 """
 
-import asyncio
-import importlib.util
 import json
 import re
 import subprocess
@@ -78,15 +76,3 @@ def test_pyright(folder: Path) -> None:
     check_against_marks(
         folder, {f"{Path(p['file']).name}:{p['range']['start']['line'] + 1}": p["message"] for p in problems}
     )
-
-
-def test_the_programs_run() -> None:
-    """What the checkers accept also runs."""
-    spec = importlib.util.spec_from_file_location("typing_programs", HERE / "programs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["typing_programs"] = module
-    spec.loader.exec_module(module)
-
-    asyncio.run(module.main())

@@ -42,9 +42,12 @@ from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.writes.verbs import write
 
 
-class Employee(Entity, table="Staff", partition_key="{team}", row_key="emp_{id:03d}"):
+class Staff(Entity, table="Staff", partition_key="{team}", row_key="emp_{id:03d}", abstract=True):
     team: Mapped[str]
     id: Mapped[int]
+
+
+class Employee(Staff):
     city: Mapped[str | None] = field(default=None)
     name: Mapped[str] = field(default="")
     note: Mapped[str] = field(default="")
@@ -354,9 +357,7 @@ async def test_a_bulk_of_several_kinds_rings_for_each(db: Database) -> None:
 # Programs that do not know the index
 
 
-class Older(Entity, table="Staff", partition_key="{team}", row_key="emp_{id:03d}", kind="Employee", tracked=True):
-    team: Mapped[str]
-    id: Mapped[int]
+class Older(Staff, kind="Employee", tracked=True):
     note: Mapped[str] = field(default="")
 
 
@@ -450,9 +451,7 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
 # Versions
 
 
-class City(Entity, table="Staff", partition_key="{team}", row_key="emp_{id:03d}", kind="Employee", version=2):
-    team: Mapped[str]
-    id: Mapped[int]
+class City(Staff, kind="Employee", version=2):
     town: Mapped[str | None] = field(default=None)
 
     by_city = Index(partition_key="town_{town}", row_key="t_{team}_{id:03d}", consistency="eventual")

@@ -23,9 +23,10 @@ from tableorm import (
     field,
     utc_now,
 )
+from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb
-from tests.database.between import Between
+from tableorm.stores import Operation, Verb
+from tableorm.stores.layers import StoreLayer, StoreRequest
 
 
 class Stock(Entity, table="ExistOk", partition_key="{shop}", row_key="stock"):
@@ -33,33 +34,28 @@ class Stock(Entity, table="ExistOk", partition_key="{shop}", row_key="stock"):
     parts: Mapped[int] = field(default=0, maintained=True)
 
 
-class Part(Entity, table="ExistOk", partition_key="{shop}", row_key="part_{id:05d}"):
+class Thing(Entity, table="ExistOk", partition_key="{shop}", abstract=True):
     shop: Mapped[str] = field(default="s")
     id: Mapped[int]
+
+
+class Coded(Thing, abstract=True):
     code: Mapped[str]
 
+
+class Part(Coded, row_key="part_{id:05d}"):
     by_code = Index(row_key="code_{code}", unique=True)
     counted = Count(lambda: Stock.parts, create=True, shop="{shop}")
 
 
-class Placed(Entity, table="ExistOk", partition_key="{shop}", row_key="placed_{id:05d}"):
-    shop: Mapped[str] = field(default="s")
-    id: Mapped[int]
-    code: Mapped[str]
-
+class Placed(Coded, row_key="placed_{id:05d}"):
     by_code = Index(partition_key="code_{code}", row_key="x", unique=True, consistency="eventual")
 
 
-class Plain(Entity, table="ExistOk", partition_key="{shop}", row_key="plain_{id:05d}"):
-    shop: Mapped[str] = field(default="s")
-    id: Mapped[int]
-    code: Mapped[str]
+class Plain(Coded, row_key="plain_{id:05d}"): ...
 
 
-class Lease(Entity, table="ExistOk", partition_key="{shop}", row_key="lease_{id:05d}"):
-    shop: Mapped[str] = field(default="s")
-    id: Mapped[int]
-    code: Mapped[str]
+class Lease(Coded, row_key="lease_{id:05d}"):
     until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
@@ -138,10 +134,7 @@ async def test_a_value_that_another_entity_has_is_still_refused(db: Database, wa
     assert isinstance(caught.value, UniqueViolation) or isinstance(caught.value.__cause__, UniqueViolation)
 
 
-class Named(Entity, table="ExistOk", partition_key="{shop}", row_key="named_{id:05d}"):
-    shop: Mapped[str] = field(default="s")
-    id: Mapped[int]
-
+class Named(Thing, row_key="named_{id:05d}"):
     by_id = Index(row_key="by_{id:05d}")
 
 
@@ -179,65 +172,60 @@ async def test_a_bulk_of_rows_that_exist_costs_a_look_for_each_transaction(model
         assert db.stats.requests - before <= (11 if model is Plain else 25)
 
 
-class Raced(Between):
+class Raced(StoreLayer):
     """Whenever keys were read, somebody inserts one more row."""
 
     next_id = 50
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        page = await super().query(table, query, limit, continuation)
-        if page.rows and self.next_id < 60:
-            row: Row = {
-                "PartitionKey": "s",
-                "RowKey": f"plain_{self.next_id:05d}",
-                "EntityType": "Plain",
-                "code": "theirs",
-            }
-            await self.write(table, Operation(Verb.INSERT, row))
+    async def send(self, request: StoreRequest) -> Any:
+        answer = await super().send(request)
+        if request.method == "query" and answer.rows and self.next_id < 60:
+            key = {"PartitionKey": "s", "RowKey": f"plain_{self.next_id:05d}"}
+            row = {**key, "EntityType": "Plain", "code": "theirs"}
+            await self.below.write(request.table, Operation(Verb.INSERT, row))
             self.next_id += 1
-        return page
+        return answer
 
 
 @pytest.mark.parametrize("way", ["transaction", "bulk"])
-async def test_a_row_that_comes_after_the_look_stays(way: Way) -> None:
+async def test_a_row_that_comes_after_the_look_stays(db: Database, way: Way) -> None:
     """Who inserts between the look and the write is never overwritten: that row is told like the others."""
-    backend = Raced()
-    async with Database(backend) as db:
-        await db.create_tables(Plain)
-        async with db.bulk() as bulk:
-            for number in range(50):
-                await bulk.insert(Plain(id=number, code="old"))
+    await db.create_tables(Plain)
+    async with db.bulk() as bulk:
+        for number in range(50):
+            await bulk.insert(Plain(id=number, code="old"))
+    raced = Raced(db.store)
+    connection_of(db).wrap_store(lambda _: raced)
 
-        kept = await insert_all(db, way, [Plain(id=number, code="new") for number in range(100)])
+    kept = await insert_all(db, way, [Plain(id=number, code="new") for number in range(100)])
 
-        there, backend.next_id = backend.next_id, 60
-        assert there > 50
-        assert sorted(each.id for each in kept) == [*range(there)]
-        codes = [each.code for each in await db.select(Plain).where(Plain.shop == "s").all()]
-        assert codes[:100] == ["old"] * 50 + ["theirs"] * (there - 50) + ["new"] * (100 - there)
+    there, raced.next_id = raced.next_id, 60
+    assert there > 50
+    assert sorted(each.id for each in kept) == [*range(there)]
+    codes = [each.code for each in await db.select(Plain).where(Plain.shop == "s").all()]
+    assert codes[:100] == ["old"] * 50 + ["theirs"] * (there - 50) + ["new"] * (100 - there)
 
 
-class Blind(Between):
+class Blind(StoreLayer):
     """Somebody has a token that only allows to add rows."""
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        raise Fault(Code.AUTHORIZATION_PERMISSION, "No reading.")
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        raise Fault(Code.AUTHORIZATION_PERMISSION, "No reading.")
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method in ("get", "query"):
+            raise Fault(Code.AUTHORIZATION_PERMISSION, "No reading.")
+        return await super().send(request)
 
 
 @pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
-async def test_who_may_not_read_is_told_too(way: Way) -> None:
+async def test_who_may_not_read_is_told_too(db: Database, way: Way) -> None:
     """Without a look each row that exists is refused by the store, and stays."""
-    async with Database(Blind()) as db:
-        await db.create_tables(Plain)
-        for number in range(5):
-            await db.insert(Plain(id=number, code="old"))
+    await db.create_tables(Plain)
+    connection_of(db).wrap_store(Blind)
+    for number in range(5):
+        await db.insert(Plain(id=number, code="old"))
 
-        kept = await insert_all(db, way, [Plain(id=number, code="new") for number in range(8)])
+    kept = await insert_all(db, way, [Plain(id=number, code="new") for number in range(8)])
 
-        assert sorted(each.id for each in kept) == [*range(5)]
+    assert sorted(each.id for each in kept) == [*range(5)]
 
 
 async def test_what_a_transaction_does_with_an_entity_that_is_there_is_left_out(db: Database) -> None:

@@ -5,7 +5,7 @@ What a write may claim after its reply was lost: exactly once, or an error that 
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -28,7 +28,8 @@ from tableorm import (
 )
 from tableorm.connection.retry import RetryingStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Capabilities, Operation, RetryBudget, Row, Verb, pause_after
+from tableorm.stores import Capabilities, Operation, RetryBudget, Verb, pause_after
+from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.writes.lossy import Known, Plain, add, db, other
@@ -298,16 +299,11 @@ async def test_what_a_late_upsert_can_do(db: Database, network: FaultyStore, oth
 
 
 async def test_an_insert_that_is_not_repeated(db: Database, network: FaultyStore, other: Database) -> None:
-    """A token proves that it was applied; without one it may still arrive."""
+    """A token proves that it was applied."""
     network.plan(Fate.LOST_REPLY)
     job = Known(id="job")
     await db.insert(job, repeat=False)
     assert job.etag == (await other.get(Known, id="job")).etag
-    network.plan(Fate.LATE)
-    with pytest.raises(OutcomeUnknown):
-        await db.insert(Plain(id="late"), repeat=False)
-    await network.deliver()
-    assert await other.get_or_none(Plain, id="late") is not None
 
 
 async def test_a_transaction_of_upserts_in_doubt(db: Database, network: FaultyStore, other: Database) -> None:
@@ -366,35 +362,20 @@ async def test_pauses() -> None:
     assert asyncio.get_running_loop().time() - begun >= 0.05
 
 
-class Flaky(MemoryStore):
-    """Fails the first time it is asked for anything, having done it or not."""
+class Flaky(StoreLayer):
+    """Fails the first time it is asked for a table or a row, having done it or not."""
 
     def __init__(self, *, done: bool) -> None:
-        super().__init__()
-        self.done, self.failed = done, set[str]()
+        super().__init__(MemoryStore())
+        self.done, self.fails = done, {"create_table", "delete_table", "list_tables", "get"}
 
-    async def create_table(self, table: str) -> None:
-        if self.done or "create" in self.failed:
-            await super().create_table(table)
-        self._fail("create")
-
-    async def delete_table(self, table: str) -> None:
-        if self.done or "delete" in self.failed:
-            await super().delete_table(table)
-        self._fail("delete")
-
-    async def list_tables(self) -> list[str]:
-        self._fail("list")
-        return await super().list_tables()
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        self._fail("get")
-        return await super().get(table, partition_key, row_key, select)
-
-    def _fail(self, what: str) -> None:
-        if what not in self.failed:
-            self.failed.add(what)
-            raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method not in self.fails:
+            return await super().send(request)
+        self.fails.remove(request.method)
+        if self.done and request.method != "get":
+            await super().send(request)
+        raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
 
 
 @pytest.mark.parametrize("done", [True, False])

@@ -5,8 +5,9 @@ Calls of `modify` for one row that come together: few requests, and the same res
 import asyncio
 import datetime as dt
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,7 +30,6 @@ from tableorm import (
     PropertyBag,
     RetryPolicy,
     UniqueViolation,
-    connect,
     field,
     upgrade,
 )
@@ -342,20 +342,31 @@ def function_of(deed: Deed) -> Callable[[Any], Any]:
     return change
 
 
-async def outcomes(
-    db: Database, model: type[Noted], deeds: list[Deed], *, create: bool, together: bool
-) -> list[object]:
-    async def act(deed: Deed) -> object:
-        new = model(team="a", name="t") if create else None
-        try:
-            result = await db.modify(model, function_of(deed), team="a", name="t", create=new)
-        except (ZeroDivisionError, ValueError, LimitExceeded, LookupError, UniqueViolation) as error:
-            return type(error), str(error)
-        return result.evolve(), dict(result.extra)
+async def act(db: Database, model: type[Noted], deed: Deed, *, create: bool) -> object:
+    new = model(team="a", name="t") if create else None
+    try:
+        result = await db.modify(model, function_of(deed), team="a", name="t", create=new)
+    except (ZeroDivisionError, ValueError, LimitExceeded, LookupError, UniqueViolation) as error:
+        return type(error), str(error)
+    return result.evolve(), dict(result.extra)
 
-    if together:
-        return list(await asyncio.gather(*map(act, deeds)))
-    return [await act(deed) for deed in deeds]
+
+def run_all(
+    calls: Iterable[Callable[[Database], Awaitable[object]]], model: type[Entity], *there: Entity, together: bool
+) -> tuple[list[object], list[Row]]:
+    """Return what calls give, made together or in turn, and the rows that they leave."""
+
+    async def run() -> tuple[list[object], list[Row]]:
+        async with Database(Failing()) as db:
+            await db.create_tables(model)
+            for each in there:
+                await db.insert(each)
+            acts = [call(db) for call in calls]
+            found = list(await asyncio.gather(*acts)) if together else [await each for each in acts]
+            rows = (await db.store.query(model.__schema__.table_name(), RowQuery())).rows
+            return found, [{n: v for n, v in row.items() if n not in _OF_WRITES} for row in rows]
+
+    return asyncio.run(run())
 
 
 @examples(16, 1500)
@@ -367,21 +378,10 @@ def test_results_and_errors_are_as_one_after_the_other(
     model: type[Noted], deeds: list[Deed], there: bool, create: bool
 ) -> None:
     """Whatever the functions do: what raises, or cannot be stored, is left out; the rest has its effect."""
+    calls = [partial(act, model=model, deed=deed, create=create) for deed in deeds]
+    rows = [Tally(team="a", name="other", note="n1"), *([model(team="a", name="t")] if there else [])]
 
-    async def compare() -> None:
-        seen: list[object] = []
-        for together in (True, False):
-            async with Database(Failing()) as db:
-                await db.create_tables(Tally)
-                await db.insert(Tally(team="a", name="other", note="n1"))
-                if there:
-                    await db.insert(model(team="a", name="t"))
-                found = await outcomes(db, model, deeds, create=create, together=together)
-                rows = (await db.store.query("Tallies", RowQuery())).rows
-                seen.append((found, [{n: v for n, v in row.items() if n not in _OF_WRITES} for row in rows]))
-        assert seen[0] == seen[1]
-
-    asyncio.run(compare())
+    assert run_all(calls, Tally, *rows, together=True) == run_all(calls, Tally, *rows, together=False)
 
 
 @examples(12, 400)
@@ -405,7 +405,7 @@ def test_a_write_that_is_too_large_is_refused_though_the_next_would_undo_it(
 ) -> None:
     """The calls get what they would get one after the other: results, and errors of a transaction's limits."""
 
-    async def act(db: Database, deed: tuple[str, int, int, int]) -> object:
+    async def grow(db: Database, deed: tuple[str, int, int, int]) -> object:
         name, first, last, letters = deed
 
         def change(crowd: Crowd) -> None:
@@ -418,23 +418,13 @@ def test_a_write_that_is_too_large_is_refused_though_the_next_would_undo_it(
         except (LimitExceeded, EntityNotFound) as error:
             return type(error), str(error)
 
-    async def compare() -> None:
-        seen: list[object] = []
-        for together in (True, False):
-            async with Database(Failing()) as db:
-                await db.create_tables(Crowd)
-                if there:
-                    await db.insert(Crowd(team="a", name="t"))
-                acts = [act(db, deed) for deed in deeds]
-                found = list(await asyncio.gather(*acts)) if together else [await each for each in acts]
-                rows = (await db.store.query("Crowds", RowQuery())).rows
-                # A manifest without entries stays empty only where it was written before.
-                seen.append(
-                    (found, [{n: v for n, v in row.items() if n not in _OF_WRITES and v != "{}"} for row in rows])
-                )
-        assert seen[0] == seen[1]
+    def compared(*, together: bool) -> object:
+        calls = [partial(grow, deed=deed) for deed in deeds]
+        found, rows = run_all(calls, Crowd, *([Crowd(team="a", name="t")] if there else []), together=together)
+        # A manifest without entries stays empty only where it was written before.
+        return found, [{n: v for n, v in row.items() if v != "{}"} for row in rows]
 
-    asyncio.run(compare())
+    assert compared(together=True) == compared(together=False)
 
 
 @also_in_file
@@ -466,15 +456,24 @@ async def failing() -> AsyncIterator[tuple[Database, Failing]]:
         yield db, store
 
 
-async def test_an_error_of_the_store_is_raised_in_each_caller(failing: tuple[Database, Failing]) -> None:
-    """Each has an exception of its own, and nothing is sent once more for each of them."""
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault(Code.AUTHORIZATION_FAILURE, "No."), AccessDenied),
+        (Fault(Code.NO_ANSWER, "Nobody answers.", doubt=True), OutcomeUnknown),
+    ],
+)
+async def test_an_error_of_the_store_is_raised_in_each_caller(
+    failing: tuple[Database, Failing], fault: Fault, error: type[Exception]
+) -> None:
+    """Each has an exception of its own, and nothing is sent once more for each of them, nor what may have happened."""
     db, store = failing
-    store.fault, store.writes = Fault(Code.AUTHORIZATION_FAILURE, "No."), 0
+    store.fault, store.writes = fault, 0
     results = await asyncio.gather(*(db.modify(KEY, one_more) for _ in range(20)), return_exceptions=True)
 
-    assert {type(each) for each in results} == {AccessDenied}
+    assert {type(each) for each in results} == {error}
     assert len({id(each) for each in results}) == 20
-    assert store.writes == 2
+    assert store.writes == (2 if error is AccessDenied else 6)
     store.fault = None
     assert (await db.modify(KEY, one_more)).count == 1
 
@@ -521,36 +520,29 @@ async def test_who_modifies_a_row_within_a_write_of_it_does_not_wait_for_that() 
         assert (nested, (await db.get(KEY)).count) == (3, 8)
 
 
-async def test_a_function_has_the_context_of_its_caller() -> None:
+async def test_a_function_has_the_context_of_its_caller(tallies: Database) -> None:
     """As for log records that name the request of the web that they are about."""
     name: ContextVar[str] = ContextVar("name")
 
-    async with connect("local::memory:") as db:
-        await db.create_tables(Tally)
-        await db.insert(Tally(team="a", name="t"))
+    async def call(number: int) -> None:
+        name.set(str(number))
 
-        async def call(number: int) -> None:
-            name.set(str(number))
+        def note(tally: Tally) -> None:
+            tally.note = name.get()
 
-            def note(tally: Tally) -> None:
-                tally.note = name.get()
+        assert (await tallies.modify(KEY, note)).note == str(number)
 
-            assert (await db.modify(KEY, note)).note == str(number)
-
-        await asyncio.gather(*map(call, range(10)))
+    await asyncio.gather(*map(call, range(10)))
 
 
-async def test_scopes_write_for_themselves() -> None:
+async def test_scopes_write_for_themselves(tallies: Database) -> None:
     """What a scope may not write is refused for its call alone, and what two may write they write one after another."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Tally)
-        await db.insert(Tally(team="a", name="t"))
-        inside, other, outside = db.scope(team="a"), db.scope(team="a"), db.scope(team="b")
-        callers = [db, inside, other, outside] * 4
-        results = await asyncio.gather(*(each.modify(KEY, one_more) for each in callers), return_exceptions=True)
+    inside, other, outside = tallies.scope(team="a"), tallies.scope(team="a"), tallies.scope(team="b")
+    callers = [tallies, inside, other, outside] * 4
+    results = await asyncio.gather(*(each.modify(KEY, one_more) for each in callers), return_exceptions=True)
 
-        assert [isinstance(each, AccessDenied) for each in results] == [each is outside for each in callers]
-        assert sorted(each.count for each in results if isinstance(each, Tally)) == list(range(1, 13))
+    assert [isinstance(each, AccessDenied) for each in results] == [each is outside for each in callers]
+    assert sorted(each.count for each in results if isinstance(each, Tally)) == list(range(1, 13))
 
 
 async def test_conditions_are_those_of_their_calls(tallies: Database) -> None:
@@ -584,39 +576,24 @@ async def test_instances_become_what_their_calls_have_made(tallies: Database) ->
     assert (await tallies.get(bag_key))["count"] == 6
 
 
-async def test_slow_functions_leave_time_for_other_tasks() -> None:
+async def test_slow_functions_leave_time_for_other_tasks(tallies: Database) -> None:
     """Between two of them other tasks run."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Tally)
-        await db.insert(Tally(team="a", name="t"))
-        turns = 0
+    turns = 0
 
-        async def tick() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+    async def tick() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
 
-        seen: list[int] = []
+    seen: list[int] = []
 
-        def slow(tally: Tally) -> None:
-            tally.count += 1
-            seen.append(turns)
-            time.sleep(0.004)
+    def slow(tally: Tally) -> None:
+        tally.count += 1
+        seen.append(turns)
+        time.sleep(0.004)
 
-        ticking = asyncio.create_task(tick())
-        await asyncio.gather(*(db.modify(KEY, slow) for _ in range(12)))
-        ticking.cancel()
-        assert len(set(seen)) >= 11
-
-
-async def test_an_unknown_outcome_is_that_of_all(failing: tuple[Database, Failing]) -> None:
-    """Nobody repeats a write that may have happened."""
-    db, store = failing
-    store.fault = Fault(Code.NO_ANSWER, "Nobody answers.", doubt=True)
-    results = await asyncio.gather(*(db.modify(KEY, one_more) for _ in range(5)), return_exceptions=True)
-
-    assert {type(each) for each in results} == {OutcomeUnknown}
-    assert len({id(each) for each in results}) == 5
-    store.fault = None
-    assert (await db.modify(KEY, one_more)).count == 1
+    ticking = asyncio.create_task(tick())
+    await asyncio.gather(*(tallies.modify(KEY, slow) for _ in range(12)))
+    ticking.cancel()
+    assert len(set(seen)) >= 11

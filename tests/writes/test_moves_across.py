@@ -7,8 +7,9 @@ import datetime as dt
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from itertools import product
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import pytest
 
@@ -16,7 +17,6 @@ from tableorm import (
     Conflict,
     Count,
     Database,
-    Embedded,
     EncodeError,
     Entity,
     EntityExists,
@@ -36,12 +36,11 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import is_marker
-from tableorm.models.property_bag import bag_of_row
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.stores import CLOCK, Operation, Row, RowPage, RowQuery, TableStore, Verb
-from tableorm.testing import MemoryStore
+from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
+from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.testing.contract.base import everything
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.faults import QUICK, Fate, FaultyBackend
 from tests.torture import every, seeds
 
 HOUR = dt.timedelta(hours=1)
@@ -76,50 +75,43 @@ class Old(Entity, table="Archive", partition_key="{year}", row_key="{dep}_{id:03
     email: Mapped[str | None] = field(default=None)
 
 
-class Switching(FaultyStore):
-    """A faulty store that lets others run before and after each request, and that can be cut off."""
+class Switching(StoreLayer):
+    """Lets others run before and after each request."""
 
-    def __init__(self, store: TableStore, chance: random.Random | None = None) -> None:
-        super().__init__(store)
+    def __init__(self, below: TableStore, chance: random.Random) -> None:
+        super().__init__(below)
         self.chance = chance
 
-    async def _yield(self) -> None:
-        for _ in range(0 if self.chance is None else self.chance.choice([0, 0, 0, 1, 2, 5])):
+    async def send(self, request: StoreRequest) -> Any:
+        await self._let_others_run()
+        try:
+            return await super().send(request)
+        finally:
+            await self._let_others_run()
+
+    async def _let_others_run(self) -> None:
+        for _ in range(self.chance.choice([0, 0, 0, 1, 2, 5])):
             await asyncio.sleep(0)
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        await self._yield()
-        row = await super().get(table, partition_key, row_key, select)
-        await self._yield()
-        return row
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        await self._yield()
-        return await super().query(table, query, limit, continuation)
-
-    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
-        await self._yield()
-        etags = await super()._send(table, operations, transaction=transaction)
-        await self._yield()
-        return etags
 
 
 class World:
     """
-    A database behind such a store, with the departments a, b and c.
+    A database behind a faulty network, with the departments a, b and c.
 
     Attributes:
-        network: The store.
+        network: The network.
         db: The database.
     """
 
     def __init__(self, chance: random.Random | None = None) -> None:
         backend = FaultyBackend()
-        self.network = backend.tables = Switching(MemoryStore(), chance)
+        self.network, self.chance = backend.tables, chance
         self.db = Database(backend, retry=QUICK)
 
     async def __aenter__(self) -> Self:
         await self.db.open()
+        if self.chance is not None:
+            connection_of(self.db).wrap_store(partial(Switching, chance=self.chance))
         await self.db.create_tables(Dept, Person, Old)
         await outbox_queues(connection_of(self.db)).create_queue(OUTBOX)
         for dep in "abc":
@@ -226,13 +218,6 @@ class Lossy(Entity, table="Archive", partition_key="{dep}", row_key="lossy_{id}"
     id: Mapped[int]
 
 
-class Holder(Entity, table="Archive", partition_key="{dep}", row_key="holder_{id}"):
-    dep: Mapped[str]
-    id: Mapped[int]
-    name: Mapped[str | None] = field(default=None, maintained=True)
-    beside = Embedded(lambda: Old, {"name": "text"}, year="{id}", dep="{dep}", id="{id}")
-
-
 class Basis(Entity, table="Other", abstract=True):
     dep: Mapped[str]
 
@@ -246,9 +231,7 @@ Call = Callable[[Database, Person], Coroutine[Any, Any, object]]
 
 REFUSED: list[tuple[Call, type[Exception], str]] = [
     (lambda db, p: db.archive(p, to=Lossy), ModelError, "Lossy, which has no field 'text'"),
-    (lambda db, p: db.archive(cast("Any", bag_of_row("Moving", {})), to=Lossy), ModelError, "a bag has no model"),
     (lambda db, p: db.archive(p, to=Person), ModelError, "that is the model of the entity; use db.move"),
-    (lambda db, p: db.archive(p, to=Holder), NotSupported, "Holder.beside would be wrong meanwhile"),
     (lambda db, p: db.archive(p, to=Basis), ModelError, "it is abstract; name one of its concrete classes"),
     (lambda db, p: db.archive(p, to=Kindless), NotSupported, "give the model a kind"),
     (lambda db, p: db.move(p, dep="missing"), ReferenceNotFound, "insert that first"),
@@ -270,11 +253,8 @@ async def test_moves_that_are_refused(world: World) -> None:
     assert await world.homes() == {"a": "u"}
 
 
-async def test_the_new_key_or_value_is_taken(world: World) -> None:
-    """An entity with the key, or with the value of a unique index there, stays; and so does the one that was moved."""
-    await world.db.insert(Person(dep="b", text="other", email="x"))
-    with pytest.raises(EntityExists, match="move of Person"):
-        await world.db.move(world.person, dep="b")
+async def test_a_unique_value_is_taken(world: World) -> None:
+    """An entity with the value of a unique index there stays; and so does the one that was to be moved."""
     await world.db.insert(Person(dep="c", id=2, text="other", email="e"))
     with pytest.raises(UniqueViolation):
         await world.db.move(world.person, dep="c")
@@ -282,7 +262,7 @@ async def test_the_new_key_or_value_is_taken(world: World) -> None:
     world.person.text = "u"
     await world.db.save(world.person)
     await world.recover()
-    assert await world.homes() == {"a": "u", "b": "other"}
+    assert await world.homes() == {"a": "u"}
 
 
 # Faults

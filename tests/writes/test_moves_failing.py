@@ -29,7 +29,7 @@ from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.doorbell import MOVE_WORK, move_of
 from tableorm.outbox.worker import Outcome
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
+from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import relocation
 from tableorm.writes.move_entity import RELOCATION, carry_out_moves, handle_moves
@@ -37,7 +37,7 @@ from tableorm.writes.plan import Change
 from tableorm.writes.relocation import entity_of_row
 from tests.faults import Fate, FaultyStore
 from tests.rekeys import record_pauses
-from tests.unfinished_moves import FORWARD, HOUR, MARK, database_on, handler_of, move_half, work
+from tests.unfinished_moves import FORWARD, MARK, database_on, handler_of, move_half, take_bodies, work
 
 
 class Crew(Entity, table="MovesFailing", partition_key="{ship}", row_key="crew"):
@@ -206,11 +206,10 @@ async def test_a_table_that_is_gone_when_the_move_is_completed(db: Database, net
         await db.archive(await db.get(Sailor, ship="a", id=1), to=Retired)
     network.plan()
     await network.store.delete_table("MovesFailingRetired")
-    CLOCK.advance(HOUR)
-    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
+    (message,) = await take_bodies(db)
     known = {str(model.__schema__.kind): model.__schema__ for model in (Sailor, Retired)}
     with pytest.raises(Conflict, match=r"^move .* to Retired .* cannot be completed yet: .*MovesFailingRetired"):
-        await handle_moves(connection_of(db), known).work(message.body)
+        await handle_moves(connection_of(db), known).work(message)
 
 
 @pytest.mark.parametrize("kind", ["Sailor:2", "Sailors", "Sailor#_forward"])
@@ -229,14 +228,13 @@ def test_a_row_that_is_no_entity_of_the_model(kind: str) -> None:
 async def test_a_command_for_another_key(db: Database, network: Met) -> None:
     """A command whose fields do not make its new key is refused, although the source says the same."""
     await move_half(db, network, await db.get(Sailor, ship="a", id=1), MARK, ship="b")
-    CLOCK.advance(HOUR)
-    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
+    (message,) = await take_bodies(db)
     row = await network.store.get("MovesFailing", "a", "sailor_1")
     keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
     etag = await network.store.write(
         "MovesFailing", Operation(Verb.MERGE, {**keys, MOVE: row[MOVE].replace('"b"', '"c"', 1)}, "*")
     )
-    sent = move_of(message.body)
+    sent = move_of(message)
     forged = structs.replace(sent, target=RowAddress("MovesFailing", "c", "sailor_1"), etag=str(etag))
     with pytest.raises(ValueError, match="its fields make another key"):
         await handler_of(db, Sailor).work(forged.to_message())

@@ -38,7 +38,7 @@ from tableorm.writes import relocation
 from tableorm.writes.move_entity import RELOCATION
 from tests import unfinished_moves
 from tests.faults import FaultyStore
-from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of
+from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of, take_bodies
 from tests.writes.verbs import write
 
 
@@ -149,9 +149,7 @@ async def test_a_message_comes_twice_and_late(db: Database, network: FaultyStore
     person = await db.get(Person, dep="a", id=1)
     await db.move(person, dep="b")
     await move_half(db, network, 1, "b", "c")
-    CLOCK.advance(HOUR)
-    (taken,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
-    message = taken.body
+    (message,) = await take_bodies(db)
     handler = handler_of(db, Person)
     assert await handler.work(message) == Outcome.DONE
     assert await handler.work(message) == Outcome.DONE
@@ -188,13 +186,12 @@ async def test_a_worker_that_finds_the_new_key_taken(db: Database, network: Faul
 async def test_a_worker_that_does_not_know_the_model(db: Database, network: FaultyStore) -> None:
     """It leaves the command to others, and so it does with one of a newer program."""
     await move_half(db, network, TENTATIVE)
-    CLOCK.advance(HOUR)
-    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
+    (message,) = await take_bodies(db)
     handler = handler_of(db, Other)
     with pytest.raises(NotSupported, match="does not know both kinds"):
-        await handler.work(message.body)
+        await handler.work(message)
     with pytest.raises(NotSupported, match="has the format 2"):
-        move_of(message.body.replace(b'"format":1', b'"format":2'))
+        move_of(message.replace(b'"format":1', b'"format":2'))
     with pytest.raises(ValueError, match="is not a command to move an entity"):
         move_of(b'{"format": 1}')
 
@@ -237,15 +234,14 @@ async def test_a_move_that_workers_give_up(
 async def test_a_move_that_is_given_up_twice(db: Database, network: FaultyStore) -> None:
     """The last error is shown; a command that nobody can carry out any more leaves nothing behind."""
     await move_half(db, network, TENTATIVE)
-    CLOCK.advance(HOUR)
-    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
+    (message,) = await take_bodies(db)
     handler = handler_of(db, Person)
-    await handler.give_up(message.body, "first", 10)
-    await handler.give_up(message.body, "second", 11)
+    await handler.give_up(message, "first", 10)
+    await handler.give_up(message, "second", 11)
     (left,) = await listed(db)
     assert (left.error, left.tries) == ("second", 11)
 
-    forged = structs.replace(move_of(message.body), move="forged_token")
+    forged = structs.replace(move_of(message), move="forged_token")
     await handler.give_up(forged.to_message(), "forged", 1)
     assert await listed(db) == [left]
 
@@ -268,9 +264,8 @@ async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
         await handler.work(structs.replace(command, target=RowAddress("Other", "b", "person_001")).to_message())
 
     await move_half(db, network, 1)
-    CLOCK.advance(HOUR)
-    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
-    sent = move_of(message.body)
+    (message,) = await take_bodies(db)
+    sent = move_of(message)
     for forged in (
         structs.replace(sent, fields={**sent.fields, "text": {"text": "forged"}}),
         structs.replace(sent, target=RowAddress("Meetings", "c", "person_001")),
@@ -278,7 +273,7 @@ async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
     ):
         assert await handler.work(forged.to_message()) == Outcome.VOID
     assert await kinds(db) == ["a Person", "a Person#by_text"]
-    assert await handler.work(message.body) == Outcome.DONE
+    assert await handler.work(message) == Outcome.DONE
     assert await db.get(Person, dep="b", id=1) == Person(dep="b", text="t")
 
 
@@ -288,17 +283,6 @@ async def test_a_mark_of_another_program(db: Database) -> None:
     await db.store.write("Meetings", Operation(Verb.INSERT, row))
     with pytest.raises(DecodeError, match=r"is not the mark of a move.*delete any other row"):
         await db.get(Person, dep="b", id=1)
-
-
-async def test_a_move_within_a_scope(db: Database) -> None:
-    """A scope moves entities between its partitions, and none out of it."""
-    mine = db.scope(id=1)
-    person = await mine.get(Person, dep="a")
-    await mine.move(person, dep="b")
-    assert await mine.get(Person, dep="b") == Person(dep="b", text="t")
-    with pytest.raises(AccessDenied):
-        await mine.move(person, dep="c", id=2)
-    assert await kinds(db) == ["b Person", "b Person#by_text"]
 
 
 async def test_an_entity_that_was_read_by_an_index(db: Database) -> None:

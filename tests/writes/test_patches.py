@@ -59,16 +59,6 @@ def test_two_patches_as_one(one: Patch, two: Patch, row: Row | None) -> None:
     assert is_possible(together, row)
 
 
-@given(one=patches(), two=patches(), three=patches(), row=st.none() | rows())
-def test_it_does_not_matter_which_are_joined_first(one: Patch, two: Patch, three: Patch, row: Row | None) -> None:
-    """A transaction joins each change with all that came before; whoever joins the later ones gets the same row."""
-    first = apply(one, row)
-    second = apply(two, first)
-    assume(is_possible(one, row) and is_possible(two, first) and is_possible(three, second))
-
-    assert apply(then(then(one, two), three), row) == apply(then(one, then(two, three)), row)
-
-
 @given(patch=patches(), row=rows())
 def test_what_a_patch_leaves_alone(patch: Patch, row: Row) -> None:
     """A property that it neither sets nor removes stays as it is, with its type, unless the patch is the whole row."""

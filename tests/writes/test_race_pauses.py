@@ -3,7 +3,8 @@ Between two attempts of a lost race there is a pause, which grows: by none of th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -18,44 +19,34 @@ from tableorm import (
     RetryPolicy,
     Transaction,
     TransactionFailed,
+    connect,
     field,
 )
 from tableorm.connection import races
+from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Operation, Verb
+from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.writes import commit, transaction
 from tableorm.writes import modify as modifying
 from tableorm.writes.bulk import chunk
-from tests.database.between import Between
+from tests.writes.things import Thing
 
 
-class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
-    name: Mapped[str]
-    number: Mapped[int] = field(default=0)
-
-
-class AlwaysLate(Between):
+class AlwaysLate(StoreLayer):
     """A store in which somebody else writes a row before each write of what was read, from some time on."""
 
     begun = False
 
-    async def write(self, table: str, operation: Operation) -> str | None:
-        if operation.verb is Verb.INSERT and self.begun:
-            raise Fault(Code.ENTITY_EXISTS, "Somebody has inserted it, and deletes it before it is read.")
-        if operation.if_match is not None:
-            await self._be_late(table, operation.row)
-        return await super().write(table, operation)
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        await self._be_late(
-            table, next((each.row for each in operations if each.row["RowKey"] == "group"), operations[0].row)
-        )
-        return await super().transact(table, operations)
-
-    async def _be_late(self, table: str, row: Row) -> None:
-        keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
-        if self.begun:
-            await super().write(table, Operation(Verb.MERGE, keys, "*"))
+    async def send(self, request: StoreRequest) -> Any:
+        if self.begun and request.operations:
+            late = next((each for each in request.operations if each.row["RowKey"] == "group"), request.operations[0])
+            if request.method == "write" and late.verb is Verb.INSERT:
+                raise Fault(Code.ENTITY_EXISTS, "Somebody has inserted it, and deletes it before it is read.")
+            if request.method == "transact" or late.if_match is not None:
+                keys = {name: late.row[name] for name in ("PartitionKey", "RowKey")}
+                await self.below.write(request.table, Operation(Verb.MERGE, keys, "*"))
+        return await super().send(request)
 
 
 async def modify(db: Database) -> None:
@@ -159,8 +150,9 @@ async def test_lost_races_pause(
         del policy
         return failures + 1.0
 
-    store = AlwaysLate()
-    async with Database(store) as db:
+    async with connect("local::memory:") as db:
+        store = AlwaysLate(db.store)
+        connection_of(db).wrap_store(lambda _: store)
         await db.create_tables(Thing)
         await db.insert(Thing(name="a"))
         await db.insert(Listed(name="b"))

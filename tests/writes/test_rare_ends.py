@@ -24,31 +24,23 @@ from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 
-class Thing(Entity, table="Things", partition_key="{group}", row_key="thing_{name}"):
-    group: Mapped[str] = field(default="g")
-    name: Mapped[str]
-    number: Mapped[int] = field(default=0)
-
-
-class Listed(Entity, table="Things", partition_key="{group}", row_key="listed_{name}"):
-    group: Mapped[str] = field(default="g")
-    name: Mapped[str]
-    number: Mapped[int] = field(default=0)
-    text: Mapped[str] = field(default="")
-
-    by_number = Index(row_key="number_{number:06d}_{name}")
-    by_text = Index(row_key="text_{number:06d}_{name}")
-
-
 class Paper(Entity, table="Things", partition_key="{group}", abstract=True):
     group: Mapped[str] = field(default="g")
 
 
-class Page(Paper, row_key="page"): ...
+class Thing(Paper, row_key="thing_{name}"):
+    name: Mapped[str]
+    number: Mapped[int] = field(default=0)
 
 
-class Deed(Entity, table="Things", partition_key="{group}", row_key="deed_{name}", version=2):
-    group: Mapped[str] = field(default="g")
+class Listed(Paper, row_key="listed_{name}"):
+    name: Mapped[str]
+    number: Mapped[int] = field(default=0)
+
+    by_number = Index(row_key="number_{number:06d}_{name}")
+
+
+class Deed(Paper, row_key="deed_{name}", version=2):
     name: Mapped[str]
     title: Mapped[str] = field(default="")
     more: Mapped[str] = field(default="")

@@ -3,7 +3,7 @@ Entities get their newer keys: the mover, live writers beside it, what is refuse
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from tableorm import (
     OutcomeUnknown,
     PropertyBag,
     TransactionFailed,
-    connect,
     field,
 )
 from tableorm.connection.connection import connection_of
@@ -36,10 +35,9 @@ from tableorm.rekey.rekeying import entity_of_old
 from tableorm.rekey.rollback import roll_back_window
 from tableorm.rekey.steps import move_row
 from tableorm.rekey.window import move_window
-from tableorm.stores import CLOCK, Operation, RowAddress, Verb
+from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.move_entity import RELOCATION
-from tests.azurite import Azurite
 from tests.faults import QUICK, Fate, FaultyStore
 from tests.rekeys import finalize, kinds_of, move, record_pauses, rekeying_of, roll_back, rows_of, set_phase
 from tests.unfinished_moves import FORWARD as MOVED_AWAY
@@ -49,32 +47,24 @@ from tests.writes.verbs import write
 SETTLED = MoveState.SETTLED
 
 
-class Trip(Entity, table="Rekeyed", partition_key="{day}", row_key="trip_{id}"):
+class Journey(Entity, abstract=True):
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")
 
+
+class Trip(Journey, table="Rekeyed", partition_key="{day}", row_key="trip_{id}"):
     by_text = Index(row_key="text_{text}_{id}")
 
 
-class NewTrip(Entity, table="Rekeyed", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Trip)):
-    day: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str] = field(default="")
-
+class NewTrip(Journey, table="Rekeyed", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Trip)):
     by_text = Index(row_key="newtext_{text}_{day}")
 
 
-class Stop(Entity, table="RekeyedStops", tracked=True, partition_key="{day}", row_key="stop_{id}"):
-    day: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str] = field(default="")
+class Stop(Journey, table="RekeyedStops", tracked=True, partition_key="{day}", row_key="stop_{id}"): ...
 
 
-class NewStop(Entity, table="RekeyedStops", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Stop)):
-    day: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str] = field(default="")
+class NewStop(Journey, table="RekeyedStops", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Stop)): ...
 
 
 @pytest.fixture
@@ -84,6 +74,18 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
         await db.insert(Trip(day="mon", id=1, text="t"))
         set_phase(db, NewTrip, RekeyPhase.MOVE)
         yield db
+
+
+async def rows_in(db: Database, table: str, *kinds: str) -> list[Row]:
+    return await rows_of(connection_of(db), table, *kinds)
+
+
+async def move_rows(db: Database, model: type[Entity], rows: Sequence[Row]) -> WindowReport:
+    return await move_window(connection_of(db), rekeying_of(model), rows)
+
+
+async def roll_back_rows(db: Database, rows: Sequence[Row]) -> WindowReport:
+    return await roll_back_window(connection_of(db), rekeying_of(NewTrip), rows)
 
 
 async def marks(db: Database) -> list[MoveState | None]:
@@ -205,12 +207,12 @@ async def die_after(network: FaultyStore, writes: int, work: Coroutine[Any, Any,
 @pytest.mark.parametrize("touched", [False, True])
 async def test_the_end_after_a_mover_that_died(db: Database, network: FaultyStore, touched: bool) -> None:
     """A tentative row that is an entity is confirmed before its forward goes, which alone says that it is one."""
-    rows = await rows_of(connection_of(db), "Rekeyed", "Trip")
-    await die_after(network, 2, move_window(connection_of(db), rekeying_of(NewTrip), rows))
-    rows = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+    rows = await rows_in(db, "Rekeyed", "Trip")
+    await die_after(network, 2, move_rows(db, NewTrip, rows))
+    rows = await rows_in(db, "Rekeyed", "Trip#_forward")
     if touched:
         keys = {"PartitionKey": "mon", "RowKey": "trip_1"}
-        await connection_of(db).store.write("Rekeyed", Operation(Verb.MERGE, keys, "*"))
+        await db.store.write("Rekeyed", Operation(Verb.MERGE, keys, "*"))
     set_phase(db, NewTrip, RekeyPhase.SEALED)
     report = await finalize_window(connection_of(db), rekeying_of(NewTrip), rows, confirmed=touched)
 
@@ -230,9 +232,9 @@ async def test_each_request_of_a_mover_fails_once(number: int, fate: Fate) -> No
     async with database_on(network, Stop, NewStop) as db:
         await db.insert(Stop(day="mon", id=1, text="t"))
         set_phase(db, NewStop, RekeyPhase.MOVE)
-        rows = await rows_of(connection_of(db), "RekeyedStops")
+        rows = await rows_in(db, "RekeyedStops")
         network.plan(*[Fate.FINE] * number, fate)
-        report = await move_window(connection_of(db), rekeying_of(NewStop), rows)
+        report = await move_rows(db, NewStop, rows)
 
         assert (report.failures, report.collisions) == ([], [])
         assert report.moved == (0 if (number, fate) == (1, Fate.LOST_REPLY) else 1)
@@ -262,7 +264,7 @@ async def test_a_live_writer_in_doubt(db: Database, network: FaultyStore, lost: 
 @pytest.mark.parametrize("stays", [True, False])
 async def test_a_tentative_row_is_made_impossible_at_the_row_on_which_it_builds(db: Database, stays: bool) -> None:
     """That gets another ETag; not so if the mark is one of a move, of which that row would have to say too."""
-    (row,) = await rows_of(connection_of(db), "Rekeyed", "Trip")
+    (row,) = await rows_in(db, "Rekeyed", "Trip")
     mark = MoveMark(
         state=MoveState.TENTATIVE,
         move="m",
@@ -272,10 +274,10 @@ async def test_a_tentative_row_is_made_impossible_at_the_row_on_which_it_builds(
     )
     keys = {"PartitionKey": "1", "RowKey": "day_mon", "day": "mon", "id": 1}
     tentative = {**keys, "EntityType": "NewTrip#_tentative", MOVE: mark.to_text()}
-    await connection_of(db).store.write("Rekeyed", Operation(Verb.INSERT, tentative))
+    await db.store.write("Rekeyed", Operation(Verb.INSERT, tentative))
     assert await RELOCATION.resolve(connection_of(db), RowAddress("Rekeyed", "1", "day_mon"), NewTrip.__schema__)
 
-    (after,) = await rows_of(connection_of(db), "Rekeyed", "Trip")
+    (after,) = await rows_in(db, "Rekeyed", "Trip")
     assert (after["odata.etag"] == row["odata.etag"]) is not stays
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
 
@@ -283,7 +285,7 @@ async def test_a_tentative_row_is_made_impossible_at_the_row_on_which_it_builds(
 async def test_a_marker_row_that_says_nothing(db: Database) -> None:
     """Another program has put it at an older key: there is no entity to be moved."""
     row = {"PartitionKey": "tue", "RowKey": "trip_2", "EntityType": "Trip#_tentative"}
-    await connection_of(db).store.write("Rekeyed", Operation(Verb.INSERT, row))
+    await db.store.write("Rekeyed", Operation(Verb.INSERT, row))
     rekeying, place = rekeying_of(NewTrip), RowAddress("Rekeyed", "tue", "trip_2")
 
     assert not await move_row(connection_of(db), rekeying, place)
@@ -296,15 +298,15 @@ async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database)
     await db.insert(NewTrip(day="mon", id=2))
     await db.insert(NewTrip(day="mon", id=3))
     await move(db, NewTrip)
-    rows = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+    rows = await rows_in(db, "Rekeyed", "Trip#_forward")
     await db.modify(NewTrip, change, day="mon", id=1)
     gone = {"PartitionKey": "mon", "RowKey": "trip_2"}
-    await connection_of(db).store.write("Rekeyed", Operation(Verb.DELETE, gone, "*"))
+    await db.store.write("Rekeyed", Operation(Verb.DELETE, gone, "*"))
     set_phase(db, NewTrip, RekeyPhase.SEALED)
     report = await finalize_window(connection_of(db), rekeying_of(NewTrip), rows, confirmed=True)
 
     assert (report.moved, report.failures) == (3, [])
-    assert not await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+    assert not await rows_in(db, "Rekeyed", "Trip#_forward")
 
 
 class Restless(FaultyStore):
@@ -408,11 +410,11 @@ async def test_an_entity_that_is_deleted_while_it_moves(by: str) -> None:
     async with database_on(network, Stop, NewStop) as db:
         await db.insert(Stop(day="mon", id=1, text="t"))
         set_phase(db, NewStop, RekeyPhase.MOVE)
-        rows = await rows_of(connection_of(db), "RekeyedStops")
+        rows = await rows_in(db, "RekeyedStops")
         keys = {"PartitionKey": "mon", "RowKey": "stop_1"}
         network.others = partial(network.store.write, "RekeyedStops", Operation(Verb.DELETE, keys, "*"))
         if by == "mover":
-            report = await move_window(connection_of(db), rekeying_of(NewStop), rows)
+            report = await move_rows(db, NewStop, rows)
             assert (report.moved, report.failures) == (0, [])
         else:
             with pytest.raises(EntityNotFound):
@@ -426,40 +428,16 @@ async def test_an_older_key_that_is_written_while_it_is_freed(db: Database) -> N
     await db.insert(NewTrip(day="wed", id=3))
     await db.delete(NewTrip, day="wed", id=3, if_match="*")
     set_phase(db, NewTrip, RekeyPhase.BACK)
-    rows = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+    rows = await rows_in(db, "Rekeyed", "Trip#_forward")
     keys = {"PartitionKey": "wed", "RowKey": "trip_3"}
-    await connection_of(db).store.write("Rekeyed", Operation(Verb.MERGE, keys, "*"))
-    report = await roll_back_window(connection_of(db), rekeying_of(NewTrip), rows)
+    await db.store.write("Rekeyed", Operation(Verb.MERGE, keys, "*"))
+    report = await roll_back_rows(db, rows)
     assert (report.moved, report.failures) == (0, [])
-    rows = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
-    report = await roll_back_window(connection_of(db), rekeying_of(NewTrip), rows)
+    rows = await rows_in(db, "Rekeyed", "Trip#_forward")
+    report = await roll_back_rows(db, rows)
 
     assert (report.moved, report.failures) == (1, [])
-    assert await rows_of(connection_of(db), "Rekeyed", "Trip#_forward") == []
-
-
-async def test_there_and_back_on_azurite(azurite: Azurite) -> None:
-    """A slice of all of it on the emulator of the service."""
-    async with connect(azurite.connection_string, prefix="rekey") as db:
-        await db.create_tables(Trip, NewTrip)
-        for number in range(1, 4):
-            await db.insert(Trip(day="mon", id=number, text="t"))
-        set_phase(db, NewTrip, RekeyPhase.MOVE)
-        await db.modify(NewTrip, change, day="mon", id=1)
-        assert (await move(db, NewTrip)).moved == 2
-        await db.delete(await db.get(NewTrip, day="mon", id=2))
-        await db.insert(NewTrip(day="tue", id=4))
-        set_phase(db, NewTrip, RekeyPhase.BACK)
-        assert not (await roll_back(db, NewTrip)).failures
-        assert {trip.id: trip.text for trip in await db.select(Trip).allow_scan().all()} == {1: "new", 3: "t", 4: ""}
-        set_phase(db, NewTrip, RekeyPhase.MOVE)
-        assert (await move(db, NewTrip)).moved == 3
-        set_phase(db, NewTrip, RekeyPhase.SEALED)
-        assert (await finalize(db, NewTrip)).moved == 3
-        assert sorted({each.partition(" ")[2] for each in await kinds_of(db, NewTrip)}) == [
-            "NewTrip",
-            "NewTrip#by_text",
-        ]
+    assert await rows_in(db, "Rekeyed", "Trip#_forward") == []
 
 
 @pytest.mark.usefixtures("stopped_clock")
@@ -475,16 +453,16 @@ async def test_the_audit_leaves_rows_of_a_re_key_alone(db: Database) -> None:
 async def test_a_row_that_was_read_before_the_entity_came_again(db: Database, network: FaultyStore) -> None:
     """The way back goes by the newer row as it is after the forward was read: a later move may not be confirmed yet."""
     await move(db, NewTrip)
-    (stale,) = await rows_of(connection_of(db), "Rekeyed", "NewTrip")
+    (stale,) = await rows_in(db, "Rekeyed", "NewTrip")
     for place, row_key in (("mon", "trip_1"), ("1", "day_mon"), ("1", "newtext_t_mon")):
         keys = {"PartitionKey": place, "RowKey": row_key}
-        await connection_of(db).store.write("Rekeyed", Operation(Verb.DELETE, keys, "*"))
+        await db.store.write("Rekeyed", Operation(Verb.DELETE, keys, "*"))
     await db.insert(Trip(day="mon", id=1, text="again"))
-    rows = await rows_of(connection_of(db), "Rekeyed", "Trip")
-    await die_after(network, 2, move_window(connection_of(db), rekeying_of(NewTrip), rows))
+    rows = await rows_in(db, "Rekeyed", "Trip")
+    await die_after(network, 2, move_rows(db, NewTrip, rows))
     assert "1 NewTrip#_tentative" in await kinds_of(db, NewTrip)
     set_phase(db, NewTrip, RekeyPhase.BACK)
-    report = await roll_back_window(connection_of(db), rekeying_of(NewTrip), [stale])
+    report = await roll_back_rows(db, [stale])
 
     assert (report.moved, report.failures) == (1, [])
     assert (await db.get(Trip, day="mon", id=1)).text == "again"
@@ -534,8 +512,8 @@ async def test_who_meets_the_rows_of_a_way_back_that_died(db: Database, network:
         await db.delete(NewTrip, day="mon", id=1, if_match="*")
     else:
         kind = "NewTrip#_forward" if met == "newer row" else "Trip#_tentative"
-        rows = await rows_of(connection_of(db), "Rekeyed", kind)
-        report = await roll_back_window(connection_of(db), rekeying_of(NewTrip), rows)
+        rows = await rows_in(db, "Rekeyed", kind)
+        report = await roll_back_rows(db, rows)
         assert (report.moved, report.failures, report.collisions) == (int(met == "newer row"), [], [])
 
     assert await kinds_of(db, NewTrip) == ([] if met == "delete" else ["mon Trip", "mon Trip#by_text"])

@@ -18,40 +18,32 @@ from tests.faults import FaultyStore
 from tests.rekeys import move, set_phase
 
 
-class Fare(Entity, table="ExplainedFares", tracked=True, partition_key="{day}", row_key="fare_{id}"):
+class Ticket(Entity, abstract=True):
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")
 
 
+class Fare(Ticket, table="ExplainedFares", tracked=True, partition_key="{day}", row_key="fare_{id}"): ...
+
+
 class NewFare(
-    Entity,
+    Ticket,
     table="ExplainedNewFares",
     tracked=True,
     partition_key="{id}",
     row_key="day_{day}",
     moved_from=MovedFrom(Fare),
-):
-    day: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str] = field(default="")
+): ...
 
 
-class Pass(Entity, table="ExplainedPasses", partition_key="{day}", row_key="pass_{id}"):
-    day: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str] = field(default="")
-
+class Pass(Ticket, table="ExplainedPasses", partition_key="{day}", row_key="pass_{id}"):
     by_text = Index(row_key="text_{text}_{id}")
 
 
 class NewPass(
-    Entity, table="ExplainedNewPasses", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Pass)
+    Ticket, table="ExplainedNewPasses", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Pass)
 ):
-    day: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str] = field(default="")
-
     by_text = Index(row_key="newtext_{text}_{day}")
 
 
@@ -165,7 +157,6 @@ async def test_what_is_refused_is_not_explained(db: Database, phase: RekeyPhase)
 
 PLACES = {
     "/ExplainedFares(PartitionKey='mon',RowKey='fare_1')": "older",
-    "/ExplainedFares": "olders",
     "/ExplainedNewFares(PartitionKey='1',RowKey='day_mon')": "newer",
     "/ExplainedNewFares": "newers",
 }
@@ -183,23 +174,18 @@ MOVED = (
         (RekeyPhase.MOVE, "older", f"{MOVED}, GET newer, PUT newer as read"),
         (RekeyPhase.MOVE, "moved", "GET older, PUT older as read, PUT newer its ETag"),
         (RekeyPhase.BACK, "newer", "GET newer, PATCH newer its ETag"),
-        (RekeyPhase.EXPAND, "nowhere", "GET older, GET newer, GET older, POST olders"),
-        (RekeyPhase.MOVE, "nowhere", "GET older, GET older, POST olders, POST newers"),
     ],
 )
 async def test_each_request_that_is_explained(db: Database, phase: RekeyPhase, where: str, expected: str) -> None:
     """With its method, and the ETag under which it writes."""
     set_phase(db, NewFare, RekeyPhase.MOVE)
-    fare = NewFare(day="mon", id=1)
-    if where != "nowhere":
-        await db.insert((NewFare if where == "newer" else Fare)(day="mon", id=1))
-        if where == "moved":
-            await move(db, NewFare)
-        set_phase(db, NewFare, phase)
-        fare = await db.get(NewFare, day="mon", id=1)
-        fare.text = "x"
+    await db.insert((NewFare if where == "newer" else Fare)(day="mon", id=1))
+    if where == "moved":
+        await move(db, NewFare)
     set_phase(db, NewFare, phase)
-    found = db.explain_write("insert" if where == "nowhere" else "save", fare)
+    fare = await db.get(NewFare, day="mon", id=1)
+    fare.text = "x"
+    found = db.explain_write("save", fare)
 
     etags = {fare.etag: " its ETag", "the ETag that was read": " as read", None: ""}
     steps = (*found.before, *found.steps, *found.after)

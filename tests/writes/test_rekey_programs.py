@@ -40,51 +40,42 @@ from tests.rekeys import (
 from tests.torture import seeds
 
 
-class Note(Entity, table="RekeyPrograms", tracked=True, partition_key="{group}", row_key="o_{id:02d}"):
+class Text(Entity, abstract=True):
     group: Mapped[str]
     id: Mapped[int]
     text: Mapped[str]
 
 
-class NewNote(Entity, table="RekeyPrograms", partition_key="n_{id:02d}", row_key="{group}", moved_from=MovedFrom(Note)):
-    group: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str]
+class Note(Text, table="RekeyPrograms", tracked=True, partition_key="{group}", row_key="o_{id:02d}"): ...
 
 
-class Listed(Entity, table="RekeyProgramsListed", partition_key="{group}", row_key="o_{id:02d}"):
-    group: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str]
+class NewNote(
+    Text, table="RekeyPrograms", partition_key="n_{id:02d}", row_key="{group}", moved_from=MovedFrom(Note)
+): ...
 
+
+class Listed(Text, table="RekeyProgramsListed", partition_key="{group}", row_key="o_{id:02d}"):
     by_text = Index(row_key="text_{text}_{id}")
 
 
 class NewListed(
-    Entity,
+    Text,
     table="RekeyProgramsNewListed",
     partition_key="n",
     row_key="o_{id:02d}_{group}",
     moved_from=MovedFrom(Listed),
 ):
-    group: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str]
-
     by_text = Index(row_key="text_{text}_{id}_{group}")
 
 
 class Keyed(
-    Entity,
+    Text,
     table="RekeyProgramsKeyed",
     tracked=True,
     partition_key="{group}",
     row_key="o_{id:02d}",
     discriminator="row_key",
-):
-    group: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str]
+): ...
 
 
 def keys_of(id: int) -> list[dict[str, Any]]:  # noqa: A002
@@ -92,7 +83,7 @@ def keys_of(id: int) -> list[dict[str, Any]]:  # noqa: A002
 
 
 class NewKeyed(
-    Entity,
+    Text,
     table="RekeyProgramsNewKeyed",
     partition_key="n",
     row_key="{id}",
@@ -103,10 +94,7 @@ class NewKeyed(
         to_old=lambda new: Keyed(group=new.group, id=new.id, text=new.text),
         old_keys=keys_of,
     ),
-):
-    group: Mapped[str]
-    id: Mapped[int]
-    text: Mapped[str]
+): ...
 
 
 PAIRS: list[tuple[type[Entity], type[Entity]]] = [(Note, NewNote), (Listed, NewListed), (Keyed, NewKeyed)]

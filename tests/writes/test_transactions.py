@@ -10,29 +10,20 @@ import pytest
 
 from tableorm import (
     Database,
-    Entity,
     EntityExists,
     EntityNotFound,
-    Mapped,
     ModelError,
     NotSupported,
     PreconditionFailed,
     Transaction,
     TransactionFailed,
-    field,
 )
 from tests.database.conftest import also_in_file
-
-
-class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
-    group: Mapped[str] = field(default="g")
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
+from tests.writes.things import Thing
 
 
 async def load(db: Database, name: str) -> Thing:
-    return await db.get(Thing, group="g", name=name)
+    return await db.get(Thing, name=name)
 
 
 def more(thing: Thing) -> None:
@@ -40,7 +31,7 @@ def more(thing: Thing) -> None:
 
 
 async def names(db: Database) -> list[str]:
-    return [thing.name for thing in await db.select(Thing).where(Thing.group == "g").all()]
+    return [thing.name for thing in await db.select(Thing).all()]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +66,7 @@ async def test_what_one_operation_cannot_do_is_refused(
             for step in steps:
                 match step:
                     case "force":
-                        tx.delete(Thing.key(group="g", name="a"), if_match="*")
+                        tx.delete(Thing.key(name="a"), if_match="*")
                     case "stale":
                         tx.delete(thing, if_match=stale)
                     case _:
@@ -89,14 +80,14 @@ async def test_a_guard_fails_the_transaction_if_the_row_has_changed(things: Data
     await things.insert(Thing(name="rule", number=1))
     operations = things.stats.operations
     async with things.transaction() as tx:
-        rule = await tx.get(Thing, guard=True, group="g", name="rule")
+        rule = await tx.get(Thing, guard=True, name="rule")
         tx.insert(Thing(name="a"))
     assert things.stats.operations == operations + 2
     assert rule.etag == (await load(things, "rule")).etag
 
     with pytest.raises(TransactionFailed) as caught:
         async with things.transaction() as tx:
-            rule = await tx.get(Thing, guard=True, group="g", name="rule")
+            rule = await tx.get(Thing, guard=True, name="rule")
             await things.modify(rule.key, more)
             tx.insert(Thing(name="b"))
     assert (caught.value.index, caught.value.operation) == (0, "get")
@@ -109,10 +100,10 @@ async def test_a_guard_that_is_written_after_all(things: Database) -> None:
     await things.insert(Thing(name="a"))
     operations = things.stats.operations
     async with things.transaction() as tx:
-        thing = await tx.get(Thing, guard=True, group="g", name="a")
+        thing = await tx.get(Thing, guard=True, name="a")
         thing.number = 1
         tx.save(thing)
-        await tx.get(Thing, guard=True, group="g", name="a")
+        await tx.get(Thing, guard=True, name="a")
 
     assert things.stats.operations == operations + 1
     assert (await load(things, "a")).number == 1
@@ -128,7 +119,7 @@ async def test_run_transaction_runs_again_after_a_lost_race(things: Database) ->
     async def move(tx: Transaction) -> int:
         nonlocal runs
         runs += 1
-        a, b = await tx.get(Thing, group="g", name="a"), await tx.get(Thing, group="g", name="b")
+        a, b = await tx.get(Thing, name="a"), await tx.get(Thing, name="b")
         await asyncio.sleep(0)
         a.number, b.number = a.number - 1, b.number + 1
         tx.save(a)
@@ -146,7 +137,7 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
     """Each attempt would send the ETag that was read before the first one: the second that is refused is the last."""
     await things.insert(Thing(name="a"))
     stale = await load(things, "a")
-    await things.modify(Thing, more, group="g", name="a")
+    await things.modify(Thing, more, name="a")
     runs = 0
 
     async def write(tx: Transaction) -> None:
@@ -159,7 +150,7 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
         elif way == "delete":
             tx.delete(stale)
         else:
-            tx.delete(Thing.key(group="g", name="a"), if_match=stale.etag)
+            tx.delete(Thing.key(name="a"), if_match=stale.etag)
 
     with pytest.raises(TransactionFailed, match=r"Thing \('g', 'a'\).* in the function, .*tx.get") as caught:
         await things.run_transaction(write)
@@ -169,7 +160,7 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
         caught.value.__cause__.code,
         "save" if way == "save" else "delete",
     )
-    assert caught.value.entity == (Thing.key(group="g", name="a") if way == "if_match" else stale)
+    assert caught.value.entity == (Thing.key(name="a") if way == "if_match" else stale)
 
 
 async def test_an_entity_from_outside_that_the_function_reads_anew_is_written(things: Database) -> None:
@@ -183,7 +174,7 @@ async def test_an_entity_from_outside_that_the_function_reads_anew_is_written(th
         runs += 1
         await things.refresh(stale)
         if runs < 4:
-            await things.modify(Thing, more, group="g", name="a")
+            await things.modify(Thing, more, name="a")
         stale.text = "written"
         tx.save(stale)
 
@@ -195,7 +186,7 @@ async def test_a_closed_transaction_reads_nothing(things: Database) -> None:
     """As it writes nothing."""
     async with things.transaction() as tx:
         pass
-    calls: list[Any] = [tx.get(Thing, group="g", name="a"), tx.modify(Thing, more, group="g", name="a")]
+    calls: list[Any] = [tx.get(Thing, name="a"), tx.modify(Thing, more, name="a")]
 
     for call in calls:
         with pytest.raises(ModelError, match="closed"):
@@ -208,9 +199,9 @@ async def test_a_guard_leaves_what_is_not_written_yet(things: Database) -> None:
     thing.extra["x"] = 1
     await things.insert(thing)
     async with things.transaction() as tx:
-        read = await tx.get(Thing, group="g", name="a")
+        read = await tx.get(Thing, name="a")
         read.extra["x"] = 2
-        await tx.get(Thing, guard=True, group="g", name="a")
+        await tx.get(Thing, guard=True, name="a")
         tx.insert(Thing(name="b"))
 
     assert dict(read.extra) == {"x": 2}

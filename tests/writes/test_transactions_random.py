@@ -18,12 +18,7 @@ class Part(Entity, table="RandomParts", partition_key="p", row_key="part_{name}"
     size: Mapped[int | None] = field(default=None)
 
 
-class Listed(Entity, table="RandomParts", partition_key="p", row_key="listed_{name}"):
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
-    size: Mapped[int | None] = field(default=None)
-
+class Listed(Part, row_key="listed_{name}"):
     by_number = Index(row_key="number_{number:03d}_{name}")
 
 

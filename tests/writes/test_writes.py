@@ -31,13 +31,10 @@ from tableorm import (
     field,
 )
 from tableorm.stores import Operation, Verb
+from tests.writes.things import Grouped
 
 
-class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
-    group: Mapped[str] = field(default="g")
-    name: Mapped[str]
-    text: Mapped[str | None] = field(default=None)
-    number: Mapped[int] = field(default=0)
+class Thing(Grouped):
     small: Mapped[Int32 | None] = field(default=None)
     ratio: Mapped[float] = field(default=0.0)
     at: Mapped[dt.datetime | None] = field(default=None)
@@ -133,18 +130,14 @@ async def test_a_newer_row_is_read_and_never_loses_anything(things: Database) ->
         ({"name": None}, r"Thing\.name: None is missing: the field is str"),
         ({"name": "a", "number": 2**63}, r"Thing\.number: 9223372036854775808 is outside the range of Edm.Int64"),
         ({"name": "a", "number": "5"}, r"Thing\.number: '5' is a str, not an int"),
-        ({"name": "a", "number": None}, r"Thing\.number: None is missing"),
-        ({"name": "a", "small": 2**31}, r"Thing\.small: 2147483648 is outside the range of Edm.Int32"),
         ({"name": "a", "text": "\ud800"}, r"Thing\.text: .*lone surrogate U\+D800"),
         ({"name": "\udfff"}, r"row_key.*lone surrogate U\+DFFF.*'name'"),
         ({"name": "a", "at": dt.datetime(2024, 1, 1)}, r"Thing\.at: .*naive"),  # noqa: DTZ001
-        ({"name": "a", "at": dt.datetime(1600, 1, 1, tzinfo=dt.UTC)}, r"Thing\.at: .*1601"),
         (
             {"name": "a", "text": "x" * 32769},
             r"field Thing\.text: .*32769 characters, 32768 are allowed.* 65538 bytes.*chunked=True\) or Mapped\[Blob\]",
         ),
         ({"name": "a", "text": "x" * 32768, "tags": ["y" * 40000]}, r"field Thing\.tags: "),
-        ({"name": "a", "tags": None}, r"Thing\.tags: None is missing"),
         ({"name": "a", "tags": [5]}, r"Thing\.tags: \[5\] has no exact JSON form: Expected `str`, got `int`"),
     ],
 )

@@ -4,7 +4,14 @@ Models of plain rows: one of them has an older version.
 
 from tableorm import Entity, Mapped, PropertyBag, field, upgrade
 
-__all__ = ["Second", "Thing"]
+__all__ = ["Grouped", "Second", "Thing"]
+
+
+class Grouped(Entity, table="Things", partition_key="{group}", row_key="{name}", abstract=True):
+    group: Mapped[str] = field(default="g")
+    name: Mapped[str]
+    text: Mapped[str | None] = field(default=None)
+    number: Mapped[int] = field(default=0)
 
 
 class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):

@@ -163,6 +163,8 @@ class Bulk(AsyncOnly, AwaitsCalls):
         """
         Insert a new entity. Invalid values raise the same errors as in `db.insert`.
 
+            await bulk.insert(Employee(department="Sales", id=10, name="Ken"))
+
         Args:
             entity: An entity or bag.
             repeat: As in `db.insert`; False applies to the whole transaction that the entity is sent in.
@@ -174,7 +176,12 @@ class Bulk(AsyncOnly, AwaitsCalls):
 
     @awaited
     async def save(self, entity: Entity | PropertyBag) -> None:
-        """Write what changed since the entity was read. Raises the same errors as `db.save`."""
+        """
+        Write what changed since the entity was read. Raises the same errors as `db.save`.
+
+            ken.age = 24
+            await bulk.save(ken)
+        """
         await self._wait_until_written(entity)
         await self._add(save_change(entity))
 
@@ -186,7 +193,12 @@ class Bulk(AsyncOnly, AwaitsCalls):
         *,
         if_match: str | None = None,
     ) -> None:
-        """Merge some fields into the row. Invalid values raise the same errors as in `db.merge`."""
+        """
+        Merge some fields into the row. Invalid values raise the same errors as in `db.merge`.
+
+            ken.age = 24
+            await bulk.merge(ken, only=[Employee.age])
+        """
         if if_match is None:
             await self._wait_until_written(entity)
         await self._add(merge_change(entity, only, if_match))
@@ -195,7 +207,11 @@ class Bulk(AsyncOnly, AwaitsCalls):
     async def replace(
         self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False
     ) -> None:
-        """Replace the row. Invalid values raise the same errors as in `db.replace`."""
+        """
+        Replace the row. Invalid values raise the same errors as in `db.replace`.
+
+            await bulk.replace(ken.evolve(age=24))
+        """
         if if_match is None:
             await self._wait_until_written(entity)
         await self._add(replace_change(entity, if_match, drop_extra=drop_extra))
@@ -205,13 +221,19 @@ class Bulk(AsyncOnly, AwaitsCalls):
         """
         Insert the entity, or merge it into or replace an existing row. Invalid values raise the same errors as in
         `db.upsert`.
+
+            await bulk.upsert(Employee(department="Sales", id=10, name="Ken"))
         """
         self._db.boundary.fill(entity)
         await self._add(upsert_change(entity, mode))
 
     @awaited
     async def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
-        """Delete a row. Raises as `db.delete` without an ETag."""
+        """
+        Delete a row. Raises as `db.delete` without an ETag.
+
+            await bulk.delete(Employee.key(department="Sales", id=10), if_match="*")
+        """
         if if_match is None:
             await self._wait_until_written(target)
         await self._add(delete_change(target, if_match))

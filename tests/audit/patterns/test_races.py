@@ -4,19 +4,21 @@ overwrite nothing.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from typing import Any
 
 import pytest
 
-from tableorm import Database
+from tableorm import Database, connect
 from tableorm.connection import races
+from tableorm.connection.connection import connection_of
 from tableorm.connection.races import ATTEMPTS
 from tableorm.derived.index_list.rows import bits_of
 from tableorm.protocol.codes import Fault
-from tableorm.stores import Operation, RetryPolicy, Row, RowPage, RowQuery, Verb
+from tableorm.stores import Operation, RetryPolicy, Row, StoreLayer, StoreRequest, Verb
 from tests.audit.patterns.test_audit import CASES, E1, E2, HEAD, LI, merge, put, write
 from tests.damage import found_by
 from tests.database.between import Between
@@ -31,40 +33,30 @@ E5 = "empid_000005"
 MODELS = (Department, Employee, Badge)
 
 
-class Interrupted(Between):
+class Interrupted(StoreLayer):
     """A store in which somebody does something before a request arrives: `deed`, after `left` other requests."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.left = 0
-        self.deed: Callable[[], Awaitable[object]] | None = None
+    left = 0
+    deed: Callable[[], Awaitable[object]] | None = None
 
     @property
     def interrupted(self) -> bool:
         """Whether it has been done."""
         return self.deed is None
 
-    async def _arrive(self) -> None:
+    async def send(self, request: StoreRequest) -> Any:
         if self.deed is not None and self.left == 0:
             deed, self.deed = self.deed, None
             await deed()
         self.left -= self.deed is not None
+        return await super().send(request)
 
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        await self._arrive()
-        return await super().get(table, partition_key, row_key, select)
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        await self._arrive()
-        return await super().query(table, query, limit, continuation)
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        await self._arrive()
-        return await super().write(table, operation)
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        await self._arrive()
-        return await super().transact(table, operations)
+def interrupt(db: Database) -> Interrupted:
+    """Put such a store in front of that of a database."""
+    store = Interrupted(connection_of(db).store)
+    connection_of(db).wrap_store(lambda _: store)
+    return store
 
 
 async def fill(db: Database) -> None:
@@ -162,14 +154,14 @@ async def test_a_write_between_two_requests(harm: Deed, deed: Deed, repair: bool
     everything is as the entities say.
     """
     for number in count(0, rounds(3, 1)):
-        backend = Interrupted()
-        async with Database(backend, retry=QUICK) as db:
+        async with connect("local::memory:", retry=QUICK) as db:
+            store = interrupt(db)
             await fill(db)
             await harm(db)
             before = found_by(await db.audit(*MODELS, parallel=1))
-            backend.left, backend.deed = number, partial(deed, db)
+            store.left, store.deed = number, partial(deed, db)
             report = await db.audit(*MODELS, parallel=1, repair=repair)
-            if not backend.interrupted:
+            if not store.interrupted:
                 assert number > 2
                 break
             after = await db.audit(*MODELS, parallel=1)

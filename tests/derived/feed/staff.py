@@ -4,11 +4,13 @@ Models that share the change feed of a department, and one beside them that has 
 
 import datetime as dt
 
-from tableorm import CommittedChange, Database, Entity, Feed, Index, Mapped, field
+from tableorm import CommittedChange, Database, Entity, Feed, Index, Mapped, PropertyBag, field
 
-__all__ = ["KEEP", "Desk", "Employee", "Visitor", "changes_of", "noted"]
+__all__ = ["COUNTER", "KEEP", "Desk", "Employee", "Visitor", "change_row", "changes_of", "insert", "noted", "remove"]
 
 KEEP = dt.timedelta(days=7)
+COUNTER = "~f_counter"
+"""RowKey of the row that counts the changes of a partition."""
 
 
 class Employee(Entity, table="FedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -44,3 +46,19 @@ async def noted(db: Database, department: str = "Sales") -> list[list[str]]:
     found = await changes_of(db, department)
     assert [change.number for change in found] == [*range(1, len(found) + 1)]
     return [[f"{each.verb} {each.key.row_key}" for each in change.entities] for change in found]
+
+
+async def insert(db: Database, *numbers: int) -> None:
+    """Insert employees, each by a change of its own."""
+    for number in numbers:
+        await db.insert(Employee(id=number))
+
+
+async def change_row(db: Database, row_key: str, **members: str | int) -> None:
+    """Write something into a row of the department, as another program does."""
+    await db.merge(PropertyBag("FedStaff", "Sales", row_key, members), if_match="*")
+
+
+async def remove(db: Database, row_key: str) -> None:
+    """Delete a row of the department."""
+    await db.delete(PropertyBag.key("FedStaff", "Sales", row_key), if_match="*")

@@ -28,7 +28,8 @@ from tableorm.connection.connection import connection_of
 from tableorm.derived.feed.trim import trim_feed
 from tableorm.stores import CLOCK, Operation
 from tests.derived.feed.staff import KEEP, Employee, changes_of, noted
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.faults import Fate, FaultyStore
+from tests.outbox.network import FATES, connected
 from tests.torture import seeds
 from tests.writes.conftest import network
 from tests.writes.lossy import other
@@ -38,14 +39,9 @@ __all__ = ["network", "other"]  # fixtures
 
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
-    backend = FaultyBackend()
-    backend.tables = network
-    async with Database(backend, retry=QUICK) as database:
+    async with connected(network) as database:
         await database.create_tables(Employee)
         yield database
-
-
-FATES = [Fate.LOST_REQUEST, Fate.LOST_REPLY, Fate.LATE, Fate.TWICE, Fate.BUSY]
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -135,9 +131,7 @@ async def test_who_always_loses_is_told_in_the_end(other: Database, network: Fau
             await other.insert(Employee(id=next(numbers)))
             return await super()._arrive(table, operations, transaction=transaction)
 
-    backend = FaultyBackend()
-    backend.tables = Busy(network.store)
-    async with Database(backend, retry=QUICK) as losing:
+    async with connected(Busy(network.store)) as losing:
         await losing.create_tables(Employee)
         with pytest.raises(
             LostRace, match="others changed its row, or a count, list or feed that it belongs to, 50 times in a row"
@@ -257,7 +251,7 @@ async def test_eight_writers_over_a_bad_network(db: Database, network: FaultySto
     network.fates = iter(lambda: draw.choice(fates), None)
     courier = asyncio.create_task(deliver_now_and_then())
     # Two databases, whose writers do not wait for each other.
-    async with Database(FaultyBackend(network), retry=QUICK) as second:
+    async with connected(network) as second:
         writers = [(each, (db, second)[each % 2]) for each in range(1, 9)]
         await asyncio.gather(
             *(write(one, random.Random(f"{seed} {each}"), each * 1000, 10, made) for each, one in writers)

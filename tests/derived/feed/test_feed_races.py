@@ -4,47 +4,25 @@ Writers, readers and sweeps of one change feed whose requests meet in any order.
 
 import asyncio
 import random
-from collections.abc import Sequence
 
 import pytest
 
 from tableorm import CursorError, Database
 from tableorm.queries import changes
-from tableorm.stores import CLOCK, Operation, Row, RowPage, RowQuery
+from tableorm.stores import CLOCK, RowPage, RowQuery
 from tableorm.testing import MemoryStore
 from tests.derived.feed.staff import KEEP, Desk, Employee
-from tests.faults import QUICK, FaultyBackend, FaultyStore
+from tests.outbox.network import Jittery, connected
 from tests.torture import seeds
 
 
-class SlowStore(FaultyStore):
-    """A store whose requests and replies take a while, each another one."""
-
-    def __init__(self, draw: random.Random) -> None:
-        super().__init__(MemoryStore())
-        self._draw = draw
-
-    async def pause(self) -> None:
-        for _ in range(self._draw.randrange(6)):
-            await asyncio.sleep(0)
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        await self.pause()
-        row = await super().get(table, partition_key, row_key, select)
-        await self.pause()
-        return row
+class SlowStore(Jittery):
+    """A store whose requests and replies take a while, each another one, and whose pages are short."""
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        await self.pause()
-        page = await super().query(table, query, min(limit, 1 + self._draw.randrange(5)), continuation)
-        await self.pause()
-        return page
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        await self.pause()
-        etags = await super().transact(table, operations)
-        await self.pause()
-        return etags
+        for _ in range(self._chance.randrange(6)):
+            await asyncio.sleep(0)
+        return await super().query(table, query, min(limit, self._chance.randint(1, 5)), continuation)
 
 
 async def write(db: Database, draw: random.Random, first: int, noted: list[str]) -> None:
@@ -86,11 +64,10 @@ async def test_nobody_misses_a_change_without_being_told(seed: int, monkeypatch:
     """Numbers go on without a gap, and each change is read once, however requests of writers and sweeps meet it."""
     monkeypatch.setattr(changes, "MAX_PAGE", 4)
     draw = random.Random(seed)
-    backend = FaultyBackend()
-    backend.tables = SlowStore(draw)
+    store = SlowStore(MemoryStore(), draw)
     noted: list[str] = []
     # Two databases, whose writers do not wait for each other.
-    async with Database(backend, retry=QUICK) as db, Database(backend, retry=QUICK) as other:
+    async with connected(store) as db, connected(store) as other:
         await db.create_tables(Employee)
         starts = zip((db, other, db, other), (100, 200, 300, 400), strict=True)
         writers = asyncio.gather(*(write(each, draw, first, noted) for each, first in starts))

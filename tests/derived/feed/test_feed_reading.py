@@ -23,14 +23,9 @@ from tableorm import (
 )
 from tableorm.queries import changes
 from tableorm.stores import Operation, Row, Verb
-from tests.derived.feed.staff import Desk, Employee, Visitor, changes_of
+from tests.derived.feed.staff import Desk, Employee, Visitor, change_row, changes_of, insert, remove
 
 SOON = dt.timedelta(milliseconds=1)
-
-
-async def insert(db: Database, *numbers: int) -> None:
-    for number in numbers:
-        await db.insert(Employee(id=number))
 
 
 @pytest.mark.parametrize("db", ["memory", "azurite"], indirect=True)
@@ -151,11 +146,6 @@ async def test_a_scope_reads_its_own_partitions(db: Database) -> None:
         await narrow.modify(Employee, lambda each: each.evolve(count=1), department="Sales")
 
 
-async def remove(db: Database, *row_keys: str) -> None:
-    for row_key in row_keys:
-        await db.store.write("FedStaff", Operation(Verb.DELETE, {"PartitionKey": "Sales", "RowKey": row_key}, "*"))
-
-
 async def test_a_change_that_is_missing_is_told(db: Database) -> None:
     """Those before it are given, then the error; behind it a reader goes on."""
     await insert(db, 1, 2, 3, 4)
@@ -172,10 +162,8 @@ async def test_a_change_that_is_missing_is_told(db: Database) -> None:
 async def test_a_change_that_is_damaged_is_told(db: Database) -> None:
     """What another program has written there is no change."""
     await insert(db, 1)
-    bag = await db.get(PropertyBag.key("FedStaff", "Sales", "~f_000000000000001"))
     for wrong in ("[[1]]", "no JSON"):
-        bag["Changes"] = wrong
-        await db.save(bag)
+        await change_row(db, "~f_000000000000001", Changes=wrong)
         with pytest.raises(DecodeError, match="is not a change of a change feed"):
             await changes_of(db)
 
@@ -183,9 +171,7 @@ async def test_a_change_that_is_damaged_is_told(db: Database) -> None:
 async def test_a_kind_without_a_model_is_given_as_a_bag(db: Database) -> None:
     """Another program may note entities of models that this one does not declare."""
     await insert(db, 1)
-    bag = await db.get(PropertyBag.key("FedStaff", "Sales", "~f_000000000000001"))
-    bag["Changes"] = '[["insert","Robot","robot_1"]]'
-    await db.save(bag)
+    await change_row(db, "~f_000000000000001", Changes='[["insert","Robot","robot_1"]]')
 
     (change,) = await changes_of(db)
     assert [(each.kind, each.key) for each in change.entities] == [

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tableorm import CursorError, Damage, Database, PropertyBag
+from tableorm import CursorError, Damage, Database
 from tableorm.connection.connection import connection_of
 from tableorm.derived.feed.trim import trim_feed
-from tableorm.stores import CLOCK, Operation, Row, Verb
-from tests.derived.feed.staff import KEEP, Employee, changes_of
+from tableorm.stores import CLOCK
+from tests.derived.feed.staff import COUNTER, KEEP, Employee, change_row, changes_of, insert, remove
 
 DAY = dt.timedelta(days=1)
 
@@ -21,11 +21,6 @@ DAY = dt.timedelta(days=1)
 @pytest.fixture(autouse=True)
 def clock(stopped_clock: None) -> None:
     """Time goes on only where a test says so."""
-
-
-async def insert(db: Database, *numbers: int) -> None:
-    for number in numbers:
-        await db.insert(Employee(id=number))
 
 
 async def trim(db: Database) -> int:
@@ -85,18 +80,6 @@ async def test_a_reader_is_told_while_it_reads(db: Database, monkeypatch: pytest
 # Audit
 
 
-async def change(db: Database, row_key: str, **members: str | int) -> None:
-    bag = await db.get(PropertyBag.key("FedStaff", "Sales", row_key))
-    for name, value in members.items():
-        bag[name] = value
-    await db.save(bag)
-
-
-async def remove(db: Database, *row_keys: str) -> None:
-    for row_key in row_keys:
-        await db.store.write("FedStaff", Operation(Verb.DELETE, {"PartitionKey": "Sales", "RowKey": row_key}, "*"))
-
-
 @pytest.fixture
 async def filled(db: Database) -> Database:
     """A feed of ten changes, of which two are trimmed."""
@@ -113,20 +96,20 @@ FIFTH = "~f_000000000000005"
 DAMAGES: list[tuple[Callable[[Database], Awaitable[None]], str, list[int]]] = [
     (lambda db: remove(db, FIFTH), "lacks the change 5", [6, 7, 8, 9, 10]),
     (lambda db: remove(db, "~f_000000000000010"), "lacks the change 10", []),
-    (lambda db: change(db, FIFTH, Changes="?"), "the change 5 of the change feed is damaged", [6, 7, 8, 9, 10]),
-    (lambda db: change(db, FIFTH, Feed="another"), "the change 5 .* damaged, or of another feed", [6, 7, 8, 9, 10]),
+    (lambda db: change_row(db, FIFTH, Changes="?"), "the change 5 of the change feed is damaged", [6, 7, 8, 9, 10]),
+    (lambda db: change_row(db, FIFTH, Feed="another"), "the change 5 .* damaged, or of another feed", [6, 7, 8, 9, 10]),
     (
-        lambda db: change(db, "~f_counter", Last=9),
+        lambda db: change_row(db, COUNTER, Last=9),
         "has the change 10, and its counter says that it goes from 3 to 9",
         [*range(3, 11)],
     ),
     (
-        lambda db: change(db, "~f_counter", Trimmed=4),
+        lambda db: change_row(db, COUNTER, Trimmed=4),
         "has the change 3, and its counter says that it goes from 5 to 10",
         [*range(5, 11)],
     ),
-    (lambda db: remove(db, "~f_counter"), "the counter of the change feed is missing, or damaged", [*range(3, 11)]),
-    (lambda db: change(db, "~f_counter", Last="x"), "the counter .* is missing, or damaged", [*range(3, 11)]),
+    (lambda db: remove(db, COUNTER), "the counter of the change feed is missing, or damaged", [*range(3, 11)]),
+    (lambda db: change_row(db, COUNTER, Last="x"), "the counter .* is missing, or damaged", [*range(3, 11)]),
 ]
 
 
@@ -164,8 +147,7 @@ async def test_many_rows_are_trimmed_by_a_repair(db: Database) -> None:
 async def test_a_forged_counter_ends_no_audit(db: Database) -> None:
     """However far it says that the feed goes."""
     await insert(db, 1, 2)
-    row: Row = dict(await db.store.get("FedStaff", "Sales", "~f_counter"))
-    await db.store.write("FedStaff", Operation(Verb.REPLACE, {**row, "Last": "99999999999999"}, "*"))
+    await change_row(db, COUNTER, Last=99999999999999)
 
     (finding,) = (await db.audit(Employee)).findings
     assert "lacks the change 3" in finding.problem

@@ -22,7 +22,18 @@ from tableorm import (
     TransactionFailed,
     field,
 )
-from tests.derived.feed.staff import KEEP, Desk, Employee, Visitor, changes_of, noted
+from tests.derived.feed.staff import (
+    COUNTER,
+    KEEP,
+    Desk,
+    Employee,
+    Visitor,
+    change_row,
+    changes_of,
+    insert,
+    noted,
+    remove,
+)
 
 
 class OldDesk(Entity, table="FedOldDesks", partition_key="{department}", row_key="desk_{name}", tracked=True):
@@ -211,9 +222,7 @@ async def test_long_keys_are_noted_in_full(db: Database) -> None:
 async def test_a_damaged_counter_refuses_writes(db: Database) -> None:
     """Nobody knows which number is next."""
     await db.insert(Employee(id=1))
-    bag = await db.get(PropertyBag.key("FedStaff", "Sales", "~f_counter"))
-    bag["Last"] = -1
-    await db.save(bag)
+    await change_row(db, COUNTER, Last=-1)
 
     with pytest.raises(Exception, match=r"is not the counter of a change feed .* `tableorm audit --repair`"):
         await db.insert(Employee(id=2))
@@ -222,14 +231,8 @@ async def test_a_damaged_counter_refuses_writes(db: Database) -> None:
 @pytest.mark.parametrize("last", [None, 1])
 async def test_a_counter_that_lags_behind_refuses_writes(db: Database, last: int | None) -> None:
     """The next number is taken, and will be: the error says so at once, and an audit repairs it."""
-    for number in range(3):
-        await db.insert(Employee(id=number))
-    bag = await db.get(PropertyBag.key("FedStaff", "Sales", "~f_counter"))
-    if last is None:
-        await db.delete(bag)
-    else:
-        bag["Last"] = last
-        await db.save(bag)
+    await insert(db, *range(3))
+    await (remove(db, COUNTER) if last is None else change_row(db, COUNTER, Last=last))
 
     counted = rf"counts {last or 0} changes of the change feed, which has the row '~f_00000000000000{(last or 0) + 1}'"
     with pytest.raises(DecodeError, match=counted):

@@ -19,7 +19,8 @@ from tableorm.connection.connection import connection_of
 from tests.azurite import Azurite
 from tests.derived.index.worker import COUNTERS, Auditor, Reader, Writer, audited, prepare, raised, read_partition
 from tests.derived.patterns.club import CLUB, Player, check
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.faults import QUICK, Fate, FaultyStore
+from tests.outbox.network import FATES, connected
 from tests.torture import Rounds, seeds
 
 WRITERS = 8
@@ -68,9 +69,8 @@ async def test_writers_and_readers(tmp_path: Path, rounds: Rounds) -> None:
 def fates(seed: int) -> Iterator[Fate]:
     """A network that fails at every fourth request or so."""
     draw = random.Random(seed)
-    kinds = [Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.LATE, Fate.TWICE, Fate.BUSY]
     while True:
-        yield draw.choice(kinds) if draw.random() < 0.25 else Fate.FINE
+        yield draw.choice(FATES) if draw.random() < 0.25 else Fate.FINE
 
 
 async def deliver(networks: list[FaultyStore], writing: "list[asyncio.Task[None]]") -> None:
@@ -101,11 +101,7 @@ async def test_a_network_that_fails(real: Database, tmp_path: Path, seed: int) -
     small = "Azure" in type(connection_of(real).backend).__name__
     networks = [FaultyStore(connection_of(real).backend.tables, fates(10 * seed + number)) for number in range(2)]
     async with AsyncExitStack() as stack:
-        clients: list[Database] = []
-        for network in networks:
-            backend = FaultyBackend()
-            backend.tables = network
-            clients.append(await stack.enter_async_context(Database(backend, retry=QUICK)))
+        clients = [await stack.enter_async_context(connected(network)) for network in networks]
         writers = [Writer(db, 100 * seed + number) for number, db in enumerate(clients * (WRITERS // 2))]
         async with asyncio.TaskGroup() as group:
             writing = [group.create_task(writer.run(10 if small else 40)) for writer in writers]

@@ -20,7 +20,7 @@ from tableorm import (
     TransactionFailed,
 )
 from tests.derived.index.oracle import Table, read_table
-from tests.derived.index.test_verbs import DELETES, MERGES, VERBS
+from tests.derived.index.test_verbs import DELETES, MERGES, OF_ANY_KEY, VERBS
 from tests.derived.patterns.club import CLUB, Player, Squad, check, player_row, refusals, squad_row
 from tests.derived.two_clients import ALLOWED, TwoClients
 from tests.faults import Fate
@@ -32,7 +32,6 @@ OTHERS = st.integers(0, 3)
 """Of players that are referred to: few, so that several refer to one."""
 NAMES = st.sampled_from("abc")
 verbs = cast("dict[str, Any]", VERBS)
-OF_ANY_KEY = [verb for verb in verbs if verb not in ("query_delete", "index_query_delete")]
 PLAYERS = st.fixed_dictionaries(
     {},
     optional={

@@ -7,16 +7,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tableorm.stores import Operation, Row, RowQuery, Verb
-from tableorm_local.engine import Engine, blob_contents, blobs, writes
+from tableorm_local.engine import Engine, blob_contents, writes
 from tests.local.engine.rows import insert_rows, make_rows
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slices of few bytes and blobs."""
+    """Slices of few bytes."""
     monkeypatch.setattr(blob_contents, "CHUNK_BYTES", 4)
     monkeypatch.setattr(blob_contents, "_SLICE_CHUNKS", 2)
-    monkeypatch.setattr(blobs, "_LIST_SLICE", 3)
 
 
 @pytest.fixture
@@ -45,26 +44,6 @@ async def test_what_is_put_is_what_is_read(memory: Engine, container: str, lengt
         for count in (None, *range(1, length - offset + 2)):
             end = None if count is None else offset + count
             assert await memory.blobs.read(container, "whole", offset, count) == data[offset:end]
-
-
-@pytest.mark.parametrize("prefix", ["", "b", "x"])
-async def test_pages_of_blobs_together_are_all(memory: Engine, container: str, prefix: str) -> None:
-    """Whatever the size of a page: each is full but the last, which has no continuation."""
-    names = [*(f"a{number}" for number in range(4)), *(f"b{number}" for number in range(7)), "c"]
-    for name in names:
-        await memory.blobs.put(container, name, b"")
-    wanted = [name for name in names if name.startswith(prefix)]
-    for limit in range(1, 14):
-        found, token = list[str](), None
-        while True:
-            page = await memory.blobs.list_blobs(container, prefix, token, limit)
-            found += [blob.name for blob in page.blobs]
-            token = page.continuation
-            if token is None:
-                break
-            assert len(page.blobs) == limit
-            assert len(found) < len(wanted)
-        assert found == wanted
 
 
 @pytest.mark.parametrize(("bound", "again"), [(0, 10), (300, None), (1000, None), (100_000, 0)])

@@ -82,6 +82,10 @@ class Api:
     key: str = DEVELOPMENT_KEY
     location: str | None = None  # the first segment of the path, if that is not the account
 
+    @property
+    def port(self) -> int | None:
+        return URL(self.root).port
+
     async def __call__(
         self,
         verb: str,
@@ -179,8 +183,17 @@ class Wire:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def connect(cls, server: Server) -> "Wire":
+    async def connect(cls, server: "Server | Api") -> "Wire":
         return cls(*await asyncio.open_connection("127.0.0.1", server.port))
+
+    @classmethod
+    async def ask(cls, server: Server, request: bytes) -> int:
+        """Send a request by a connection of its own, and return the status of the answer."""
+        wire = await cls.connect(server)
+        wire.writer.write(request)
+        status = await wire.status()
+        await wire.close()
+        return status
 
     async def status(self) -> int:
         """The status of the next answer, whose head is read."""

@@ -72,11 +72,9 @@ async def test_missing_or_malformed_credentials(api: Api, headers: dict[str, str
 @pytest.mark.parametrize(("more", "status"), [((), 200), (("x-ms-date: yesterday",), 403)])
 async def test_the_date_of_a_request(server: Server, more: tuple[str, ...], status: int) -> None:
     """It may stand in `Date`, as in other services; `x-ms-date` counts where there are both."""
-    wire = await Wire.connect(server)
-    wire.writer.write(head("GET", "/Tables", *more).replace(b"\r\nx-ms-date: ", b"\r\nDate: ", 1))
+    request = head("GET", "/Tables", *more).replace(b"\r\nx-ms-date: ", b"\r\nDate: ", 1)
 
-    assert await wire.status() == status
-    await wire.close()
+    assert await Wire.ask(server, request) == status
 
 
 async def test_signature_covers_the_sum_of_the_body(api: Api) -> None:

@@ -148,8 +148,8 @@ async def test_gzip_of_answers(
 @pytest.mark.parametrize("arrives", [b"zz\r\n", b"2\r\n{}\r\nzz\r\n"])
 async def test_a_body_that_breaks_off_as_nonsense(caplog: pytest.LogCaptureFixture, arrives: bytes) -> None:
     """Chunks that are none end the connection, once the time for a body is over; it is no error of the server."""
-    async with serve(None, port=0, limits=Limits(body_seconds=0.2)) as server:
-        wire = await Wire.connect(server)
+    async with served(limits=Limits(body_seconds=0.2)) as api:
+        wire = await Wire.connect(api)
         wire.writer.write(head("POST", "/Tables", "Transfer-Encoding: chunked", "Expect: 100-continue"))
         assert await wire.status() == 100
         wire.writer.write(arrives)
@@ -195,18 +195,12 @@ async def test_host_style(server: Server, api: Api) -> None:
 )
 async def test_request_targets(server: Server, target: str, status: int) -> None:
     """A target may be absolute; what is none is refused."""
-    wire = await Wire.connect(server)
-    wire.writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    assert await wire.status() == status
-    await wire.close()
+    assert await Wire.ask(server, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()) == status
 
 
 async def test_a_fragment_of_a_target(server: Server) -> None:
     """What follows `#` is of the client alone, and passed over."""
-    wire = await Wire.connect(server)
-    wire.writer.write(head("GET", "/Tables?timeout=3#more"))
-    assert await wire.status() == 200
-    await wire.close()
+    assert await Wire.ask(server, head("GET", "/Tables?timeout=3#more")) == 200
 
 
 @pytest.mark.parametrize("target", [b"/devstoreaccount1/Tab\xff()", b"/devstoreaccount1/Tab()?$select=\xff"])
@@ -217,19 +211,16 @@ async def test_raw_bytes_in_a_target(server: Server, api: Api, target: bytes) ->
     parts = SignedParts(verb="GET", account=DEVELOPMENT_ACCOUNT, path=path, date=date)
     signed = authorization(parts, decode_key(DEVELOPMENT_KEY))
     lines = f" HTTP/1.1\r\nHost: localhost\r\nx-ms-date: {date}\r\nAuthorization: {signed}\r\n\r\n"
-    wire = await Wire.connect(server)
-    wire.writer.write(b"GET " + target + lines.encode())
-    assert await wire.status() == 400
-    await wire.close()
+
+    assert await Wire.ask(server, b"GET " + target + lines.encode()) == 400
 
 
 @pytest.mark.parametrize("host", ["", "Host: \r\n", "Host: a b\r\n", "Host: \xff\r\n"])
 async def test_host_is_needed(server: Server, host: str) -> None:
     """Without a proper Host it is not known whom the request is for."""
-    wire = await Wire.connect(server)
-    wire.writer.write(f"GET /devstoreaccount1/Tables HTTP/1.1\r\n{host}\r\n".encode("latin-1"))
-    assert await wire.status() == 400
-    await wire.close()
+    request = f"GET /devstoreaccount1/Tables HTTP/1.1\r\n{host}\r\n"
+
+    assert await Wire.ask(server, request.encode("latin-1")) == 400
 
 
 async def test_too_large(server: Server, api: Api) -> None:
@@ -237,33 +228,21 @@ async def test_too_large(server: Server, api: Api) -> None:
     A body over 4 MiB is 413, told before it is sent if its length is; a URL or header that is too long is 400,
     and so are more than 100 headers.
     """
-    wire = await Wire.connect(server)
-    wire.writer.write(head("POST", "/Tab", f"Content-Length: {4 * 1024 * 1024 + 1}"))
-    assert await wire.status() == 413
-    await wire.close()
-
+    assert await Wire.ask(server, head("POST", "/Tab", f"Content-Length: {4 * 1024 * 1024 + 1}")) == 413
     for line in (f"GET /devstoreaccount1/{'x' * 70_000} HTTP/1.1", "GET / HTTP/1.1\r\nX: " + "x" * 20_000):
-        wire = await Wire.connect(server)
-        wire.writer.write(f"{line}\r\nHost: localhost\r\n\r\n".encode())
-        assert await wire.status() == 400
-        await wire.close()
+        assert await Wire.ask(server, f"{line}\r\nHost: localhost\r\n\r\n".encode()) == 400
     for headers, status in ((["X: a"] * 99, 200), (["X: a"] * 100, 400), ([f"X: {'x' * 16_000}"], 200)):
-        wire = await Wire.connect(server)
-        wire.writer.write("\r\n".join(["GET /healthz HTTP/1.1", "Host: localhost", *headers, "", ""]).encode())
-        assert await wire.status() == status
-        await wire.close()
+        request = "\r\n".join(["GET /healthz HTTP/1.1", "Host: localhost", *headers, "", ""])
+        assert await Wire.ask(server, request.encode()) == status
     where = " or ".join(f"A eq {number}" for number in range(400))
     assert (await api("GET", "/Tab()", query="$filter=" + where.replace(" ", "%20"))).status == 200
 
 
 @pytest.mark.usefixtures("nothing_left")
-async def test_slow_clients(session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture) -> None:
+async def test_slow_clients(caplog: pytest.LogCaptureFixture) -> None:
     """Who does not send a request, or a body, is let go; others are served meanwhile."""
-    limits = Limits(idle_seconds=0.2, body_seconds=0.2)
-    async with serve(None, port=0, limits=limits) as server:
-        api = Api(session, root_of(server))
-        await api("POST", "/Tables", {"TableName": "Tab"})
-        silent, partial, bodiless = [await Wire.connect(server) for _ in range(3)]
+    async with served("Tab", limits=Limits(idle_seconds=0.2, body_seconds=0.2)) as api:
+        silent, partial, bodiless = [await Wire.connect(api) for _ in range(3)]
         partial.writer.write(b"GET /devstoreaccount1/Tab HTTP/1.1\r\nHost: ")
         bodiless.writer.write(head("POST", "/Tab", "Content-Length: 100") + b"{")
         assert await bodiless.status() == 408
@@ -349,10 +328,8 @@ async def test_a_stop_that_is_cancelled() -> None:
 
 async def test_too_many_requests() -> None:
     """More requests than may wait are told to come back, with Retry-After; those that wait are done."""
-    async with serve(None, port=0, limits=Limits(requests=2)) as server, aiohttp.ClientSession() as session:
-        api = Api(session, root_of(server))
-        await api("POST", "/Tables", {"TableName": "Tab"})
-        waiting = [await Wire.connect(server) for _ in range(2)]
+    async with served("Tab", limits=Limits(requests=2)) as api:
+        waiting = [await Wire.connect(api) for _ in range(2)]
         for wire in waiting:
             wire.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
             assert await wire.status() == 100

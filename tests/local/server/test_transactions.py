@@ -149,13 +149,6 @@ async def test_a_transaction_is_done_in_slices_of_time(
     assert found == slices
 
 
-async def test_missing_table(api: Api) -> None:
-    """A missing table is told in a part."""
-    ((status, headers, _),) = await transact(api, part("POST", "/None", {"PartitionKey": "p", "RowKey": "x"}))
-
-    assert (status, headers["x-ms-error-code"]) == (404, "TableNotFound")
-
-
 @pytest.mark.parametrize("table", ["a//", "Tab//", "Tab/x", "1table", "my_table", "tables"])
 async def test_tables_that_cannot_be(api: Api, table: str) -> None:
     """A name that no table can have is InvalidResourceName, also where it looks like a path, so that SDKs say why."""
