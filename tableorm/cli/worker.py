@@ -59,8 +59,9 @@ class WorkerCommand:
                 await stop_tasks({stopped, drained} - done)
                 for task in done:
                     task.result()
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(worker.counts.items()))
-        emit(args, worker.counts, f"finished: {counts or 'nothing'}")
+        counts = {str(outcome): count for outcome, count in sorted(worker.counts.items())}
+        summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        emit(args, counts, f"finished: {summary or 'nothing'}")
         return 0
 
 

@@ -177,7 +177,7 @@ async def test_decision_rows_without_end(
     said = [each for each in caplog.records if each.name == "tableorm.audit"]
     assert report.undecided == len(said) >= 1
     assert said[0].getMessage() == (
-        "a row of table Crew is left undecided: partition 'red' of table Crew has at least 1 decision rows, so that "
+        "a row of table Crew is left undecided: partition 'red' of table Crew has at least 1 decision rows, "
         "too many to diagnose; let a worker carry them out, and audit again"
     )
     assert said[0].exc_info is not None

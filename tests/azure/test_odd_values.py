@@ -306,14 +306,12 @@ async def test_infinity_as_azurite_spells_it(db: Database) -> None:
     assert [bag.get("odd") for bag in bags] == [None, float("-inf")]
 
 
-class Moving(Entity, table="OddMoves", partition_key="{p}", row_key="row_{r}", tracked=True):
-    p: Mapped[str]
-    r: Mapped[str]
+class Moving(OddRow, table="OddMoves", partition_key="{p}", row_key="row_{r}", tracked=True):
+    pass
 
 
-class Kept(Entity, table="OddKept", partition_key="kept_{p}", row_key="{r}", tracked=True):
-    p: Mapped[str]
-    r: Mapped[str]
+class Kept(OddRow, table="OddKept", partition_key="kept_{p}", row_key="{r}", tracked=True):
+    pass
 
 
 @pytest.fixture

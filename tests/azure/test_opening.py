@@ -367,7 +367,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         connect("https://acc.table.core.windows.net", key="a2V5")
     connect("local::memory:")
     assert "install tableorm with its extra 'azure'" in str(caught.value)
-    for page in ("docs/stores/azure.md", "README.md"):
+    for page in ("docs/stores/azure.md", "docs/index.md", "README.md"):
         assert 'pip install "PATH_OF_THE_CHECKOUT[azure]"' in (ROOT / page).read_text("utf-8")
 
 

@@ -44,8 +44,8 @@ class Wrapper:
     async def wrap(self, key: bytes) -> tuple[str, bytes]:
         return "k", key
 
-    async def unwrap(self, name: str, wrapped: bytes) -> bytes:
-        del name
+    async def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
+        del key_id
         return wrapped
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -112,6 +113,16 @@ def test_pages_are_short() -> None:
     lengths = {page: len(page.read_text(encoding="utf-8").splitlines()) for page in docs_pages.pages()}
 
     assert {page: length for page, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_pages_install_alike() -> None:
+    """Every page installs tableorm from the checkout, since it isn't on PyPI, with extras that exist."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = "".join(page.read_text(encoding="utf-8") for page in docs_pages.pages())
+    installed = re.findall(r"""pip install ["']?(\w+)\[([\w,]+)\]""", text)
+
+    assert {what for what, _ in installed} == {"PATH_OF_THE_CHECKOUT"}
+    assert {extra for _, extras in installed for extra in extras.split(",")} == {*project["optional-dependencies"]}
 
 
 def test_code_fits() -> None:

@@ -56,7 +56,7 @@ class Process(Between):
 
     def __init__(self, inner: LocalBackend) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.below = inner, inner.tables
         self.requests = self.stored = self.looks = 0
         self.cancels_after: int | None = None
         self.task: asyncio.Task[RunReport] | None = None

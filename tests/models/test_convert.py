@@ -4,7 +4,6 @@ Entities to plain dictionaries and back.
 
 import datetime as dt
 import enum
-import json
 import math
 import re
 from collections.abc import Callable, Collection
@@ -120,15 +119,6 @@ def test_json_values() -> None:
         "counts": {1: 2},
         "homes": [{"street": "x", "since": "2024-01-01"}, {"street": "y", "since": None}],
     }
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0])
-def test_odd_floats_through_json(value: float) -> None:
-    """NaN and the infinities, which JSON has not, are spelt out; minus zero stays."""
-    data = to_dict(Thing(owner="x", n=1, real=value), mode="json")
-    back = make(json.loads(json.dumps(data, allow_nan=False))).real
-
-    assert str(back) == str(value)
 
 
 def test_numbers_without_a_point() -> None:

@@ -187,7 +187,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: declared(MovedFrom(Plain), kind="Plain"),
-        r"both have the kind 'Plain' in table MovedFromPlain, so that nobody could",
+        r"both have the kind 'Plain' in table MovedFromPlain, so their rows can't be distinguished",
     ),
     (
         lambda: declared(MovedFrom(Untracked)),

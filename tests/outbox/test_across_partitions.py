@@ -120,6 +120,10 @@ async def settle(db: Database) -> None:
         await worker.drain()
 
 
+async def rename_office(db: Database) -> None:
+    await db.modify(Office, lambda office: office.evolve(title="new"), name="a")
+
+
 async def find_wrong(db: Database) -> list[str]:
     """Return which totals and copies are wrong."""
     offices = {each.name: each async for each in db.select(Office).where(Office.name >= "")}
@@ -181,9 +185,7 @@ async def test_a_new_title_while_clerks_change(db: Database, rounds: Rounds) -> 
     """All holders get a new title, page by page, while others change their office; whoever stops, others go on."""
     count = rounds(240, 10_000)
     await insert_clerks(db, count)
-    office = await db.get(Office, name="a")
-    office.title = "new"
-    await db.save(office)
+    await rename_office(db)
 
     async def change() -> None:
         for number in range(0, 100, 2):
@@ -210,9 +212,7 @@ class _StopError(Exception):
 async def test_a_worker_goes_on_where_another_has_stopped(db: Database) -> None:
     """A page of holders that was noted is not read again by the worker that comes after."""
     await insert_clerks(db, 250, ["a"])
-    office = await db.get(Office, name="a")
-    office.title = "new"
-    await db.save(office)
+    await rename_office(db)
     titles = [each.title async for each in db.select(Clerk).allow_scan()]
     with suppress(_StopError):
         async with db.worker(*MODELS):
@@ -234,9 +234,7 @@ async def test_a_holder_of_a_newer_program_holds_up_no_others(db: Database, monk
     await insert_clerks(db, 450, ["a"])
     bag = PropertyBag("Clerks", TOWNS[99 % 3], "clerk_00099", {"EntityType": "Clerk:2"})
     await db.merge(bag, if_match="*")
-    office = await db.get(Office, name="a")
-    office.title = "new"
-    await db.save(office)
+    await rename_office(db)
     await settle(db)
 
     titles = {each.id: each.title async for each in db.select(Clerk).allow_scan()}
@@ -256,9 +254,7 @@ async def test_holders_in_the_partition_of_their_source(db: Database) -> None:
         for number in range(5):
             await bulk.insert(Branch(office="a", id=number))
             await bulk.insert(Desk(office="a", id=number))
-    office = await db.get(Office, name="a")
-    office.title = "new"
-    await db.save(office)
+    await rename_office(db)
 
     assert await find_wrong(db) == []
 

@@ -381,7 +381,7 @@ def test_a_worker_of_the_command_line(tmp_path: Path) -> None:
             await db.archive(plain, to=PLAIN)
 
     asyncio.run(begin())
-    done = run_command("worker", url, f"{__name__}:PLAIN", "--drain")
+    done = run_command("worker", url, f"{__name__}:PLAIN", "--drain", "--json")
 
     assert (json.loads(done.stdout), done.returncode) == ({"done": 1}, 0)
     assert run_command("worker", url, f"{__name__}:names_of").returncode == 2

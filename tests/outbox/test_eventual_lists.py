@@ -86,6 +86,12 @@ async def listed(db: Database, model: Model) -> Counter[tuple[str, str, str]]:
     return members_of(await everything(db.store, "ListedCities"))
 
 
+async def store_row(db: Database, model: Model, number: int, **members: Any) -> None:
+    """Store the row of an entity in Oslo as a program does that does not know the list."""
+    row = {"PartitionKey": "red", "RowKey": f"{HEAD}{number:03d}", "EntityType": model.kind, "name": "", "city": "Oslo"}
+    await db.store.write(model.__schema__.table_name(), Operation(Verb.INSERT, {**row, **members}))
+
+
 async def living(store: TableStore, model: Model) -> set[tuple[str, str, str]]:
     """Return which entities are in which cities."""
     rows = [
@@ -168,8 +174,7 @@ async def test_what_a_list_names_besides_is_not_returned(db: Database, model: Mo
     """An entity that is gone, in another city, or of another kind is no result, whatever the list says."""
     for number, city in ((1, "Oslo"), (2, "Rome"), (3, None)):
         await db.insert(model(team="red", id=number, city=city))
-    robot = {"PartitionKey": "red", "RowKey": HEAD + "005", "EntityType": "Robot"}
-    await db.store.write(model.__schema__.table_name(), Operation(Verb.INSERT, robot))
+    await store_row(db, model, 5, EntityType="Robot")
     await name_in_list(db, model, 1, 2, 3, 4, 5)
     assert [each.id for each in await in_city(db, model, "Oslo")] == [1]
 
@@ -216,8 +221,7 @@ async def test_a_list_is_built_for_entities_that_were_there(db: Database, model:
     """`build_index` lists what is missing in a list, and what was written before it was declared."""
     await db.insert(model(team="red", id=1, city="Oslo"))
     await name_in_list(db, model)
-    old = {"PartitionKey": "red", "RowKey": HEAD + "002", "EntityType": model.kind, "name": "", "city": "Oslo"}
-    await db.store.write(model.__schema__.table_name(), Operation(Verb.INSERT, old))
+    await store_row(db, model, 2)
     assert await in_city(db, model, "Oslo") == []
     await db.build_index(model.in_city)
     assert [each.id for each in await in_city(db, model, "Oslo")] == [1, 2]
@@ -253,9 +257,7 @@ async def test_an_audit_of_damaged_lists(db: Database) -> None:
 @both_forms
 async def test_a_write_token_that_is_none(db: Database, model: Model) -> None:
     """Who writes lines into the property of the tokens names no other entity by it."""
-    row = {"PartitionKey": "red", "RowKey": HEAD + "001", "EntityType": model.kind, "name": "", "city": "Oslo"}
-    tokens = f"x\nred\t{HEAD}002\ty\n"
-    await db.store.write(model.__schema__.table_name(), Operation(Verb.INSERT, {**row, "_w": tokens}))
+    await store_row(db, model, 1, _w=f"x\nred\t{HEAD}002\ty\n")
     await db.build_index(model.in_city)
     assert await listed(db, model) == {("Oslo", "red", HEAD + "001"): 1}
 
@@ -354,9 +356,7 @@ async def test_one_entity_of_a_batch_that_cannot_be_listed(db: Database, model: 
     place = declared.place("Oslo", declared.row.text)
     manifest = manifest_text({"in_city": place})
     for number, stored in ((1, kind), (2, f"{kind}:9"), (3, kind)):
-        keys = {"PartitionKey": "red", "RowKey": f"{HEAD}{number:03d}"}
-        row = {**keys, "EntityType": stored, "_ix": manifest, "city": "Oslo", "name": ""}
-        await db.store.write(table, Operation(Verb.INSERT, row))
+        await store_row(db, model, number, EntityType=stored, _ix=manifest)
     outcomes = await asyncio.gather(
         *(
             declared.reconcile(connection_of(db), RowAddress(table, "red", f"{HEAD}{number:03d}"), [place])

@@ -15,6 +15,7 @@ from tableorm.stores import CLOCK, Message, Operation, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything, refusal
 from tests.faults import Fate, FaultyStore
+from tests.outbox.network import Jittery
 from tests.torture import seeds
 
 MINUTE = dt.timedelta(minutes=1)
@@ -181,7 +182,7 @@ async def test_a_receipt_of_another_message(mine: TableQueueStore) -> None:
 
 async def test_takers_that_race_lose_no_message(tables: CountingStore, mine: TableQueueStore) -> None:
     """Of takers that see the same messages one gets them, and the others look again."""
-    stores = [TableQueueStore(tables) for _ in range(4)]
+    stores = [TableQueueStore(Jittery(tables, random.Random(number))) for number in range(4)]
     for _ in range(12):
         await mine.put("mail", b"x")
 

@@ -16,14 +16,14 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from tableorm import AccessDenied, Database, DecodeError, Entity, Mapped, PropertyBag, TableOrmError, Throttled, field
+from tableorm import AccessDenied, Database, DecodeError, Mapped, PropertyBag, TableOrmError, Throttled, field
 from tableorm.derived.feed import rows as feed_rows
 from tableorm.models.manifest import manifest_of
 from tableorm.models.marker_rows import CHANGE_KIND
 from tableorm.outbox.decision import decision_of
 from tableorm.protocol import redaction
 from tests.azure.stub import KEY, Answer, row_answer
-from tests.security.world import Thing, client_of, client_of_bytes, gzipped, memory_below
+from tests.security.world import Keyed, Thing, client_of, client_of_bytes, gzipped, memory_below
 
 # A page has 4 MiB of rows; escapes and annotations may make some of that longer.
 FAR_TOO_MUCH = 96 * 1024 * 1024
@@ -137,27 +137,19 @@ BLOB_HEAD = (
 )
 
 
-class Doc(Entity, table="Docs", partition_key="{p}", row_key="{r}"):
-    p: Mapped[str]
-    r: Mapped[str]
+class Doc(Keyed, table="Docs", partition_key="{p}", row_key="{r}"):
     items: Mapped[list[Any]] = field(factory=list)
 
 
-class Counted(Entity, table="Counted", partition_key="{p}", row_key="{r}", kind=None):
-    p: Mapped[str]
-    r: Mapped[str]
+class Counted(Keyed, table="Counted", partition_key="{p}", row_key="{r}", kind=None):
     n: Mapped[int]
 
 
-class Dated(Entity, table="Counted", partition_key="{p}", row_key="{r}", kind=None):
-    p: Mapped[str]
-    r: Mapped[str]
+class Dated(Keyed, table="Counted", partition_key="{p}", row_key="{r}", kind=None):
     n: Mapped[dt.datetime]
 
 
-class Named(Entity, table="Counted", partition_key="{p}", row_key="{r}", kind=None):
-    p: Mapped[str]
-    r: Mapped[str]
+class Named(Keyed, table="Counted", partition_key="{p}", row_key="{r}", kind=None):
     n: Mapped[UUID]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tableorm import TableOrmError
 from tests.azure.stub import KEY, Answer, Stub
+from tests.security.test_client_parsed import CALLS
 from tests.security.world import Thing, client_of, client_of_bytes
 
 ACCOUNT_SAS = "sv=2022-11-02&ss=bqt&srt=sco&sp=rwdlacup&se=2099-01-01T00%3A00%3A00Z&sig=ABC%3D"
@@ -19,7 +20,7 @@ ACCOUNT_SAS = "sv=2022-11-02&ss=bqt&srt=sco&sp=rwdlacup&se=2099-01-01T00%3A00%3A
 
 @pytest.mark.parametrize("credential", [{"key": KEY}, {"sas": ACCOUNT_SAS}], ids=["key", "token"])
 @pytest.mark.parametrize("status", [302, 307])
-@pytest.mark.parametrize("what", ["tables", "blobs", "queues"])
+@pytest.mark.parametrize("what", CALLS)
 async def test_no_request_follows_a_redirection(what: str, status: int, credential: dict[str, Any]) -> None:
     """Lists that a server answers with another address are errors, and nothing is sent to that address."""
     async with Stub() as other:
@@ -27,12 +28,7 @@ async def test_no_request_follows_a_redirection(what: str, status: int, credenti
         answer = Answer(status, {"Location": f"{other.url}/Secrets()?comp=acl"})
         async with client_of(answer, **{"key": None, **credential}) as (db, _):
             with pytest.raises(TableOrmError, match="another address"):
-                if what == "tables":
-                    await db.tables()
-                elif what == "blobs":
-                    await db.blobs.delete("container", "name")
-                else:
-                    await db.queues.list_queues()
+                await CALLS[what](db)
     assert other.requests == []
 
 

@@ -3,6 +3,7 @@ What attacks have in common: a file with its owner, and a server of it; clients 
 """
 
 import asyncio
+import gc
 import gzip
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator
@@ -22,11 +23,13 @@ from tests.azure.stub import KEY, Answer, Request, Stub
 from tests.local.server.client import Api, root_of
 
 __all__ = [
+    "Keyed",
     "Thing",
     "Turns",
     "client_of",
     "client_of_bytes",
     "gzipped",
+    "kept_below",
     "memory_below",
     "serve_file",
     "work",
@@ -46,11 +49,16 @@ async def serve_file(path: Path) -> AsyncGenerator[tuple[Engine, Api], None]:
         await owner.close()
 
 
-class Thing(Entity, table="Tab", partition_key="{p}", row_key="{r}"):
-    """What a client asks a hostile server for."""
+class Keyed(Entity, abstract=True):
+    """The fields of most keys."""
 
     p: Mapped[str]
     r: Mapped[str]
+
+
+class Thing(Keyed, table="Tab", partition_key="{p}", row_key="{r}"):
+    """What a client asks a hostile server for."""
+
     note: Mapped[str | None] = field(default=None)
 
 
@@ -126,6 +134,20 @@ class Turns:
         counting = asyncio.create_task(self._count())
         yield
         counting.cancel()
+
+
+@contextmanager
+def kept_below(most: int) -> Generator[None]:
+    """See that what is done leaves less than so many bytes behind."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        yield
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < most
 
 
 async def work(db: Database, *kinds: Any, table: str | None = None) -> None:

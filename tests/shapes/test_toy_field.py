@@ -21,13 +21,11 @@ from tableorm import (
     Embedded,
     EncodeError,
     Entity,
-    Index,
     IndexList,
     InvalidInput,
     Mapped,
     ModelError,
     NotLoaded,
-    PreconditionFailed,
     Sum,
     connect,
     field,
@@ -120,16 +118,13 @@ class Place(Entity, table="Toys", partition_key="{city}", row_key="place_{id}", 
 class Shop(Entity, table="Toys", partition_key="{city}", row_key="shop_{id}"):
     city: Mapped[str] = field(default="c")
     id: Mapped[int]
-    spot: Pairs[Spot | None] = pair(default=None)
     name: Mapped[str]
-
-    by_name = Index(row_key="name_{name}_{id}", include=["spot"])
 
 
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     async with connect("local::memory:") as database:
-        await database.create_tables(Place, Shop)
+        await database.create_tables(Place)
         yield database
 
 
@@ -234,22 +229,6 @@ async def test_a_projection_has_the_whole_of_it(db: Database) -> None:
     place.home = Spot(0, 0.5)  # the default, and not what the row has
     await db.save(place)
     assert (await get(db, 2)).home == Spot(0, 0.5)
-
-
-async def test_index_entries_hold_all_of_it(db: Database) -> None:
-    """`include=` takes the field, and a condition on a part is asked of the entries; what changed since is noticed."""
-    shop = Shop(id=1, spot=Spot(1, 1.5), name="a")
-    await db.insert(shop)
-    shop.spot = Spot(2)
-    await db.save(shop)
-    query = db.select(Shop.by_name).where(Shop.city == "c", Shop.name == "a", Shop.spot.x == 2)
-    assert [each.spot for each in await query.all()] == [Spot(2)]
-    part = await query.only(Shop.spot.x).first()
-    assert part is not None
-    await db.modify(Shop, lambda each: each.evolve(spot=Spot(2, 3.5)), city="c", id=1)
-    part.spot = Spot(9)
-    with pytest.raises(PreconditionFailed):
-        await db.save(part)
 
 
 def test_json_is_that_of_the_value() -> None:

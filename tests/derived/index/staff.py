@@ -7,8 +7,8 @@ condition. It is of version 2, and `EmployeeV1` is what the program before knew.
 
 from typing import Any
 
-from tableorm import Entity, Index, Mapped, PropertyBag, field, upgrade
-from tests.derived.index.oracle import Bag, Copies, Kind
+from tableorm import Database, Entity, Index, Mapped, PropertyBag, field, upgrade
+from tests.derived.index.oracle import Bag, Copies, Kind, audit, read_table, rows_of
 
 __all__ = [
     "EMPLOYEE",
@@ -18,6 +18,9 @@ __all__ = [
     "Employee",
     "EmployeeV1",
     "employee",
+    "find_wrong",
+    "hire",
+    "stored",
 ]
 
 
@@ -71,6 +74,22 @@ def employee(number: int, department: str = "Sales", **values: Any) -> Employee:
     """An employee with a copy in every index, if nothing else is said."""
     given: dict[str, Any] = {"department": department, "id": number, "email": f"e{number}@x", **values}
     return Employee(**given)
+
+
+async def hire(db: Database) -> None:
+    """Make the table, with one employee."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+
+
+async def stored(db: Database) -> dict[tuple[str, str], dict[str, Any]]:
+    """All rows of the table, with their ETags."""
+    return rows_of(await read_table(db, "Staff"))
+
+
+async def find_wrong(db: Database) -> list[str]:
+    """What the oracle says of the table."""
+    return audit(await read_table(db, "Staff"), KINDS)
 
 
 def _age(e: Bag) -> int:

@@ -23,7 +23,7 @@ from tableorm import (
     field,
 )
 from tableorm.stores import Operation, Verb
-from tests.derived.index.oracle import audit, read_table, rows_of
+from tests.derived.index.oracle import audit, read_table
 from tests.derived.index.staff import (
     KINDS,
     AgedEmployee,
@@ -31,6 +31,9 @@ from tests.derived.index.staff import (
     Desk,
     Employee,
     employee,
+    find_wrong,
+    hire,
+    stored,
 )
 
 
@@ -57,7 +60,7 @@ async def test_a_key_that_is_taken_is_not_overwritten(db: Database) -> None:
     await db.create_tables(Employee)
     await db.insert(PropertyBag("Staff", "Sales", "email_e1@x", {"mine": 1}))
     await db.insert(employee(2))
-    before = rows_of(await read_table(db, "Staff"))
+    before = await stored(db)
     wanted = r"index Employee\.by_email needs the row 'email_e1@x'.*row of another kind"
 
     with pytest.raises(EntityExists, match=wanted) as caught:
@@ -75,7 +78,7 @@ async def test_a_key_that_is_taken_is_not_overwritten(db: Database) -> None:
     with pytest.raises(TransactionFailed, match=wanted):
         async with db.transaction() as tx:
             tx.upsert(employee(1))
-    assert rows_of(await read_table(db, "Staff")) == before
+    assert await stored(db) == before
 
 
 async def test_an_entity_is_not_written_over_a_copy(db: Database) -> None:
@@ -87,9 +90,8 @@ async def test_an_entity_is_not_written_over_a_copy(db: Database) -> None:
         text: Mapped[str] = field(default="")
         by_text = Index(row_key="text_{text}_{address}", include="keys")
 
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
-    before = rows_of(await read_table(db, "Staff"))
+    await hire(db)
+    before = await stored(db)
     mail = Mail(department="Sales", address="e1@x")
     with pytest.raises(EntityExists, match="is a copy of the entity 'empid_000001'"):
         await db.upsert(mail)
@@ -97,48 +99,45 @@ async def test_an_entity_is_not_written_over_a_copy(db: Database) -> None:
         await db.replace(mail, if_match="*")
     with pytest.raises(WrongKind, match="write or delete that entity"):
         await db.delete(mail, if_match="*")
-    assert rows_of(await read_table(db, "Staff")) == before
+    assert await stored(db) == before
 
 
 async def test_an_entry_that_was_left_behind_is_refused_until_it_is_repaired(db: Database) -> None:
     """A program that knows no indexes has deleted the entity; it is inserted again after a repair."""
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
+    await hire(db)
     await db.delete(PropertyBag.key("Staff", "Sales", "empid_000001"), if_match="*")
     assert ("Sales", "email_e1@x") in await read_table(db, "Staff")
     assert await db.get_or_none(Employee.by_name, department="Sales", last_name="Li", id=1) is None
     assert await db.select(Employee.by_name).where(Employee.department == "Sales").all() == []
 
-    before = rows_of(await read_table(db, "Staff"))
+    before = await stored(db)
     with pytest.raises(EntityExists, match=r"'email_e1@x' exists already, .* repair it with `tableorm audit --repair`"):
         await db.insert(employee(1, age=50))
-    assert rows_of(await read_table(db, "Staff")) == before
+    assert await stored(db) == before
     assert (await db.audit(Employee, repair=True)).clean
     await db.insert(employee(1, age=50))
-    assert audit(await read_table(db, "Staff"), KINDS) == []
+    assert await find_wrong(db) == []
 
 
 async def test_an_entity_that_lost_its_manifest_is_refused_until_it_is_repaired(db: Database) -> None:
     """A program that knows no indexes has replaced its row; what would write an entry anew says so."""
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
+    await hire(db)
     row = await db.store.get("Staff", "Sales", "empid_000001")
     bare = {name: value for name, value in row.items() if name not in ("_ix", "Timestamp", "odata.etag")}
     await db.store.write("Staff", Operation(Verb.REPLACE, bare, "*"))
 
-    before = rows_of(await read_table(db, "Staff"))
+    before = await stored(db)
     with pytest.raises(EntityExists, match=r"its manifest does not name it: .* `tableorm audit --repair`"):
         await db.modify(Employee, lambda e: e.evolve(age=50), department="Sales", id=1)
-    assert rows_of(await read_table(db, "Staff")) == before
+    assert await stored(db) == before
     assert (await db.audit(Employee, repair=True)).clean
     await db.modify(Employee, lambda e: e.evolve(age=50), department="Sales", id=1)
-    assert audit(await read_table(db, "Staff"), KINDS) == []
+    assert await find_wrong(db) == []
 
 
 async def test_a_unique_value_that_was_left_behind_stays_taken(db: Database) -> None:
     """Nobody can tell it from one that is in use without reading more; the error says whose, and the index."""
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
+    await hire(db)
     await db.delete(PropertyBag.key("Staff", "Sales", "empid_000001"), if_match="*")
     taken = "the entity 'empid_000001' of this partition has email='e1@x' already"
     with pytest.raises(UniqueViolation, match=taken) as caught:
@@ -150,13 +149,12 @@ async def test_a_unique_value_that_was_left_behind_stays_taken(db: Database) -> 
 @pytest.mark.parametrize("row_key", ["email_e1@x", "name_Li_000001", "age_030_000001"])
 async def test_a_copy_that_is_missing_is_no_obstacle(db: Database, row_key: str) -> None:
     """It was to be replaced or deleted, and is gone: the write does without."""
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
+    await hire(db)
     await db.delete(PropertyBag.key("Staff", "Sales", row_key), if_match="*")
     one = await db.get(Employee, department="Sales", id=1)
     one.email, one.last_name, one.age = "new@x", "Zed", 31
     await db.save(one)
-    assert audit(await read_table(db, "Staff"), KINDS) == []
+    assert await find_wrong(db) == []
     await db.delete(PropertyBag.key("Staff", "Sales", "email_new@x"), if_match="*")
     await db.delete(one)
     assert await read_table(db, "Staff") == {}
@@ -182,8 +180,7 @@ async def test_copies_of_unknown_indexes_are_dropped(db: Database) -> None:
 @pytest.mark.parametrize("verb", ["save", "merge", "replace", "delete"])
 async def test_a_program_without_indexes_leaves_no_stale_copies(db: Database, verb: str) -> None:
     """What it has read says that there are copies: they go with its write."""
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
+    await hire(db)
     plain = await db.get(Plain, department="Sales", id=1)
     plain.last_name = "Zed"
     await getattr(db, verb)(plain)
@@ -193,21 +190,20 @@ async def test_a_program_without_indexes_leaves_no_stale_copies(db: Database, ve
         one = await db.get(Employee, department="Sales", id=1)
         one.age = 50
         await db.save(one)
-        assert audit(await read_table(db, "Staff"), KINDS) == []
+        assert await find_wrong(db) == []
 
 
 async def test_a_bag_does_not_write_what_has_copies(db: Database) -> None:
     """It cannot keep them right; to delete the entity it needs to know no more than what the row says."""
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
+    await hire(db)
     bag = await bag_of(db, "empid_000001")
-    before = rows_of(await read_table(db, "Staff"))
+    before = await stored(db)
     bag["age"] = 50
     with pytest.raises(NotSupported, match=r"from this one by by_age, by_email, by_name.*write it through its model"):
         await db.save(bag)
     with pytest.raises(NotSupported, match="which a bag cannot keep right"):
         await db.replace(bag)
-    assert rows_of(await read_table(db, "Staff")) == before
+    assert await stored(db) == before
 
     await db.delete(bag)
     assert await read_table(db, "Staff") == {}
@@ -216,8 +212,7 @@ async def test_a_bag_does_not_write_what_has_copies(db: Database) -> None:
 @pytest.mark.parametrize("verb", ["save", "replace", "transaction"])
 async def test_a_field_of_the_key_that_others_store_too_is_kept(db: Database, verb: str) -> None:
     """Copies have it as the model says, which can be of another type; an entity that is read from one keeps it."""
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
+    await hire(db)
     legacy = {"id": "one", "department": "9", "department@odata.type": "Edm.Int64"}
     keys = {"PartitionKey": "Sales", "RowKey": "empid_000001"}
     await db.store.write("Staff", Operation(Verb.MERGE, {**keys, **legacy}, "*"))
@@ -246,8 +241,7 @@ async def test_a_field_of_the_key_that_others_store_too_is_kept(db: Database, ve
 
 async def test_what_has_changed_since_the_copy_was_read_is_not_overwritten(db: Database) -> None:
     """Whoever changed it, and however little: the copy has no ETag, so its fields are compared."""
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
+    await hire(db)
     full = await db.get(Employee.by_email, department="Sales", email="e1@x")
     part = await db.get(Employee.by_age, department="Sales", age=30, id=1)
     await db.modify(Employee, lambda e: setattr(e, "note", "n"), department="Sales", id=1)
@@ -261,13 +255,12 @@ async def test_what_has_changed_since_the_copy_was_read_is_not_overwritten(db: D
     await db.modify(Employee, lambda e: setattr(e, "last_name", "Zed"), department="Sales", id=1)
     with pytest.raises(PreconditionFailed):
         await db.delete(again)
-    assert audit(await read_table(db, "Staff"), KINDS) == []
+    assert await find_wrong(db) == []
 
 
 async def test_queries_do_not_see_copies(db: Database) -> None:
     """Of a model, and of several; raw rows are all there are."""
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
+    await hire(db)
     await db.insert(Desk(department="Sales", number=1))
 
     assert len(await db.select(Employee, Desk).where(Employee.department == "Sales").all()) == 2

@@ -12,8 +12,8 @@ from tableorm import (
     TransactionFailed,
     UniqueViolation,
 )
-from tests.derived.index.oracle import audit, read_table, rows_of
-from tests.derived.index.staff import KINDS, Desk, Employee, EmployeeV1, employee
+from tests.derived.index.oracle import read_table
+from tests.derived.index.staff import Desk, Employee, EmployeeV1, employee, find_wrong, stored
 
 
 async def prepare(db: Database, count: int = 3) -> list[Employee]:
@@ -25,7 +25,7 @@ async def prepare(db: Database, count: int = 3) -> list[Employee]:
 
 
 async def check(db: Database) -> None:
-    assert audit(await read_table(db, "Staff"), KINDS) == []
+    assert await find_wrong(db) == []
 
 
 @pytest.mark.parametrize("verb", ["insert", "save", "upsert", "replace"])
@@ -60,20 +60,20 @@ async def test_an_entity_takes_its_own_place(db: Database) -> None:
 async def test_two_entities_of_a_transaction_want_one_value(db: Database) -> None:
     """Nothing is sent; the second of them is named."""
     await prepare(db)
-    before = rows_of(await read_table(db, "Staff"))
+    before = await stored(db)
     with pytest.raises(TransactionFailed, match="another entity of this transaction has") as caught:
         async with db.transaction() as tx:
             tx.insert(employee(7, email="same@x"))
             tx.insert(employee(8, email="same@x"))
     assert caught.value.index == 1
     assert isinstance(caught.value.__cause__, UniqueViolation)
-    assert rows_of(await read_table(db, "Staff")) == before
+    assert await stored(db) == before
 
 
 async def test_a_violation_names_the_operation(db: Database) -> None:
     """Of the user's, however many rows were sent before; nothing was applied."""
     await prepare(db)
-    before = rows_of(await read_table(db, "Staff"))
+    before = await stored(db)
     with pytest.raises(TransactionFailed) as caught:
         async with db.transaction() as tx:
             tx.insert(employee(7))
@@ -81,7 +81,7 @@ async def test_a_violation_names_the_operation(db: Database) -> None:
             tx.insert(employee(8, email="e1@x"))
     assert (caught.value.index, caught.value.operation) == (2, "insert")
     assert isinstance(caught.value.__cause__, UniqueViolation)
-    assert rows_of(await read_table(db, "Staff")) == before
+    assert await stored(db) == before
 
 
 async def test_what_is_read_late_is_written_once(db: Database) -> None:

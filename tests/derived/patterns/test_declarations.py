@@ -82,7 +82,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     ),
     "a sum of text": (
         lambda: desk({"summed": Sum("house", lambda: Room.desks, house="{house}", number="{room}")}),
-        ("Desk.summed", "'house'", "whole numbers"),
+        ("Desk.summed", "'house'", "field of integers"),
     ),
     "no model": (embedded(lambda: 5, {"label": "name"}), ("Desk.in_room", "5 is not a model")),
     "a model that is not guarded": (

@@ -7,7 +7,6 @@ import datetime as dt
 import re
 import types
 from collections import Counter
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -25,6 +24,7 @@ from tableorm import (
     Mapped,
     ModelError,
     NotSupported,
+    Observation,
     PropertyBag,
     Sum,
     WriteExplanation,
@@ -33,42 +33,23 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Operation, Verb
 from tests.derived.patterns.firm import Badge, Department, Employee
 from tests.torture import seeds
 
 METHODS = {Verb.INSERT: "POST", Verb.MERGE: "PATCH", Verb.REPLACE: "PUT", Verb.DELETE: "DELETE"}
 
 
-class Recorder:
-    """
-    Notes what a database asks of its tables.
+def rows_read(seen: Observation) -> list[str]:
+    """Return the paths of the rows that were read."""
+    read = [each for each in seen.requests if each.operation == "get"]
+    return [f"/{each.table}(PartitionKey='{each.partition_key}',RowKey='{each.row_key}')" for each in read]
 
-    Attributes:
-        read: Paths of the rows that were read.
-        sent: Requests that write, each with its operations: method, path, If-Match and body.
-    """
 
-    def __init__(self, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.read: list[str] = []
-        self.sent: list[list[tuple[str, str, str | None, bytes]]] = []
-        store = db.store
-        get, write, transact = store.get, store.write, store.transact
-
-        async def getting(table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-            self.read.append(f"/{table}(PartitionKey='{partition_key}',RowKey='{row_key}')")
-            return await get(table, partition_key, row_key, select)
-
-        async def writing(table: str, operation: Operation) -> str | None:
-            self.sent.append([shown(table, operation)])
-            return await write(table, operation)
-
-        async def transacting(table: str, operations: Sequence[Operation]) -> list[str | None]:
-            self.sent.append([shown(table, each) for each in operations])
-            return await transact(table, operations)
-
-        for name, method in (("get", getting), ("write", writing), ("transact", transacting)):
-            monkeypatch.setattr(store, name, method)
+def rows_sent(seen: Observation) -> list[tuple[str, str, str | None, bytes]]:
+    """Return the operations of the one request that writes: method, path, If-Match and body of each."""
+    (request,) = [each for each in seen.requests if each.operations]
+    return [shown(request.table, each) for each in request.operations]
 
 
 def shown(table: str, operation: Operation) -> tuple[str, str, str | None, bytes]:
@@ -81,18 +62,16 @@ def shown(table: str, operation: Operation) -> tuple[str, str, str | None, bytes
     return method, path, operation.if_match, body
 
 
-def assert_same(said: WriteExplanation, recorder: Recorder) -> None:
+def assert_same(said: WriteExplanation, seen: Observation) -> None:
     """Every request and operation is as it was said; what depends on what is read is compared as far as it is said."""
-    (sent,) = recorder.sent
-    assert [step.path for step in said.steps if step.method == "GET"] == recorder.read
-    assert said.transaction == (len(sent) > 1) and said.cost == len(recorder.read) + 1
+    read, sent = rows_read(seen), rows_sent(seen)
+    assert [step.path for step in said.steps if step.method == "GET"] == read
+    assert said.transaction == (len(sent) > 1) and said.cost == len(read) + 1
     steps = [step for step in said.steps if step.method != "GET"]
     assert [(step.method, step.path) for step in steps] == [(method, path) for method, path, *_ in sent]
     for step, (_, path, if_match, body) in zip(steps, sent, strict=True):
         assert (step.if_match is None) == (if_match is None)
-        assert step.if_match in (if_match, "the ETag that was read") and (
-            path in recorder.read or step.body is not None
-        )
+        assert step.if_match in (if_match, "the ETag that was read") and (path in read or step.body is not None)
         if step.body is not None:
             assert step.body == re.sub(rb'"_w":"[\w-]{12}', b'"_w":"------------', body)
 
@@ -107,7 +86,7 @@ async def ann(db: Database) -> Employee:
 
 
 @pytest.mark.parametrize("verb", ["insert", "save", "replace", "delete", "move"])
-async def test_lists_counts_and_sums(db: Database, ann: Employee, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+async def test_lists_counts_and_sums(db: Database, ann: Employee, verb: str) -> None:
     """The rows that are read before, and the one transaction with the entity, its list and its department."""
     entity = ann.evolve(id=3) if verb == "insert" else ann
     if verb in ("save", "replace"):
@@ -116,10 +95,10 @@ async def test_lists_counts_and_sums(db: Database, ann: Employee, monkeypatch: p
     explain: Any = db.explain_write
     said = explain(verb, entity, **given)
     assert entity.id == (3 if verb == "insert" else 1)
-    recorder = Recorder(db, monkeypatch)
-    await getattr(db, verb)(entity, **given)
+    with db.observe(show_values=True) as seen:
+        await getattr(db, verb)(entity, **given)
 
-    assert_same(said, recorder)
+    assert_same(said, seen)
 
 
 async def settled(db: Database) -> None:
@@ -240,47 +219,46 @@ async def test_as_many_requests_are_sent(seed: int) -> None:
 
 
 @pytest.mark.parametrize("manager", [1, None])
-async def test_copies_of_another_entity(
-    db: Database, ann: Employee, monkeypatch: pytest.MonkeyPatch, manager: int | None
-) -> None:
+async def test_copies_of_another_entity(db: Database, ann: Employee, manager: int | None) -> None:
     """The body of a row that comes to hold them is not known; that of one that holds none any more is."""
     sales = await db.get(Department, name="Sales")
     sales.manager_id = manager
     said = db.explain_write("save", sales)
     bodies = {step.path: step.body for step in said.steps if "'department'" in step.path}
-    recorder = Recorder(db, monkeypatch)
-    await db.save(sales)
+    with db.observe(show_values=True) as seen:
+        await db.save(sales)
 
-    (sent,) = recorder.sent
     assert [body is None for body in bodies.values()] == [manager is not None]
-    assert sorted(step.path for step in said.steps if step.method == "GET") == sorted(recorder.read)
-    assert sorted((s.method, s.path) for s in said.steps if s.method != "GET") == sorted(each[:2] for each in sent)
+    assert sorted(step.path for step in said.steps if step.method == "GET") == sorted(rows_read(seen))
+    assert sorted((s.method, s.path) for s in said.steps if s.method != "GET") == sorted(
+        each[:2] for each in rows_sent(seen)
+    )
 
 
-async def test_a_move_with_copies(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_move_with_copies(db: Database) -> None:
     """The copy stays under its key and says where the entity is."""
     badge = Badge(department="Sales", number=1, code="x")
     await db.insert(badge)
     said = db.explain_write("move", badge, number=2)
-    recorder = Recorder(db, monkeypatch)
-    await db.move(badge, number=2)
+    with db.observe(show_values=True) as seen:
+        await db.move(badge, number=2)
 
     assert [step.method for step in said.steps] == ["DELETE", "POST", "PUT"] and said.cost == 1
-    assert_same(said, recorder)
+    assert_same(said, seen)
 
 
-async def test_a_move_of_what_was_read_by_an_index(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_move_of_what_was_read_by_an_index(db: Database) -> None:
     """Its row is read first: what the transaction holds beside the delete and the insert, that row tells."""
     await db.insert(Badge(department="Sales", number=1, code="x"))
     found = await db.get(Badge.by_code, department="Sales", code="x")
     said = db.explain_write("move", found, number=2)
-    recorder = Recorder(db, monkeypatch)
-    await db.move(found, number=2)
+    with db.observe(show_values=True) as seen:
+        await db.move(found, number=2)
 
     path = "/Firm(PartitionKey='Sales',RowKey='badge_000001')"
-    assert recorder.read == [path] and said.transaction and said.cost == 2
+    assert rows_read(seen) == [path] and said.transaction and said.cost == 2
     assert [(step.method, step.path) for step in said.steps] == [("GET", path), ("DELETE", path), ("POST", "/Firm")]
-    assert [each[:2] for each in recorder.sent[0]][:2] == [("DELETE", path), ("POST", "/Firm")]
+    assert [each[:2] for each in rows_sent(seen)][:2] == [("DELETE", path), ("POST", "/Firm")]
 
 
 async def test_verbs_take_their_own_arguments(db: Database, ann: Employee) -> None:

@@ -10,17 +10,17 @@ TABLE = "RunAgents"
 DESKS = 5
 
 
-class AgentOfOld(Entity, table=TABLE, kind="Agent", partition_key="office_{office:02d}", row_key="agent_{id:05d}"):
+class AnyAgent(Entity, table=TABLE, abstract=True, partition_key="office_{office:02d}", row_key="agent_{id:05d}"):
     office: Mapped[int]
     id: Mapped[int]
     desk: Mapped[int]
 
 
-class Agent(Entity, table=TABLE, partition_key="office_{office:02d}", row_key="agent_{id:05d}"):
-    office: Mapped[int]
-    id: Mapped[int]
-    desk: Mapped[int]
+class AgentOfOld(AnyAgent, kind="Agent"):
+    pass
 
+
+class Agent(AnyAgent):
     by_desk = Index(partition_key="desk_{desk:02d}", row_key="of_{office:02d}_{id:05d}", consistency="eventual")
     at_desk = IndexList(partition_key="at_{desk:02d}", row_key="agents", consistency="eventual")
 
