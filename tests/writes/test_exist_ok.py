@@ -216,14 +216,15 @@ class Blind(StoreLayer):
 
 
 @pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
-async def test_who_may_not_read_is_told_too(db: Database, way: Way) -> None:
+async def test_who_may_not_read_is_told_too(way: Way) -> None:
     """Without a look each row that exists is refused by the store, and stays."""
-    await db.create_tables(Plain)
-    connection_of(db).wrap_store(Blind)
-    for number in range(5):
-        await db.insert(Plain(id=number, code="old"))
+    async with connect("local::memory:") as db:
+        await db.create_tables(Plain)
+        connection_of(db).wrap_store(Blind)
+        for number in range(5):
+            await db.insert(Plain(id=number, code="old"))
 
-    kept = await insert_all(db, way, [Plain(id=number, code="new") for number in range(8)])
+        kept = await insert_all(db, way, [Plain(id=number, code="new") for number in range(8)])
 
     assert sorted(each.id for each in kept) == [*range(5)]
 

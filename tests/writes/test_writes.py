@@ -133,6 +133,7 @@ async def test_a_newer_row_is_read_and_never_loses_anything(things: Database) ->
         ({"name": "a", "text": "\ud800"}, r"Thing\.text: .*lone surrogate U\+D800"),
         ({"name": "\udfff"}, r"row_key.*lone surrogate U\+DFFF.*'name'"),
         ({"name": "a", "at": dt.datetime(2024, 1, 1)}, r"Thing\.at: .*naive"),  # noqa: DTZ001
+        ({"name": "a", "at": dt.datetime(1600, 1, 1, tzinfo=dt.UTC)}, r"Thing\.at: .*1601"),
         (
             {"name": "a", "text": "x" * 32769},
             r"field Thing\.text: .*32769 characters, 32768 are allowed.* 65538 bytes.*chunked=True\) or Mapped\[Blob\]",
