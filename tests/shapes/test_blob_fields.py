@@ -327,8 +327,7 @@ async def test_a_worker_that_was_faster(db: Database, monkeypatch: pytest.Monkey
             await worker.drain()
         yield b"end"
 
-    problem = r"upload of Person.photo was inactive for so long .* nothing was written"
-    with pytest.raises(PreconditionFailed, match=problem):
+    with pytest.raises(PreconditionFailed, match=r"upload of Person.photo was inactive .* nothing was written"):
         await db.insert(Person(id=1, photo=Blob(slow())))
     assert await names_of_blobs(db) == set()
     assert await db.get_or_none(Person, team="a", id=1) is None
