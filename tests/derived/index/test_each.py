@@ -133,7 +133,12 @@ LISTS = st.fixed_dictionaries(
     },
 )
 
-verbs: dict[str, Any] = {**VERBS, "insert": lambda db, fan, change: db.insert(assign(fan, change))}
+
+async def insert(db: Database, fan: Any, change: dict[str, Any]) -> None:
+    await db.insert(assign(fan, change))
+
+
+verbs: dict[str, Any] = {**VERBS, "insert": insert}
 
 
 class Fans(TwoClients):
