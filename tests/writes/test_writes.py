@@ -6,6 +6,7 @@ import datetime as dt
 import pickle
 import re
 import traceback
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tableorm import (
     PropertyBag,
     ScanRefused,
     TableNotFound,
+    TableOrmError,
     TemplateError,
     TransactionFailed,
     UniqueViolation,
@@ -253,17 +255,19 @@ class Named(Entity, table="NamedThings", partition_key="{group}", row_key="id_{i
     by_name = Index(row_key="name_{name}", unique=True)
 
 
-@pytest.mark.parametrize(
-    ("error", "call", "said"),
-    [
-        (EntityExists, lambda db: db.insert(Named()), "EntityAlreadyExists: The specified entity already exists."),
-        (UniqueViolation, lambda db: db.insert(Named(id="b")), "Named.by_name"),
-        (UniqueViolation, lambda db: db.upsert(Named(id="b")), "Named.by_name"),
-        (TemplateError, lambda db: db.insert(Named(name="x" * 600)), "by_name"),
-        (ScanRefused, lambda db: db.select(Named).where(Named.name > "a").all(), "allow_scan"),
-    ],
-)
-async def test_the_traceback_of_a_refusal_is_short(db: Database, error: Any, call: Any, said: str) -> None:
+REFUSED: list[tuple[type[TableOrmError], Callable[[Database], Awaitable[object]], str]] = [
+    (EntityExists, lambda db: db.insert(Named()), "EntityAlreadyExists: The specified entity already exists."),
+    (UniqueViolation, lambda db: db.insert(Named(id="b")), "Named.by_name"),
+    (UniqueViolation, lambda db: db.upsert(Named(id="b")), "Named.by_name"),
+    (TemplateError, lambda db: db.insert(Named(name="x" * 600)), "by_name"),
+    (ScanRefused, lambda db: db.select(Named).where(Named.name > "a").all(), "allow_scan"),
+]
+
+
+@pytest.mark.parametrize(("error", "call", "said"), REFUSED)
+async def test_the_traceback_of_a_refusal_is_short(
+    db: Database, error: type[TableOrmError], call: Callable[[Database], Awaitable[object]], said: str
+) -> None:
     """It shows what the store said in a line, and at most five frames of tableorm: who reads it looks for their own."""
     await db.create_tables(Named)
     await db.insert(Named())
