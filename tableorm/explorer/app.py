@@ -282,7 +282,8 @@ class Explorer(App[None]):
         own = schema_of(type(item)).fields if isinstance(item, Entity) else item
         if name not in own:
             raise ValueError("only fields, and properties that the row has, can be changed here")
-        changed, value = copy(item), None
+        changed: Any = copy(item)
+        value = None
         if not isinstance(item, Entity):
             changed[name] = ast.literal_eval(text)
             return changed
