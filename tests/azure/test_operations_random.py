@@ -26,7 +26,7 @@ from tests.azure.test_exactness import VALUES as PRESENT
 # What programs keep clear of, because Azurite 3.35 does it otherwise; docs/stores/azure.md says how.
 DIFFERENCES = {
     "tables are found only in the letter case of their creation": "names are used as they were created",
-    "-0.0 comes back as 0.0": "-0.0 is not among the values",
+    "-0.0 is returned as 0.0": "-0.0 is not among the values",
     "a merge may make a row with more than 252 properties or 1 MiB": "such merges are left out, by `_exceeds`",
     "in a transaction, keys with `',` in them are not found": "they are not among the keys",
 }
