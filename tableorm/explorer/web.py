@@ -114,11 +114,11 @@ async def serve(command: Sequence[str], port: int) -> None:
         await runner.setup()
         try:
             await web.SockSite(runner, listener).start()
-            print(f"http://{host}/?token={gate.token}", flush=True)  # noqa: T201
             ended = asyncio.Event()
             for number in (signal.SIGINT, signal.SIGTERM):
                 with suppress(NotImplementedError):  # on Windows event loops know no signals
                     asyncio.get_running_loop().add_signal_handler(number, ended.set)
+            print(f"http://{host}/?token={gate.token}", flush=True)  # noqa: T201
             await ended.wait()
         finally:
             await runner.cleanup()
