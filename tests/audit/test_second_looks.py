@@ -83,7 +83,9 @@ async def test_a_blocked_entry_costs_no_attempts(db: Database) -> None:
         ("by_age", True, None),
         ("by_email", False, None),
     ]
-    assert [each.operation for each in seen.requests].count("get") < 10
+    # Of some fifty attempts each would read the rows again; one look more, where other writers are known, is none.
+    gets = [str(each) for each in seen.requests if each.operation == "get"]
+    assert len(gets) < 20, gets
     assert [each.operation for each in seen.requests].count("transaction") == 1
 
 
