@@ -69,9 +69,10 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         key: The key, for `EntityNotFound`.
     """
     # A traceback of the error shows what the store said in a line, and not the way that this took within the store.
+    # What the program was handling meanwhile, the context of the first of them, keeps its own.
     seen: BaseException | None = fault
     while seen is not None:
-        seen.__traceback__, seen = None, seen.__cause__ or seen.__context__
+        seen.__traceback__, seen = None, seen.__cause__
     code = fault.code
     if code == Code.ENTITY_EXISTS:
         return EntityExists(

@@ -83,7 +83,7 @@ async def test_a_blocked_entry_costs_no_attempts(db: Database) -> None:
         ("by_age", True, None),
         ("by_email", False, None),
     ]
-    # Of some fifty attempts each would read the rows again; one look more, where other writers are known, is none.
+    # Five as a rule; fifty attempts would each read the rows again.
     gets = [str(each) for each in seen.requests if each.operation == "get"]
     assert len(gets) < 20, gets
     assert [each.operation for each in seen.requests].count("transaction") == 1

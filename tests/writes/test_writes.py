@@ -32,7 +32,9 @@ from tableorm import (
     UniqueViolation,
     field,
 )
-from tableorm.stores import Operation, Verb
+from tableorm.connection.connection import connection_of
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Operation, StoreLayer, StoreRequest, Verb
 from tests.writes.things import Grouped
 
 
@@ -277,3 +279,22 @@ async def test_the_traceback_of_a_refusal_is_short(
     assert len(re.findall(r'File ".*tableorm/.*"', text.replace("\\", "/"))) <= 5
     assert text.count("Traceback (most recent call last)") == 1
     assert said in text
+
+
+async def test_the_traceback_of_the_program_stays(db: Database) -> None:
+    """An error that the program handles while a request is refused keeps its frames."""
+
+    class Refusing(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            raise Fault(Code.INTERNAL_ERROR, "not now")
+
+    await db.create_tables(Thing)
+    connection_of(db).wrap_store(Refusing)
+    with pytest.raises(TableOrmError) as caught:
+        try:
+            int("x")
+        except ValueError:
+            await db.get(Thing, group="g", name="n")
+    fault = caught.value.__cause__
+    assert fault is not None and isinstance(fault.__context__, ValueError)
+    assert fault.__context__.__traceback__ is not None
