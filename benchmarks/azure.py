@@ -21,8 +21,6 @@ from azure.data.tables.aio import TableClient
 from benchmarks.model import Flight, flight
 from tableorm import Database, connect
 
-__all__ = ["bench_azure"]
-
 KEY = b64encode(b"0" * 64).decode()
 _ROUNDS = 7
 

@@ -12,8 +12,6 @@ from benchmarks.measure import compare, report
 from benchmarks.processes import serving
 from tableorm import Database, Entity, Feed, Mapped, Sum, connect, field
 
-__all__ = ["bench_contention"]
-
 
 class Till(Entity, table="Contended", partition_key="{shop}", row_key="till"):
     shop: Mapped[str]

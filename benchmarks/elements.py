@@ -8,8 +8,6 @@ from pathlib import Path
 from benchmarks.measure import compare, report
 from tableorm import Entity, Index, Mapped, connect
 
-__all__ = ["bench_elements"]
-
 SAVES, CHANGED = 200, 5
 
 

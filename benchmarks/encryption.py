@@ -7,8 +7,6 @@ from pathlib import Path
 from benchmarks.measure import compare, report
 from tableorm import Encryption, Entity, KeyRing, Mapped, connect, encrypted, field
 
-__all__ = ["bench_encryption"]
-
 
 class Sealed(Entity, table="Encrypted", partition_key="{city}", row_key="sealed_{id:05d}"):
     """A person whose salary is nobody's business."""

@@ -13,8 +13,6 @@ from benchmarks.model import FlightFields, flight
 from benchmarks.upkeep import sizes
 from tableorm import Database, Mapped, connect, field, to_dict, utc_now
 
-__all__ = ["bench_expiry", "compare_reads", "compare_sweeps"]
-
 
 class Passing(FlightFields, table="Passing", partition_key="{origin}", row_key="{number:07d}"):
     """A flight that expires."""

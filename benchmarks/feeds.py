@@ -10,8 +10,6 @@ from pathlib import Path
 from benchmarks.measure import compare, report
 from tableorm import Database, Entity, Feed, Mapped, connect, field
 
-__all__ = ["bench_feeds"]
-
 _SAVES = 400
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from tableorm import Database, Entity, Int32, Mapped, MovedFrom, field
 
-__all__ = ["ALL", "DayFlight", "TailFlight", "fill_flights", "make_flights", "to_tail"]
-
 ALL = 336_776
 """How many there were in that year."""
 

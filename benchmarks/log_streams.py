@@ -12,8 +12,6 @@ from benchmarks.measure import compare, report
 from tableorm import Database, Entity, Mapped, connect
 from tableorm.logs import LogStream
 
-__all__ = ["bench_logs", "compare_late_writers", "compare_lines"]
-
 _NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
 _TASKS = 32
 

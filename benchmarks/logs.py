@@ -11,8 +11,6 @@ from benchmarks.measure import compare, report
 from benchmarks.processes import serving
 from tableorm import Database, Entity, Mapped, connect, field
 
-__all__ = ["bench_spread", "bench_tail", "compare_spread", "compare_tail", "fill_tail"]
-
 _START = dt.datetime(2014, 7, 31, tzinfo=dt.UTC)
 
 

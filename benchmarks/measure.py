@@ -18,8 +18,6 @@ import attrs
 from benchmarks.model import flight
 from tableorm import Database
 
-__all__ = ["Memory", "Run", "compare", "fill", "own_memory", "peak_memory", "report", "timed", "watched"]
-
 Run = Callable[[], Awaitable[None]]
 
 

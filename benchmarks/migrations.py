@@ -17,8 +17,6 @@ from benchmarks.upkeep import sizes
 from tableorm import Database, Entity, Index, Mapped, PropertyBag, connect, upgrade
 from tableorm_migrations import rewrite
 
-__all__ = ["bench_migrations", "compare_crews"]
-
 _MODULE = "benchmarks.migrations"
 _AIRPORTS = 50
 _CREW = 4

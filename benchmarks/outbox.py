@@ -14,8 +14,6 @@ from tableorm import Database, Entity, Index, Mapped, connect
 from tableorm.outbox import shared_bell
 from tableorm.writes import deferred
 
-__all__ = ["PlacedFlight", "bench_outbox"]
-
 _MANY, _FEW = 20_000, 5_000  # changes that workers catch up with
 _SHARED = 2_000  # those that one and two processes share
 _AT_ONCE = 100

@@ -13,8 +13,6 @@ from benchmarks.model import Flight
 from benchmarks.upkeep import sizes
 from tableorm import Database, Entity, Mapped, connect
 
-__all__ = ["bench_periods"]
-
 _FEW = 1_000
 _YEAR = dt.timedelta(days=366)
 _SECONDS = 1.0

@@ -17,8 +17,6 @@ from benchmarks.measure import peak_memory
 from tableorm import Database, connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 
-__all__ = ["Crew", "Effort", "run_member", "serving", "work"]
-
 _PIPE = subprocess.PIPE
 
 

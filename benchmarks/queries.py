@@ -23,8 +23,6 @@ from tableorm.protocol.filters import Op as FilterOp
 from tableorm.queries.planning.planner import planner_of
 from tableorm.stores import Bounds, RowPage, RowQuery
 
-__all__ = ["bench_alternatives", "bench_memory", "bench_partitions", "bench_planning"]
-
 PARTITIONS = 16
 ORIGINS = [f"P{number:02d}" for number in range(PARTITIONS)]
 DELAY_SECONDS = 0.005

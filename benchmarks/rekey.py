@@ -31,8 +31,6 @@ from tableorm_migrations import (
 )
 from tableorm_migrations.rekey import phases
 
-__all__ = ["bench_rekey", "bench_rekey_memory", "compare_memory", "compare_with_hand"]
-
 _MODULE = "benchmarks.rekey"
 _CHUNK = 100
 

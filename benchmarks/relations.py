@@ -12,8 +12,6 @@ from tableorm import Database, Entity, Mapped, connect, many
 from tableorm.connection.connection import connection_of
 from tableorm.stores import StoreLayer, StoreRequest
 
-__all__ = ["bench_relations"]
-
 PARENTS, CHILDREN = 100, 20
 DELAY = 0.01
 

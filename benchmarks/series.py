@@ -8,8 +8,6 @@ from benchmarks.measure import compare, report
 from benchmarks.processes import serving
 from tableorm import Entity, Mapped, Series, connect, field, series
 
-__all__ = ["bench_series"]
-
 HOURS = 24
 
 

@@ -10,8 +10,6 @@ from benchmarks.upkeep import sizes
 from tableorm import connect
 from tableorm.stores import Operation, Row, RowQuery, TableStore, Verb
 
-__all__ = ["bench_copy"]
-
 _TABLE = "Copied"
 
 

@@ -13,8 +13,6 @@ from benchmarks.model import Airport, DerivingFlight, Flight, deriving_flight, f
 from tableorm import AuditReport, BuildReport, Database, connect
 from tableorm.stores import Operation, Row, RowQuery, Verb
 
-__all__ = ["bench_audit", "bench_build_index", "sizes"]
-
 sizes = {
     "audit": 1_000_000,
     "build_index": 200_000,

@@ -15,8 +15,6 @@ from typing import Any
 
 from tableorm.cli import main
 
-__all__ = ["ModelsModule"]
-
 _TIMES = {r"in \d+\.\d s": "in 0.1 s", r"20\d\d-\d\d-\d\d \d\d:\d\d": "2026-11-23 06:30"}
 
 

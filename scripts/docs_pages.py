@@ -34,8 +34,6 @@ from pathlib import Path
 
 import attrs
 
-__all__ = ["ROOT", "Block", "PageError", "blocks", "module_text", "pages", "run"]
-
 ROOT = Path(__file__).resolve().parent.parent
 
 _EMBEDDED = re.compile(r"""(["'])local:[^"']*\1""")

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from tableorm import Database, ObservedRequest
 from tableorm.stores import METHODS, Operation, Verb
 
-__all__ = ["Sent"]
-
 
 class Sent:
     """

@@ -18,8 +18,6 @@ from griffe import (
     Parameters,
 )
 
-__all__ = ["ValueClasses"]
-
 
 class ValueClasses(Extension):
     """Gives each class that attrs, msgspec or NamedTuple makes its `__init__`, if the docstring lists its arguments."""

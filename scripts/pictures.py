@@ -19,8 +19,6 @@ from pathlib import Path
 
 from scripts.docs_pages import ROOT, PageError
 
-__all__ = ["FOLDER", "draw", "main"]
-
 FOLDER = ROOT / "docs" / "pictures"
 
 ROW, LINE, LABEL = 28, 18, 12

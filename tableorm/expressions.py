@@ -16,28 +16,6 @@ from .keys.intervals import successor
 from .protocol.edm import check_text
 from .protocol.filters import And, Compare, Constant, Filter, Not, Op, compare_value, constant, to_odata
 
-__all__ = [
-    "MAX_DEPTH",
-    "AllOf",
-    "AnyOf",
-    "Comparison",
-    "ComposedField",
-    "Expression",
-    "Field",
-    "FieldTerm",
-    "Membership",
-    "NoneOf",
-    "PartitionKey",
-    "Presence",
-    "PropertyComparison",
-    "RowKey",
-    "SystemField",
-    "Timestamp",
-    "condition_of",
-    "conjuncts",
-    "is_list",
-]
-
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -217,13 +195,13 @@ def is_list(field: "Field[Any]") -> bool:
 def _values(field: object, values: Iterable[Any]) -> list[Any]:
     """Return the values of `in_`, in an order that is the same in every process, as cursors need it."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ModelError(f"{field}.in_({values!r}) is refused: give a list of values, as in in_([{values!r}])")
+        raise ModelError(f"{field}.in_({values!r}) is rejected: give a list of values, as in in_([{values!r}])")
     found = sorted(values, key=repr) if isinstance(values, (set, frozenset)) else list(values)
     for value in found:
         try:
             hash(value)
         except TypeError:
-            raise ModelError(f"{field}.in_() is refused: {value!r} is not a value that the service compares") from None
+            raise ModelError(f"{field}.in_() is rejected: {value!r} is not a value that the service compares") from None
     return found
 
 
@@ -362,7 +340,7 @@ class Field(_Operators[T]):
     def _element(self, value: Any) -> Any:
         """Return an element of a list as conditions compare it. Refuses what no list of the field can have."""
         if not is_list(self):
-            raise ModelError(f"{self}.contains() is refused: the field is no list; use another condition on it")
+            raise ModelError(f"{self}.contains() is rejected: the field is no list; use another condition on it")
         try:
             hash(value)
             self.model.__schema__.fields[self.name].type.encode([value])
@@ -393,7 +371,7 @@ class Field(_Operators[T]):
             raise self._misfit(term, other, f"the value {error}; the field is {kind.name}") from None
 
     def _misfit(self, term: Expression, value: object, problem: str) -> EncodeError:
-        return EncodeError(f"in the condition {term} is refused: {problem}", self.model.__name__, self.name, value)
+        return EncodeError(f"in the condition {term} is rejected: {problem}", self.model.__name__, self.name, value)
 
 
 class ComposedField(Field[T]):
@@ -459,7 +437,7 @@ class SystemField(_Operators[S]):
     def startswith(self, prefix: str) -> Expression:
         """Return the condition that the key starts with `prefix`. This is case-sensitive."""
         if self._kind is not str:
-            raise ModelError(f"{self}.startswith() is refused: it is for text")
+            raise ModelError(f"{self}.startswith() is rejected: it is for text")
         start = self._compare(Op.GE, prefix)
         end = successor(prefix)
         return start if end is None else AllOf((start, self._compare(Op.LT, end)))

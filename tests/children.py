@@ -5,8 +5,6 @@ Programs that tests start: what they import.
 import os
 from pathlib import Path
 
-__all__ = ["environment"]
-
 _ROOT = Path(__file__).parents[1]
 _FOLDERS = [_ROOT, _ROOT / "backends", _ROOT / "migrations"]
 

@@ -16,8 +16,6 @@ from unittest import mock
 from tableorm import Database, connect
 from tableorm.cli import main
 
-__all__ = ["in_database", "run_command"]
-
 T = TypeVar("T")
 
 

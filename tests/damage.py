@@ -8,8 +8,6 @@ import attrs
 
 from tableorm import AuditReport, Damage, Database
 
-__all__ = ["Case", "Cases", "Found", "found_by"]
-
 Found = tuple[Damage, str | None, str, str | None]
 """Kind of damage, what was declared, RowKey of the entity, and of the other row."""
 Harm = Callable[[Database], Awaitable[None]]

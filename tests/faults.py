@@ -42,8 +42,6 @@ from tableorm.stores import (
 )
 from tableorm.testing import MemoryStore
 
-__all__ = ["QUICK", "Fate", "FaultyBackend", "FaultyStore", "RowBlobs", "no_pause"]
-
 QUICK = RetryPolicy(deadline=30.0, attempts=8, base=0.0)
 """Repeats at once."""
 
@@ -57,7 +55,7 @@ class Fate(enum.Enum):
     """What happens to one write."""
 
     FINE = "arrives, and so does the reply"
-    BUSY = "is refused because the store is asked for too much; nothing happened"
+    BUSY = "is rejected because the store is asked for too much; nothing happened"
     LOST_REQUEST = "never arrives, and nobody answers"
     LOST_REPLY = "arrives, and nobody hears of it"
     LATE = "nobody answers, and it arrives later"

@@ -27,21 +27,6 @@ from tableorm.stores import Capabilities, Operation, RetryPolicy, Row, RowPage, 
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyStore
 
-__all__ = [
-    "TurnStore",
-    "Turns",
-    "draw_fates",
-    "finalize",
-    "kinds_of",
-    "move",
-    "opened",
-    "record_pauses",
-    "rekeying_of",
-    "roll_back",
-    "rows_of",
-    "set_phase",
-]
-
 
 def rekeying_of(model: type[Entity]) -> Rekeying:
     """Return how a model takes over the entities of another one."""

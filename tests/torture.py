@@ -30,8 +30,6 @@ from typing import Any
 import hypothesis
 import pytest
 
-__all__ = ["Rounds", "choose_cases", "choose_rounds", "every", "examples", "load_profile", "on_stores", "seeds"]
-
 Rounds = Callable[[int, int], int]
 """The type of the fixture `rounds`: `rounds(few, many)` is `few` in `make test` and `many` in `make torture`."""
 

@@ -17,19 +17,6 @@ from tableorm.stores import CLOCK, TableStore
 from tableorm.writes.move_entity import handle_moves
 from tests.faults import QUICK, Fate, FaultyStore
 
-__all__ = [
-    "CONFIRMED",
-    "FORWARD",
-    "HOUR",
-    "MARK",
-    "TENTATIVE",
-    "database_on",
-    "handler_of",
-    "move_half",
-    "take_bodies",
-    "work",
-]
-
 HOUR = dt.timedelta(hours=1)
 MARK, TENTATIVE, FORWARD, CONFIRMED = 1, 2, 3, 4
 """How many writes to tables have arrived when a move has made these rows."""

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["limit", "limit_all"]
-
 _SECONDS = 60
 
 

@@ -23,8 +23,6 @@ from .endpoints import Account
 from .faults import translated
 from .options import Credential
 
-__all__ = ["AzureAccess"]
-
 
 class AzureAccess:
     """

@@ -40,8 +40,6 @@ from .queues import AzureQueues
 from .signing import SignedBelow, TokenPolicy, TokenSource
 from .tables import AzureTables
 
-__all__ = ["AzureBackend"]
-
 # Azurite closes a connection that was idle for 5 seconds; a write must not meet that.
 _EMULATOR_KEEPALIVE_SECONDS = 4.0
 # The time that a request needs after its time-out, to give up and release its connection.

@@ -14,8 +14,6 @@ from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS
 
 from .faults import fault_of_response
 
-__all__ = ["Request", "content_type_of", "find_throttled_part", "read_etags", "write_batch"]
-
 _HEADERS = "Accept: application/json\r\nDataServiceVersion: 3.0\r\n"
 # The patterns begin with plain text, which is found without looking at every line.
 _STATUS = re.compile(rb"\nHTTP/\d(?:\.\d)? (\d{3})[^\r\n]{0,1000}(?=\r?\n)")
@@ -84,7 +82,7 @@ def read_etags(body: bytes, count: int) -> list[str | None]:
 
 def find_throttled_part(body: bytes) -> Fault | None:
     """
-    Return the fault of a transaction that was refused for its rate; None if it was not.
+    Return the fault of a transaction that was rejected for its rate; None if it was not.
 
     Args:
         body: The answer to the transaction, or to any other request, which has no such part.

@@ -29,8 +29,6 @@ from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 from .faults import translated
 from .lists import LIST_PAGE, list_names
 
-__all__ = ["BLOCK_BYTES", "MAX_SINGLE_PUT_BYTES", "AzureBlobs"]
-
 BLOCK_BYTES = 4 * 1024 * 1024  # of a part of an upload, and of a chunk that is read
 # The service takes 5000 MiB at once, but larger uploads than this are better repeated in parts.
 # Source: Blob service REST, "Put Blob".

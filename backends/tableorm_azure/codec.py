@@ -31,9 +31,6 @@ from tableorm.protocol.edm import (
 from tableorm.protocol.limits import MAX_VALUE_BYTES, check_properties, check_sizes
 from tableorm.stores import Operation, Row, clean_row, encode_row, project
 
-__all__ = ["decode_page", "decode_row", "encode_body", "in_ascii"]
-
-
 _Members = dict[str, str | int | float | bool | None]
 
 

@@ -10,8 +10,6 @@ from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
-__all__ = ["EMULATOR_ACCOUNT", "EMULATOR_KEY", "Account", "handles", "parse"]
-
 EMULATOR_ACCOUNT = "devstoreaccount1"
 # Published, and the same in every emulator. Source: "Use the Azurite emulator for local Azure Storage development".
 EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

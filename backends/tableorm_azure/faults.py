@@ -35,21 +35,6 @@ from azure.core.exceptions import (
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.redaction import without_named_secrets, without_secrets
 
-__all__ = [
-    "EXCEPTIONS",
-    "NoHost",
-    "NoToken",
-    "body_of",
-    "code_of",
-    "fault_of_error",
-    "fault_of_response",
-    "is_throttled",
-    "lacks_host",
-    "never_sent",
-    "retry_after_of",
-    "translated",
-]
-
 
 class NoHost(ServiceRequestError):
     """No host has the name in the URL, or nobody listens there, and nothing has answered before."""
@@ -126,7 +111,7 @@ _DENIED = frozenset({401, 403})
 # What is wrong with a signature or a date; in XML, and as a member of JSON.
 _DETAIL = re.compile(r'AuthenticationErrorDetail(?:>|"\s*:\s*")([^<"]*)', re.IGNORECASE)
 _MOST_DETAIL = 400
-# A signature by key may be 15 minutes old, but that of a token is refused a second before it begins.
+# A signature by key may be 15 minutes old, but that of a token is rejected a second before it begins.
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _XML = re.compile(r"<Code>([^<]*)</Code>.*?(?:<Message>([^<]*)|$)", re.DOTALL)
 _INDEX = re.compile(r"(\d{1,3}):")

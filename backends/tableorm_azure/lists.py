@@ -6,8 +6,6 @@ from typing import Any
 
 from tableorm.protocol.codes import Code, Fault
 
-__all__ = ["LIST_PAGE", "list_names"]
-
 LIST_PAGE = 500
 """Items that are asked for at once: the SDK parses a page in one piece, and 5,000 blobs would take it a second."""
 

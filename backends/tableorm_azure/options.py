@@ -15,8 +15,6 @@ from azure.core.pipeline.transport import AsyncHttpTransport
 
 from tableorm.stores import RetryPolicy
 
-__all__ = ["API_VERSION", "Credential", "Options", "Policy", "user_agent"]
-
 Credential = AsyncTokenCredential | AzureNamedKeyCredential | AzureSasCredential
 """What opens an account, in the types of azure-core."""
 

@@ -23,8 +23,6 @@ from .faults import fault_of_response, translated
 from .options import Options, Policy, user_agent
 from .retries import DEADLINE
 
-__all__ = ["InFlight", "Pipeline", "PipelineTransport", "make_transport"]
-
 # Decompressed. A page has 4 MiB of rows at most; escapes in JSON and annotations make them several times as long.
 _LONGEST_ANSWER = 64 * 1024 * 1024
 _LARGE, _CHUNK = 512 * 1024, 128 * 1024  # bytes

@@ -28,8 +28,6 @@ from .options import Credential, Options, Policy
 from .retries import RepeatPolicy
 from .signing import SharedKeyPolicy, StorageKeyPolicy, TokenPolicy
 
-__all__ = ["make_policies", "make_signing_policy", "make_storage_signing_policy"]
-
 _STORAGE_SCOPE = "https://storage.azure.com/.default"
 _COSMOS_SCOPE = "https://cosmos.azure.com/.default"
 

@@ -22,8 +22,6 @@ from tableorm.stores import Capabilities, Message
 from .faults import translated
 from .lists import LIST_PAGE, list_names
 
-__all__ = ["AzureQueues"]
-
 _CLEAR_ATTEMPTS = 100
 
 

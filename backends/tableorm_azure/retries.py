@@ -17,8 +17,6 @@ from tableorm.stores import RetryBudget, RetryPolicy, Traffic
 from .batch import find_throttled_part
 from .faults import NoHost, NoToken, body_of, code_of, fault_of_error, fault_of_response, is_throttled, lacks_host
 
-__all__ = ["DEADLINE", "RepeatPolicy"]
-
 _READS = frozenset({"GET", "HEAD"})
 
 # The service answers every transaction with this status, also one that it refused.
@@ -77,10 +75,10 @@ class RepeatPolicy(AsyncHTTPPolicy[Any, Any]):
             _log.info("%s %s is sent again after %s", http.method, urlsplit(http.url).path, fault.code)
 
     def _find_fault(self, method: str, http: Any) -> Fault | None:
-        """Return the fault of an answer, None if it is none; count it if the request was refused for its rate."""
+        """Return the fault of an answer, None if it is none; count it if the request was rejected for its rate."""
         status: int = http.status_code
         if status == _BATCH_DONE and method == "POST":
-            # If an operation is refused for its rate, so is the whole transaction, with the status of a success. The
+            # If an operation is rejected for its rate, so is the whole transaction, with the status of a success. The
             # answer to a read may be far longer, and is not searched.
             fault = find_throttled_part(body_of(http))
             self._traffic.throttled += fault is not None

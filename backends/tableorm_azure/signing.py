@@ -24,8 +24,6 @@ from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 
 from .faults import NoToken
 
-__all__ = ["SharedKeyPolicy", "SignedBelow", "StorageKeyPolicy", "TokenPolicy", "TokenSource"]
-
 # Source: Table service REST, "Authorize with Microsoft Entra ID", bearer challenge.
 _TENANT = re.compile(r'\bauthorization(?:_uri)?="?https?://[^/"\s]+/([0-9a-z.-]+)', re.IGNORECASE)
 

@@ -36,8 +36,6 @@ from .faults import body_of, fault_of_response, translated
 from .lists import list_names
 from .pipeline import Pipeline
 
-__all__ = ["AzureTables"]
-
 # The characters that yarl does not encode in a path, so that the signed path is the path that is sent. Not "+", which
 # some read as a space.
 _SAFE_IN_PATH = "!$&'()*,;=:@-._~"

@@ -12,8 +12,6 @@ from tableorm.stores import AccessControl, BlobStore, GuardedStore, QueueStore, 
 from .access import DEVELOPMENT_ACCOUNT, LocalAccess, TokenCheck
 from .engine import Engine
 
-__all__ = ["LocalBackend"]
-
 _SCHEME = "local:"
 _MEMORY = ":memory:"
 

@@ -7,8 +7,6 @@ import os
 
 from .engine.backup import back_up_file
 
-__all__ = ["back_up"]
-
 _TIMEOUT = 30.0
 
 

@@ -8,8 +8,6 @@ from tableorm.cli.output import emit
 
 from .backup import back_up
 
-__all__ = ["BACKUP", "Backup"]
-
 
 class Backup:
     """

@@ -11,8 +11,6 @@ from tableorm.protocol.codes import Fault
 from .engine import Engine
 from .engine.damage import find_damage
 
-__all__ = ["CHECK", "Check"]
-
 
 class Check:
     """

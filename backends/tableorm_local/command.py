@@ -8,8 +8,6 @@ import contextlib
 from tableorm.cli.output import report
 from tableorm.errors import NotSupported
 
-__all__ = ["SERVE", "Serve"]
-
 
 class Serve:
     """

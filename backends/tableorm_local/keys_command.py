@@ -10,8 +10,6 @@ from tableorm.protocol.codes import Fault
 
 from .engine import Engine
 
-__all__ = ["KEYS", "Keys"]
-
 
 class Keys:
     """
@@ -35,7 +33,7 @@ class Keys:
         file: str = args.file
         rotated = await _rotate(file)
         if rotated:
-            done = "has a new key; tokens signed with the old one are refused from now on, by running programs too"
+            done = "has a new key; tokens signed with the old one are rejected from now on, by running programs too"
         else:
             done = "has no key, as it has never signed a token; nothing is changed"
         emit(args, {"file": file, "rotated": rotated}, f"{file} {done}")

@@ -24,8 +24,6 @@ from .server import DEVELOPMENT_KEY, Account, Server, serve
 from .server.security.accounts import read_keys
 from .server.serving import read_certificate
 
-__all__ = ["Options", "has_terminal", "print_urls", "run_alone", "run_server", "warn_of_open_keys"]
-
 
 @attrs.frozen(kw_only=True)
 class Options:

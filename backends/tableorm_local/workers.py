@@ -26,8 +26,6 @@ from .server.front.metrics import drop_process, share_metrics
 from .server.serving import bind
 from .server_process import Options, has_terminal, print_urls, run_server
 
-__all__ = ["supervise"]
-
 # After so many deaths within so many seconds another process would die too.
 _MAX_DEATHS = 5
 _DEATHS_SECONDS = 10.0

@@ -15,8 +15,6 @@ from .progress import Progress
 from .records import Batches
 from .source import Source
 
-__all__ = ["LoadError", "Loaded", "load"]
-
 
 class LoadError(Exception):
     """The tables hold something that this load must not be mixed with."""

@@ -19,8 +19,6 @@ from enum import StrEnum
 
 from tableorm import Entity, Int32, Mapped, PropertyBag, field, upgrade
 
-__all__ = ["MODELS", "Airline", "Airport", "AtAirport", "Flight", "Load", "Origin", "Outcome", "Plane", "Weather"]
-
 
 class Origin(StrEnum):
     """The airports of New York."""

@@ -7,8 +7,6 @@ import time
 from types import TracebackType
 from typing import Self, TextIO
 
-__all__ = ["Progress"]
-
 WIDTH = 30
 REDRAW = 0.1  # seconds
 PLAIN_LINES = 4

@@ -15,20 +15,6 @@ from tableorm import Database, Entity, Int32, Mapped, PropertyBag, field
 
 from .models import Airline, Airport, Flight, Origin, Outcome, Plane, Weather
 
-__all__ = [
-    "EST",
-    "AirlineMonth",
-    "FoggyHour",
-    "Upgraded",
-    "best_airlines",
-    "departures",
-    "destinations",
-    "foggy_morning",
-    "one_flight",
-    "upgrade_old_rows",
-    "where_it_flew",
-]
-
 EST = dt.timezone(dt.timedelta(hours=-5), "EST")
 """Clocks in New York in January, the month that is asked about; this way no time zone database is needed."""
 
@@ -283,7 +269,7 @@ async def where_it_flew(db: Database, tail: str, *, scan: bool) -> list[Flight]:
     Args:
         db: The database.
         tail: Number of the aircraft.
-        scan: Whether to ask for that; without, the query is refused.
+        scan: Whether to ask for that; without, the query is rejected.
 
     Raises:
         ScanRefused: `scan` is False.

@@ -17,8 +17,6 @@ from tableorm import Entity
 from .models import Airline, Airport, Flight, Origin, Outcome, Plane, Weather
 from .source import Source
 
-__all__ = ["BATCH", "Batches", "airline", "airport", "flight", "plane", "weather"]
-
 BATCH = 100
 """Entities in one transaction. Source: Table service REST, "Performing entity group transactions"."""
 

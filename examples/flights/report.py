@@ -23,8 +23,6 @@ from .questions import (
     where_it_flew,
 )
 
-__all__ = ["report"]
-
 TAIL = "N14228"
 
 

@@ -15,18 +15,6 @@ from pathlib import Path
 
 import attrs
 
-__all__ = [
-    "FILES",
-    "JANUARY",
-    "JANUARY_SHA256",
-    "SDIST_SHA256",
-    "Source",
-    "SourceError",
-    "fetch_year",
-    "january",
-    "year",
-]
-
 FILES = ("airlines.csv", "airports.csv", "flights.csv", "planes.csv", "weather.csv")
 
 JANUARY = Path(__file__).parent / "data" / "january.zip"

@@ -10,8 +10,6 @@ import attrs
 
 from tableorm import Database, Scope, connect
 
-__all__ = ["Opened", "open_notes"]
-
 
 @attrs.frozen
 class Opened:

@@ -7,8 +7,6 @@ from uuid import UUID, uuid4
 
 from tableorm import Entity, Mapped, field
 
-__all__ = ["Note", "Profile"]
-
 
 class Profile(Entity, table="Notes", partition_key="{user}", row_key="profile"):
     user: Mapped[str]

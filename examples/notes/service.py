@@ -11,8 +11,6 @@ from aiohttp import web
 from examples.notes.models import Note
 from tableorm import Database
 
-__all__ = ["make_app"]
-
 LIFETIME = dt.timedelta(minutes=15)
 
 DATABASE = web.AppKey("database", Database)

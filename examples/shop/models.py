@@ -10,8 +10,6 @@ import attrs
 
 from tableorm import Count, Entity, Index, Mapped, field, utc_now
 
-__all__ = ["MODELS", "Customer", "Item", "Order", "State"]
-
 NAME = attrs.validators.matches_re(r"[a-z][a-z0-9-]{0,40}")
 
 

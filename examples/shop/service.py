@@ -29,8 +29,6 @@ from tableorm import (
     http_status,
 )
 
-__all__ = ["database", "from_environment", "make_app"]
-
 E = TypeVar("E", bound=Entity)
 
 

@@ -14,8 +14,6 @@ from tableorm.protocol.edm import Edm
 from .rules import RULES, Rule, Verdict
 from .snapshot import HAVE_STATES, FieldLayout, ModelLayout, Snapshot
 
-__all__ = ["Difference", "carry_removed", "compare_snapshots"]
-
 _NAME = re.compile(r"\{([^{}:]+)")
 _Tell = Callable[[str, str], "Difference"]
 
@@ -44,7 +42,7 @@ class Difference(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         rule = self.rule
         if rule.verdict is Verdict.REFUSED:
-            needs = "is refused"
+            needs = "is rejected"
         elif rule.verdict in (Verdict.SAFE, Verdict.NOTHING):
             needs = f"is {rule.verdict}" if rule.verdict is Verdict.SAFE else "needs nothing"
         else:

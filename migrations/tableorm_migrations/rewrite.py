@@ -33,8 +33,6 @@ from tableorm.stores import Row, RowAddress
 from tableorm.writes.bulk.pacing import Pace
 from tableorm.writes.modify_together import modify_target
 
-__all__ = ["rewrite"]
-
 # Somebody else has written the row since it was read: it is read again.
 _CHANGED_MEANWHILE = (PreconditionFailed, Conflict, OutcomeUnknown)
 
@@ -75,7 +73,7 @@ async def rewrite(
         such rows: rewrite again after the last of them has ended.
 
     Raises:
-        ModelError: There is no model, or one without a kind; an argument is refused; or the run of that name is of
+        ModelError: There is no model, or one without a kind; an argument is rejected; or the run of that name is of
             other models, or of other versions or declarations of them.
         AccessDenied: In a scope, since a run is of whole tables.
         TableNotFound: There is no such table.
@@ -118,7 +116,7 @@ def _find_rewritten(models: Sequence[type[Entity]]) -> tuple[list[Schema], dict[
     schemas = concrete_schemas(models)
     for schema in schemas:
         if schema.kind is None:
-            raise ModelError(f"rewrite({schema.name}) is refused: it has kind=None, so its rows have no version")
+            raise ModelError(f"rewrite({schema.name}) is rejected: it has kind=None, so its rows have no version")
     if not schemas:
         names = ", ".join(model.__name__ for model in models)
         raise ModelError(f"{names}: no concrete class is declared yet; import or declare it before rewrite()")

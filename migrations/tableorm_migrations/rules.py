@@ -6,8 +6,6 @@ import enum
 
 import msgspec
 
-__all__ = ["RULES", "Rule", "Verdict"]
-
 
 class Verdict(enum.StrEnum):
     """What a change of a model needs."""

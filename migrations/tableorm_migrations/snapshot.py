@@ -20,18 +20,6 @@ from tableorm.models.property_types import FieldInfo, PropertyType, annotation_n
 from tableorm.models.schema import Schema
 from tableorm.models.upgrades import upgrade_step
 
-__all__ = [
-    "HAVE_STATES",
-    "FieldLayout",
-    "Identity",
-    "ModelLayout",
-    "Snapshot",
-    "describe_each",
-    "describe_models",
-    "read_snapshot",
-    "write_snapshot",
-]
-
 Identity = tuple[str, str]
 """The table of a model, and what its rows say that they are; of a model without a kind, the name of the class."""
 

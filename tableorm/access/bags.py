@@ -8,8 +8,6 @@ from ..models.property_bag import PropertyBag
 from ..models.reserved import ENTITY_TYPE, MANIFEST, MOVE
 from .known_rows import known_rows
 
-__all__ = ["check_written_bag"]
-
 
 def check_written_bag(bag: PropertyBag, where: str, *, merged: bool) -> None:
     """
@@ -19,7 +17,7 @@ def check_written_bag(bag: PropertyBag, where: str, *, merged: bool) -> None:
 
     Args:
         bag: The bag.
-        where: Where it is refused, for messages: "in the scope of tenant='acme'".
+        where: Where it is rejected, for messages: "in the scope of tenant='acme'".
         merged: Whether but some of its properties are sent.
 
     Raises:
@@ -29,13 +27,13 @@ def check_written_bag(bag: PropertyBag, where: str, *, merged: bool) -> None:
     """
     if is_marker(bag.row) or bag.row_key.startswith(tuple(MARKER_HEADS)):
         raise ModelError(
-            f"{bag!r} is refused {where}: it is a marker row, which keeps the state of a change of several partitions, "
-            "or a change feed; write the entity itself"
+            f"{bag!r} is rejected {where}: it is a marker row, which keeps the state of a change of several "
+            "partitions, or a change feed; write the entity itself"
         )
     bound = next((name for name in (MANIFEST, MOVE) if name in bag.row), None)
     if bound is not None:
         raise ModelError(
-            f"{bag!r} is refused {where}: its property {bound!r} says what is derived from the row, which may be "
+            f"{bag!r} is rejected {where}: its property {bound!r} says what is derived from the row, which may be "
             "rows of others; write it through its model"
         )
     stored = bag.row.get(ENTITY_TYPE)
@@ -48,11 +46,11 @@ def check_written_bag(bag: PropertyBag, where: str, *, merged: bool) -> None:
         by_key = merged or kind is None or rows.kind is None
         if rows.tracked and (of_kind or (by_key and has_keys)):
             raise ModelError(
-                f"{bag!r} is refused {where}: rows are derived from {rows.label}, which a bag cannot keep right, and "
+                f"{bag!r} is rejected {where}: rows are derived from {rows.label}, which a bag cannot keep right, and "
                 "which may be those of others; write it through its model"
             )
         if of_kind and not has_keys:
             raise ModelError(
-                f"{bag!r} is refused {where}: it says to be of {rows.label}, whose keys are {rows.partition.text!r} "
+                f"{bag!r} is rejected {where}: it says to be of {rows.label}, whose keys are {rows.partition.text!r} "
                 f"and {rows.row.text!r}, and has other keys; write it through its model, or give it another kind"
             )

@@ -21,8 +21,6 @@ from ..stores import CLOCK, Signer
 from .key_ranges import keys_between, raw_keys_between, table_between
 from .policies import access_of, permission_letters
 
-__all__ = ["Grant", "GrantCache", "GrantExplanation", "check_target_table", "issue_grant"]
-
 # The version that azure-data-tables 12.7 sends. Source: "Versioning for the Azure Storage services".
 _VERSION = "2019-02-02"
 
@@ -138,7 +136,7 @@ async def issue_grant(
     what = f"grant({target if schema is None else schema.name})"
     for name, side in (("start", start), ("end", end)):
         if not isinstance(side, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ModelError(f"{what}: {name}={shown(side)} is refused; give fields of the key and their values")
+            raise ModelError(f"{what}: {name}={shown(side)} is rejected; give fields of the key and their values")
     first, last = dict(start or {}), dict(end or {})
     if schema is None:
         keys = raw_keys_between(what, first, last)
@@ -176,7 +174,7 @@ async def issue_grant(
             erk=keys.end_row,
         )
     except (ValueError, OverflowError) as error:
-        raise ModelError(f"{what} is refused: {error}") from None
+        raise ModelError(f"{what} is rejected: {error}") from None
     asked = attrs.evolve(token, se=None if token.se is None else "2000-01-01"), expires_in, signer
     known, spare = cache.get(asked), _SPARE if expires_in is None else min(_SPARE, expires_in / 10)
     if known is not None and (known.expires_at is None or now < known.expires_at - spare):
@@ -184,7 +182,7 @@ async def issue_grant(
     try:
         text = sign_sas(token, signer.account, signer.key)
     except ValueError as error:
-        raise ModelError(f"{what} is refused: {error}") from None
+        raise ModelError(f"{what} is rejected: {error}") from None
     if len(cache) >= _MAX_CACHED:
         cache.clear()
     grant = cache[asked] = Grant(text, _explain(token, schema, keys, expiry, db.prefix))
@@ -194,11 +192,11 @@ async def issue_grant(
 def _check_options(what: str, expires_in: object, **texts: object) -> None:
     """Refuse an `expires_in` below one second, and texts that are empty. Raises ModelError."""
     if expires_in is not None and (not isinstance(expires_in, dt.timedelta) or expires_in < dt.timedelta(seconds=1)):
-        raise ModelError(f"{what}: expires_in={expires_in!r} is refused; give a timedelta of a second at least")
+        raise ModelError(f"{what}: expires_in={expires_in!r} is rejected; give a timedelta of a second at least")
     for name, value in texts.items():
         # The service ignores an empty text: a token that seems to have a policy would be good without it.
         if value is not None and not (isinstance(value, str) and value):
-            raise ModelError(f"{what}: {name}={value!r} is refused; pass a string, or omit it")
+            raise ModelError(f"{what}: {name}={value!r} is rejected; pass a string, or omit it")
 
 
 def check_target_table(what: str, table: str) -> None:
@@ -226,10 +224,12 @@ def _explain(
     outside = [] if schema is None else _derived_outside(schema, keys, prefix)
     if outside:
         names = ", ".join(outside)
-        missing.append(f"what is kept for {names}, where its keys are not in the range; verbs that need it are refused")
+        missing.append(
+            f"what is kept for {names}, where its keys are not in the range; verbs that need it are rejected"
+        )
     in_blobs = [] if schema is None else [each.label for each in _declared(schema) if each.in_blobs]
     if in_blobs:
-        missing.append(f"the blobs of the lists {', '.join(in_blobs)}; lookups are refused")
+        missing.append(f"the blobs of the lists {', '.join(in_blobs)}; lookups are rejected")
     if schema is not None and (deferred := _deferred(schema)):
         missing.append(
             f"the queue that tells workers of changes, which writes need because of {', '.join(deferred)}; they are "

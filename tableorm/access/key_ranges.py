@@ -18,8 +18,6 @@ from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
 from ..protocol.key_range import KeyRange
 
-__all__ = ["keys_between", "raw_keys_between", "table_between"]
-
 
 def raw_keys_between(what: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> KeyRange:
     """
@@ -36,11 +34,11 @@ def raw_keys_between(what: str, start: Mapping[str, Any], end: Mapping[str, Any]
     for side in (start, end):
         odd = [name for name in side if name not in ("PartitionKey", "RowKey")]
         if odd:
-            raise ModelError(f"{what}: {odd[0]!r} is refused; with the name of a table give PartitionKey and RowKey")
+            raise ModelError(f"{what}: {odd[0]!r} is rejected; with the name of a table give PartitionKey and RowKey")
         for name, key in side.items():
             # None would mean no bound: a token for the whole table, where a key was missing by mistake.
             if not isinstance(key, str):
-                raise ModelError(f"{what}: {name}={key!r} is refused; give the text of a key, or leave it out")
+                raise ModelError(f"{what}: {name}={key!r} is rejected; give the text of a key, or leave it out")
     try:
         keys = KeyRange(
             start_partition=start.get("PartitionKey"),
@@ -49,7 +47,7 @@ def raw_keys_between(what: str, start: Mapping[str, Any], end: Mapping[str, Any]
             end_row=end.get("RowKey"),
         )
     except ValueError as error:
-        raise ModelError(f"{what} is refused: {error}") from None
+        raise ModelError(f"{what} is rejected: {error}") from None
     _require_rows(what, keys)
     return keys
 
@@ -57,7 +55,7 @@ def raw_keys_between(what: str, start: Mapping[str, Any], end: Mapping[str, Any]
 def _require_rows(what: str, keys: KeyRange) -> None:
     if keys.empty:
         raise ModelError(
-            f"{what} is refused: {keys} holds no row, since the end comes before the start in the order of keys; "
+            f"{what} is rejected: {keys} holds no row, since the end comes before the start in the order of keys; "
             "formats such as ticks_desc reverse that order"
         )
 
@@ -111,7 +109,7 @@ def table_between(schema: Schema, start: Mapping[str, Any], end: Mapping[str, An
     names = {periods.name_of(side[periods.field]) for side in (start, end) if periods.field in side}
     if len(names) != 1:
         raise ModelError(
-            f"grant({schema.name}) is refused: a token opens one table, and each period has its own; give the "
+            f"grant({schema.name}) is rejected: a token opens one table, and each period has its own; give the "
             f"{periods.field!r} of one period in start and end, or the name of a table"
         )
     return names.pop()

@@ -26,16 +26,6 @@ from ..models.schema import Schema, descendants
 from ..protocol.filters import Op
 from ..stores import Bounds
 
-__all__ = [
-    "KnownRows",
-    "bounds_of",
-    "derived_rows",
-    "find_other_owner",
-    "known_rows",
-    "prove_fields",
-    "rows_alike",
-]
-
 
 @attrs.frozen
 class KnownRows:

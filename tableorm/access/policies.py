@@ -14,8 +14,6 @@ from ..protocol.edm import datetime_from_text, text_from_datetime
 from ..protocol.sas import MAX_POLICIES, MAX_POLICY_ID, TABLE_LETTERS, AccessPolicy
 from ..stores import AccessControl, Policies
 
-__all__ = ["StoredPolicy", "TablePolicies", "access_of", "permission_letters"]
-
 
 @attrs.frozen
 class StoredPolicy:
@@ -84,7 +82,7 @@ class TablePolicies:
             expires_at: When its tokens expire, as an aware datetime.
 
         Raises:
-            ModelError: An argument is refused; the error tells why.
+            ModelError: An argument is rejected; the error tells why.
             LimitExceeded: The table already has five other policies.
             TableNotFound: There is no such table.
             NotSupported: This store does not have policies.
@@ -94,15 +92,15 @@ class TablePolicies:
         if not text or not (1 <= len(name) <= MAX_POLICY_ID and name.isprintable() and name == name.strip()):
             # Other names are changed on their way to the service, or cannot stand in a token.
             raise ModelError(
-                f"{what} is refused: a name has 1 to {MAX_POLICY_ID} printable characters, and no blanks at its ends"
+                f"{what} is rejected: a name has 1 to {MAX_POLICY_ID} printable characters, and no blanks at its ends"
             )
         for each in (starts_at, expires_at):
             if not isinstance(each, dt.datetime | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ModelError(f"{what} is refused: {shown(each)} is not a datetime")
+                raise ModelError(f"{what} is rejected: {shown(each)} is not a datetime")
         try:
             start, expiry = (None if each is None else text_from_datetime(each) for each in (starts_at, expires_at))
         except ValueError as error:
-            raise ModelError(f"{what} is refused: {error}") from None
+            raise ModelError(f"{what} is rejected: {error}") from None
         policy = AccessPolicy(start=start, expiry=expiry, permission=permission_letters(what, permissions))
 
         def put(policies: Policies) -> Policies:
@@ -197,7 +195,7 @@ def permission_letters(what: str, permissions: str | None) -> str | None:
     text = isinstance(cast("object", permissions), str)
     if not text or not permissions or not set(permissions) <= set(TABLE_LETTERS):
         raise ModelError(
-            f"{what}: permissions={permissions!r} is refused; give letters of {TABLE_LETTERS!r}: read, add (insert), "
+            f"{what}: permissions={permissions!r} is rejected; give letters of {TABLE_LETTERS!r}: read, add (insert), "
             "update, delete"
         )
     return "".join(each for each in TABLE_LETTERS if each in permissions)

@@ -27,8 +27,6 @@ from ..stores import Bounds, RowAddress
 from .bags import check_written_bag
 from .known_rows import KnownRows, bounds_of, derived_rows, find_other_owner, known_rows, prove_fields, rows_alike
 
-__all__ = ["ScopeRules"]
-
 
 class ScopeRules(Boundary):
     """
@@ -46,10 +44,10 @@ class ScopeRules(Boundary):
 
     def __init__(self, models: Sequence[type[Entity]], fields: Mapping[str, Any]) -> None:
         if not fields:
-            raise ModelError("scope() is refused: give the key fields and their values, as in scope(tenant='acme')")
+            raise ModelError("scope() is rejected: give the key fields and their values, as in scope(tenant='acme')")
         for name, value in fields.items():
             if value is None:
-                raise ModelError(f"scope({name}=None) is refused: a key field has a value; give that of {name!r}")
+                raise ModelError(f"scope({name}=None) is rejected: a key field has a value; give that of {name!r}")
         self._models, self._fields = tuple(models), dict(fields)
         self._declared, self._regions = Schema.declared, self._find_regions()
 
@@ -270,13 +268,13 @@ class ScopeRules(Boundary):
             ModelError: There is not a model, some keys do not tell, or some may be those of other rows.
         """
         if schema is None:
-            raise ModelError(f"{what} is refused in the scope of {self}: give a model of the table")
+            raise ModelError(f"{what} is rejected in the scope of {self}: give a model of the table")
         assert schema.partition is not None
         assert schema.row is not None
         given = {name: value for name, value in start.items() if name in end and end[name] == value}
         partition, row = Bounds(keys.start_partition, keys.end_partition), Bounds(keys.start_row, keys.end_row)
         missing = self._fields.keys() - prove_fields(schema.partition, partition, given)
-        refusal = f"{what} is refused in the scope of {self}: {keys} "
+        refusal = f"{what} is rejected in the scope of {self}: {keys} "
         region = KeyRegion(partition, row if partition.point else EVERYTHING)
         if not missing:
             self._refuse_other_rows(refusal, schema, region, given, fields_only=True)
@@ -358,7 +356,7 @@ class ScopeRules(Boundary):
                 self._deny_value(rows.label, name, values[name])
             if name not in values and not own:
                 raise ModelError(
-                    f"the row {keys} is refused in the scope of {self}: it may be of {rows.label} too, whose keys "
+                    f"the row {keys} is rejected in the scope of {self}: it may be of {rows.label} too, whose keys "
                     f"{rows.partition.text!r} and {rows.row.text!r} do not tell {name!r}; use the database itself"
                 )
         return self._fields.keys() <= values.keys()
@@ -369,7 +367,7 @@ class ScopeRules(Boundary):
         alike = [rows for rows in rows_alike(schema) if not told or rows.kind in (None, schema.kind)]
         if alike:
             region = self._region_of_model(schema) or KeyRegion()
-            refusal = f"select({schema.name}) is refused in the scope of {self}: the range of its keys "
+            refusal = f"select({schema.name}) is rejected in the scope of {self}: the range of its keys "
             self._refuse_other_rows(refusal, schema, region, self._fields, fields_only=True, among=alike)
 
     def _refuse_other_rows(

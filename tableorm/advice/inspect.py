@@ -14,8 +14,6 @@ from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowQuery
 
-__all__ = ["inspect_table"]
-
 _PARALLEL = 8
 _ROWS_PER_RANGE = 50  # at least: rows of one partition have more in common than those of two
 
@@ -41,13 +39,13 @@ async def inspect_table(
         on_progress: Called after each page with how many rows were read, and the share of the ranges that are done.
 
     Raises:
-        ModelError: An argument is refused, or the table has a name that no model can have.
+        ModelError: An argument is rejected, or the table has a name that no model can have.
         AccessDenied: The database is a scope.
         TableNotFound: There is no such table.
         TableOrmError: The store refused a request, or did not answer.
     """
     if rows is not None and (type(rows) is not int or rows < 1):
-        raise ModelError(f"inspect_table({table!r}, rows={shown(rows)}) is refused: give 1 or more")
+        raise ModelError(f"inspect_table({table!r}, rows={shown(rows)}) is rejected: give 1 or more")
     connection = connection_of(db)
     connection.require_whole_tables(f"inspect_table({table!r})")
     most = _PARALLEL if rows is None else max(1, min(MOST_RANGES, rows // _ROWS_PER_RANGE))

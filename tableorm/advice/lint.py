@@ -22,8 +22,6 @@ from ..protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_TRANSACTION_OPERATIONS
 from ..types import Int32
 from .rules import RULES, LintRule
 
-__all__ = ["LintFinding", "lint"]
-
 _MANY_WRITES = MAX_TRANSACTION_OPERATIONS - 20
 _MANY_PROPERTIES = MAX_CUSTOM_PROPERTIES - 12
 # Fields of these types in a RowKey let rows come without end. Names and codes are often those of a few rows.
@@ -72,7 +70,7 @@ def lint(*models: type[Entity], ignore: Iterable[str] = ()) -> list[LintFinding]
     ignored = frozenset(ignore)
     for text in ignored:
         if text.partition(":")[0] not in RULES:
-            raise ModelError(f"lint(ignore={text!r}) is refused; {near(text.partition(':')[0], [*RULES], 'rule')}")
+            raise ModelError(f"lint(ignore={text!r}) is rejected; {near(text.partition(':')[0], [*RULES], 'rule')}")
     found = [finding for schema in schemas for check in _CHECKS for finding in check(schema)]
     found += _find_mixed_ranges(schemas)
     return [each for each in found if not ignored & {each.rule.code, f"{each.rule.code}:{each.subject}"}]

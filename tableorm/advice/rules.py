@@ -4,8 +4,6 @@ The rules of `tableorm lint`: which declarations become slow, hot or too large a
 
 import attrs
 
-__all__ = ["RULES", "LintRule"]
-
 
 @attrs.frozen(kw_only=True)
 class LintRule:

@@ -19,8 +19,6 @@ from ..protocol.redaction import escape_unprintable
 from ..stores import Bounds, Row, RowQuery
 from .totals import KindStatistics, Totals, count_partitions
 
-__all__ = ["TableCost", "TableStatistics", "measure_table"]
-
 _RANGES_PER_WORKER = 4
 _MOST_PARTS = 16  # of a range that is divided
 _MOST_ROUNDS = 20  # of dividing: some keys can be divided again and again without becoming many ranges
@@ -143,14 +141,14 @@ async def measure_table(
         on_progress: Called after each page with how many rows were read, and the share of the ranges that are done.
 
     Raises:
-        ModelError: An argument is refused.
+        ModelError: An argument is rejected.
         AccessDenied: The database is a scope.
         TableNotFound: There is no such table.
         TableOrmError: The store refused a request, or did not answer.
     """
     for name, number in (("sample", 1 if sample is None else sample), ("parallel", parallel)):
         if type(number) is not int or number < 1:
-            raise ModelError(f"measure_table({table!r}, {name}={shown(number)}) is refused: give 1 or more")
+            raise ModelError(f"measure_table({table!r}, {name}={shown(number)}) is rejected: give 1 or more")
     connection = connection_of(db)
     connection.require_whole_tables(f"measure_table({table!r})")
     return await _Measurement(connection, table, on_progress).run(sample, parallel)

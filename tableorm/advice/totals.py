@@ -12,8 +12,6 @@ from ..models.reserved import ENTITY_TYPE
 from ..protocol.limits import entity_size
 from ..stores import Row
 
-__all__ = ["KindStatistics", "PartitionCounts", "Totals", "count_partitions"]
-
 _MOST_KINDS = 1_000
 _OTHER_KINDS = "(other kinds)"
 _LARGEST = 1_000  # partitions of which the counts are known

@@ -32,8 +32,6 @@ from .report import AuditCounts, AuditReport, make_report
 from .segment import Segment
 from .table_audit import TableAudit, with_related
 
-__all__ = ["SEGMENT", "SMALL", "OtherRanges", "audit", "audit_range"]
-
 _LOG = make_logger("tableorm.audit")
 
 SMALL = MAX_PAGE
@@ -74,7 +72,7 @@ async def audit(
     Audit the entities of some models; see `Database.audit`.
     """
     if type(repair) is not bool:
-        raise ModelError(f"audit(repair={shown(repair)}) is refused: give True or False")
+        raise ModelError(f"audit(repair={shown(repair)}) is rejected: give True or False")
     if not models:
         raise ModelError("audit() needs at least one model: give those whose entities are to be checked")
     schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))

@@ -1,7 +1,7 @@
 """
 `db.build_index`: entities that were there before a declaration get what it derives from them, while others write.
 
-First by the page, many entities in one transaction, each under the ETag it was read with. What is refused, because
+First by the page, many entities in one transaction, each under the ETag it was read with. What is rejected, because
 somebody has written meanwhile or a value is taken, is left to the audit that follows.
 """
 
@@ -38,8 +38,6 @@ from .context import OUT_OF_REACH, AuditContext, SnapshotTurns
 from .report import AuditCounts, BuildReport
 from .table_audit import rebuild_write, with_related
 
-__all__ = ["build_index"]
-
 
 async def build_index(
     db: Connection, index: DerivationOf[Entity], options: RunOptions[BuildReport], *, no_older_writers: bool
@@ -49,7 +47,7 @@ async def build_index(
     """
     options.check("build_index")
     if type(no_older_writers) is not bool:
-        raise ModelError(f"build_index(no_older_writers={shown(no_older_writers)}) is refused: give True or False")
+        raise ModelError(f"build_index(no_older_writers={shown(no_older_writers)}) is rejected: give True or False")
     build = _IndexBuild(db, index, options.parallel)
     declared = json.dumps([dict(each.describe()) for each in build.declared], sort_keys=True)
     job = Job(
@@ -166,7 +164,7 @@ def _find_declarations(index: object) -> list[AuditedMaintainer]:
         return [some[index.name] for some in buildable]
     known = ", ".join(dict.fromkeys(name for some in buildable for name in some)) or "none"
     raise ModelError(
-        f"build_index({given}) is refused: give an index of a class, as in Employee.by_email, or a list, a count, "
+        f"build_index({given}) is rejected: give an index of a class, as in Employee.by_email, or a list, a count, "
         f"or a sum{f'; {schema.name} has {known}' if isinstance(schema, Schema) else ''}"
     )
 
@@ -211,7 +209,7 @@ def _rows_to_write(context: AuditContext, row: Row) -> list[str] | None:
 
 
 async def _write(context: AuditContext, limit: asyncio.Semaphore, chunks: Sequence[Sequence[Row]]) -> None:
-    """Write entities of a partition, each chunk in one transaction; in halves if that is refused."""
+    """Write entities of a partition, each chunk in one transaction; in halves if that is rejected."""
     todo, names = [*reversed(chunks)], (str(context.only),)
     while todo:
         some = todo.pop()

@@ -16,18 +16,6 @@ from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
 from .first_look import FirstLook
 
-__all__ = [
-    "WRONG",
-    "AuditedMaintainer",
-    "Check",
-    "Claims",
-    "FoundRows",
-    "IsCandidate",
-    "Phase",
-    "VerifyEntity",
-    "VerifyTotals",
-]
-
 WRONG = 1
 """
 The number that an entity claims where something is certainly wrong. A row claims -WRONG, since what rows claim is taken

@@ -27,8 +27,6 @@ from ..stores import Bounds, Operation, Row, RowAddress, row_keys
 from ..writes.bulk.pacing import Pace
 from .report import AuditCounts, Damage, Finding
 
-__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "SnapshotTurns"]
-
 OUT_OF_REACH = (AccessDenied, TableNotFound, Throttled, Unavailable)
 """What concerns a whole table. Whatever else is raised for a row concerns that one alone, and ends no audit."""
 
@@ -292,7 +290,7 @@ class AuditContext:
 
     def record(self, schema: Schema, entity: RowAddress, problem: Problem) -> None:
         """
-        Count what was found. It was repaired if rows are, it can be, and that was not refused.
+        Count what was found. It was repaired if rows are, it can be, and that was not rejected.
 
         Args:
             schema: The model.

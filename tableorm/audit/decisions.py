@@ -25,8 +25,6 @@ from .check import WRONG, Check, Claims, IsCandidate, Phase
 from .context import AuditContext, Problem
 from .report import Damage
 
-__all__ = ["LONGEST_REQUEST", "LONGEST_WRITE", "DecisionCheck", "MoveCheck", "is_under_way"]
-
 LONGEST_WRITE = dt.timedelta(hours=1)
 """How long a write may take, before what it has left counts as left behind."""
 

@@ -22,8 +22,6 @@ from .check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase
 from .context import AuditContext, EntitySnapshot, Problem
 from .report import Damage
 
-__all__ = ["EntityCheck", "EntryCheck", "PartCheck", "entity_problems"]
-
 
 def entity_problems(snapshot: EntitySnapshot) -> Iterable[Problem]:
     """Yield what is wrong with an entity as such: it, or its manifest, cannot be read."""

@@ -16,8 +16,6 @@ from ..connection.tasks import stop_tasks, work_together
 from ..stores import Row, RowAddress
 from .context import OUT_OF_REACH, AuditContext
 
-__all__ = ["Candidate", "FirstLook", "Verification"]
-
 Verification = Callable[[], Awaitable[None]]
 """Verifies one candidate, and counts what it finds."""
 

@@ -14,9 +14,6 @@ from ..jobs.counts import JobCounts
 from ..jobs.ranges import RangeReport
 from ..jobs.report import Progress, RunReport
 
-__all__ = ["AuditCounts", "AuditReport", "BuildReport", "Damage", "Finding", "make_report"]
-
-
 _KEPT = 1_000
 _ROOM = 10_000  # characters of findings in a row
 
@@ -108,7 +105,7 @@ class Finding:
         if self.refused is not None:
             unfinished = self.damage is Damage.UNFINISHED
             remedy = _UNFINISHED_REMEDY if unfinished else "correct the row, or the model, then repair"
-            return f"its repair is refused ({self.refused}): {remedy}"
+            return f"its repair is rejected ({self.refused}): {remedy}"
         return _REMEDIES[self.damage]
 
     def __str__(self) -> str:

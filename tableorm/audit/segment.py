@@ -13,8 +13,6 @@ from .context import EntitySnapshot
 from .first_look import Candidate
 from .table_audit import TableAudit, are_right
 
-__all__ = ["Segment"]
-
 _SUMS = 1 << 16
 _WIDTH = 8  # bytes of a sum; what exceeds them is dropped, and sums that are right are zero all the same
 _MASK = (1 << 8 * _WIDTH) - 1

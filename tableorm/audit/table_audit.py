@@ -42,8 +42,6 @@ from .decisions import DecisionCheck, MoveCheck
 from .entries import EntityCheck, EntryCheck, PartCheck
 from .first_look import FirstLook
 
-__all__ = ["TableAudit", "are_right", "rebuild_write", "with_related"]
-
 _LOST_RACE = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
 """What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
 
@@ -218,7 +216,7 @@ class TableAudit:
     async def _rebuild(
         self, snapshot: EntitySnapshot, problems: Iterable[Problem], kept: set[str | None]
     ) -> Exception | None:
-        """Repair under the ETag that the entity was verified under. Return the error if that was refused or failed."""
+        """Repair under the ETag that the entity was verified under. Return the error if that was rejected or failed."""
         names = {problem.name for problem in problems if problem.rebuilt and problem.name is not None}
         if not snapshot.legible:  # nothing is known to be right
             names |= snapshot.expected.keys() - kept

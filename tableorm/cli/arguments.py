@@ -27,25 +27,6 @@ from ..stores import RetryPolicy
 from .output import report
 from .parser import URL
 
-__all__ = [
-    "add_count",
-    "add_database",
-    "add_flag",
-    "add_models",
-    "add_name",
-    "add_run",
-    "add_source_and_target",
-    "add_state",
-    "add_tables",
-    "find_targets",
-    "load_target",
-    "open_existing",
-    "open_target",
-    "parse_count",
-    "parse_table",
-    "run_options",
-]
-
 _ENVIRONMENT = "TABLEORM"
 _MODEL = re.compile(r"[\w.]+(:[\w.]+)?")
 _NO_TOKEN = "the credential got no token"  # noqa: S105 - what the Azure backend says of a failed login

@@ -10,8 +10,6 @@ from .arguments import add_database, add_flag, add_models, add_name, add_run, ad
 from .output import emit
 from .progress import ProgressReporter
 
-__all__ = ["AUDIT", "Audit"]
-
 
 class Audit:
     """

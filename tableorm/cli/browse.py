@@ -15,8 +15,6 @@ from .command_line import main
 from .conditions import parse_where
 from .output import report
 
-__all__ = ["BROWSE", "Browse"]
-
 # The arguments of the program of a page, which other users of the machine must not see: they can hold a key.
 _ARGUMENTS = "TABLEORM_BROWSE"
 

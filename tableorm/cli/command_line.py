@@ -22,8 +22,6 @@ from ..errors import TableOrmError
 from .output import report
 from .parser import CommandParser, add_command
 
-__all__ = ["COMMANDS", "Command", "main", "make_parser"]
-
 COMMANDS = "tableorm.commands"
 """The entry-point group that subcommands are found in; the entry point's name is the command's."""
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from .command_line import make_parser
 
-__all__ = ["COMPLETION", "Completion"]
-
 _BASH = """\
 _tableorm_words() {{
     case "$1" in

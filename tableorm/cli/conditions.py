@@ -16,8 +16,6 @@ from ..errors import ModelError, TableOrmError, near
 from ..expressions import Expression, PartitionKey, RowKey, SystemField, Timestamp
 from ..models.entity import Entity, schema_of
 
-__all__ = ["parse_fields", "parse_where", "read_value"]
-
 _KEYS: dict[str, tuple[SystemField[Any], type]] = {
     "PartitionKey": (PartitionKey, str),
     "RowKey": (RowKey, str),
@@ -51,7 +49,7 @@ def read_value(annotation: Any, value: object) -> Any:
         return msgspec.convert(value, annotation, strict=False)
     except (msgspec.ValidationError, TypeError):
         if isinstance(value, str) and dt.datetime in (annotation, *get_args(annotation)):
-            raise ModelError(f"{value!r} is refused: write a time as in '2026-01-31T12:00:00Z'") from None
+            raise ModelError(f"{value!r} is rejected: write a time as in '2026-01-31T12:00:00Z'") from None
         return value
 
 
@@ -71,7 +69,7 @@ def parse_fields(annotations: Mapping[str, Any], given: Iterable[str]) -> dict[s
         name, equals, value = text.partition("=")
         if not equals or name not in annotations:
             known = near(name, annotations, "field")
-            raise ModelError(f"{text!r} is refused: give FIELD=VALUE; {known}")
+            raise ModelError(f"{text!r} is rejected: give FIELD=VALUE; {known}")
         fields[name] = read_value(annotations[name], value)
     return fields
 
@@ -87,11 +85,11 @@ def parse_where(text: str, model: type[Entity]) -> Expression:
     try:
         condition: Expression = _Reader(text, model).read(ast.parse(text.strip(), mode="eval").body)
     except SyntaxError as error:
-        raise ModelError(f"--where {text!r} is refused: {error.msg}; {_EXAMPLE}") from error
+        raise ModelError(f"--where {text!r} is rejected: {error.msg}; {_EXAMPLE}") from error
     except TableOrmError:
         raise
     except (RecursionError, MemoryError, ValueError) as error:
-        raise ModelError(f"--where is refused: it is nested too deeply, or is no text; {_EXAMPLE}") from error
+        raise ModelError(f"--where is rejected: it is nested too deeply, or is no text; {_EXAMPLE}") from error
     return condition
 
 
@@ -150,7 +148,7 @@ class _Reader:
             raise self._refusal(node)
         if path not in self._members:
             known = f"{self._model.__name__} has no field {path!r}; {near(path, [*self._members, *_KEYS], 'field')}"
-            raise ModelError(f"--where {self._text!r} is refused: {known}")
+            raise ModelError(f"--where {self._text!r} is rejected: {known}")
         name, dot, _ = path.partition(".")
         field: Any = getattr(self._model, name)
         if dot:
@@ -171,4 +169,4 @@ class _Reader:
                 raise self._refusal(node)
 
     def _refusal(self, node: ast.expr) -> ModelError:
-        return ModelError(f"--where {self._text!r} is refused: {ast.unparse(node)!r} is not understood; {_EXAMPLE}")
+        return ModelError(f"--where {self._text!r} is rejected: {ast.unparse(node)!r} is not understood; {_EXAMPLE}")

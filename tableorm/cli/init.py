@@ -12,8 +12,6 @@ from shlex import quote
 from ..errors import ModelError
 from .output import emit
 
-__all__ = ["INIT", "Init"]
-
 _PROJECT = """[project]
 name = "PACKAGE"
 version = "0.1.0"

@@ -10,8 +10,6 @@ from .arguments import add_count, add_database, open_existing, parse_table
 from .output import emit
 from .progress import TableProgress
 
-__all__ = ["INSPECT", "Inspect"]
-
 
 class Inspect:
     """

@@ -10,8 +10,6 @@ from ..advice import LintFinding, lint
 from .arguments import add_models
 from .output import emit
 
-__all__ = ["LINT", "LintCommand"]
-
 
 class LintCommand:
     """

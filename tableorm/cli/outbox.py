@@ -11,8 +11,6 @@ from ..outbox.overview import Pending, drop_pending, find_pending, ring_again
 from .arguments import add_database, add_tables, open_existing
 from .output import report, to_json
 
-__all__ = ["OUTBOX", "Outbox"]
-
 _ACTIONS: dict[str, tuple[str, Callable[[Connection, Pending], Awaitable[object]] | None]] = {
     "list": ("list pending writes, as lines of JSON", None),
     "show": ("show one change in full: its entities, and the rows that still have to be corrected", None),

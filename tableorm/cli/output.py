@@ -13,8 +13,6 @@ import msgspec
 
 from ..protocol.redaction import escape_unprintable
 
-__all__ = ["Style", "clear_progress", "emit", "paint", "report", "show_progress", "to_json"]
-
 Style = Literal["bold", "dim", "red", "green"]
 
 _CLEAR = "\r\x1b[K"

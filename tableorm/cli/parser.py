@@ -17,8 +17,6 @@ from ..database.connect import GROUP
 from ..errors import near
 from .output import paint, report
 
-__all__ = ["URL", "CommandParser", "add_command"]
-
 URL = "TABLEORM_URL"
 """The variable with the URL of commands that are given none."""
 

@@ -13,8 +13,6 @@ from ..models.schema import Schema
 from .arguments import add_database, add_flag, add_models, open_existing
 from .output import emit
 
-__all__ = ["DROP_PERIODS", "DropPeriods"]
-
 
 class DropPeriods:
     """
@@ -68,7 +66,7 @@ def _parse_bound(schema: Schema, text: str) -> dt.datetime | dt.date | int:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:
         raise ModelError(
-            f"--before {text!r} is refused: give a day such as 2026-03-01, a time such as 2026-03-01T12:00+01:00, or, "
+            f"--before {text!r} is rejected: give a day such as 2026-03-01, a time such as 2026-03-01T12:00+01:00, or, "
             "for tables of numbers, a number"
         ) from None
     if moment.tzinfo is None:

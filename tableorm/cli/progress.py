@@ -17,8 +17,6 @@ from ..queries.sweep_report import SweepReport
 from ..transfer.report import TransferReport
 from .output import emit, show_progress
 
-__all__ = ["ProgressReporter", "TableProgress", "draw_bar", "print_report"]
-
 R = TypeVar("R", bound=RangeReport)
 
 _SECONDS = 1.0  # between two lines of progress, and between two writes of the state file

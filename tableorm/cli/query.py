@@ -20,8 +20,6 @@ from .conditions import parse_fields, parse_where
 from .output import emit
 from .tabular import as_text, print_rows
 
-__all__ = ["GET", "QUERY", "Get", "QueryCommand", "values_of"]
-
 
 class QueryCommand:
     """
@@ -143,7 +141,7 @@ def _make_query(db: Database, args: argparse.Namespace, only: list[str]) -> Quer
         model = _model_of(args.target)
         if unknown := [name for name in only if name not in schema_of(model).fields]:
             known = near(unknown[0], schema_of(model).fields, "field")
-            raise ModelError(f"--only {unknown[0]!r} is refused: {model.__name__} has no such field; {known}")
+            raise ModelError(f"--only {unknown[0]!r} is rejected: {model.__name__} has no such field; {known}")
         if only:
             query = query.only(*(getattr(model, name) for name in only))
         condition = args.where and parse_where(args.where, model)

@@ -9,8 +9,6 @@ from .arguments import add_database, add_models, add_name, add_run, open_existin
 from .output import emit, show_progress
 from .progress import draw_bar
 
-__all__ = ["REWRAP", "Rewrap"]
-
 
 class Rewrap:
     """

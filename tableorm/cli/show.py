@@ -22,8 +22,6 @@ from .arguments import add_count, add_database, add_models, open_existing, parse
 from .output import report, to_json
 from .query import values_of
 
-__all__ = ["SHOW", "Show"]
-
 
 class Show:
     """

@@ -12,8 +12,6 @@ from .arguments import add_count, add_database, add_tables, open_existing
 from .output import to_json
 from .progress import TableProgress
 
-__all__ = ["STATS", "StatsCommand"]
-
 
 class StatsCommand:
     """

@@ -20,8 +20,6 @@ from .arguments import (
 )
 from .progress import ProgressReporter, print_report
 
-__all__ = ["SWEEP", "Sweep"]
-
 
 class Sweep:
     """

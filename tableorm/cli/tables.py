@@ -7,8 +7,6 @@ import argparse
 from .arguments import add_database, open_existing
 from .output import emit, report
 
-__all__ = ["TABLES", "Tables"]
-
 
 class Tables:
     """

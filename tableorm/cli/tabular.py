@@ -17,8 +17,6 @@ from ..errors import TableOrmError, counted
 from ..protocol.redaction import escape_unprintable
 from .output import paint, report, to_json
 
-__all__ = ["as_text", "format_table", "print_rows"]
-
 Values = Mapping[str, Any]
 
 _TOGETHER = 100  # rows whose columns are laid out together

@@ -30,8 +30,6 @@ from .arguments import (
 )
 from .progress import ProgressReporter, draw_bar, print_report
 
-__all__ = ["COPY", "EXPORT", "IMPORT", "Copy", "Export", "Import"]
-
 _PATIENCE = 5.0  # seconds of waiting for the blobs of a database, whose tables are what the command is about
 
 

@@ -15,8 +15,6 @@ from ..writes.archive_copy import BlobArchive, DatabaseArchive
 from .arguments import add_count, add_database, add_flag, add_models, open_existing
 from .output import emit, report
 
-__all__ = ["WORKER", "WorkerCommand"]
-
 
 class WorkerCommand:
     """

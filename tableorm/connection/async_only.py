@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ..errors import ModelError
 
-__all__ = ["NOT_AWAITED", "AsyncOnly"]
-
 
 class AsyncOnly:
     """A base of classes that work in `async with`, and neither in `with` nor in `await`."""

@@ -10,8 +10,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import ModelError
 
-__all__ = ["AwaitsCalls", "awaited"]
-
 _MAX_NOTED = 1_000  # calls that were begun together; further ones are not looked at
 
 

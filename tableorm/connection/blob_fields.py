@@ -24,8 +24,6 @@ from .connection import Connection
 from .rows import read_row
 from .translate import translate
 
-__all__ = ["BLOB_PARTITION", "ask_for_blobs", "bind_blobs", "delete_blob", "reader_of", "send_blob"]
-
 T = TypeVar("T")
 
 BLOB_PARTITION = "partition"

@@ -11,8 +11,6 @@ from ..stores import BlobInfo, BlobPage, BlobStore, RetryBudget
 from .connection import Connection
 from .translate import translate
 
-__all__ = ["ask_blobs", "list_blobs", "make_container", "require_blobs"]
-
 T = TypeVar("T")
 
 

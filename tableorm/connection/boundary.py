@@ -18,8 +18,6 @@ from ..models.schema import Schema
 from ..protocol.key_range import KeyRange
 from ..stores import RowAddress
 
-__all__ = ["Boundary", "Subject"]
-
 Subject = Entity | PropertyBag
 
 Fields = Mapping[str, Any]
@@ -99,7 +97,7 @@ class Boundary:
 
         Args:
             kinds: The kinds of entities that are queried.
-            where: The query's own conditions, which are refused where they ask for what is outside.
+            where: The query's own conditions, which are rejected where they ask for what is outside.
         """
         del kinds, where
         return ()

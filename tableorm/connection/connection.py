@@ -39,8 +39,6 @@ from .stats import Counts, Stats
 from .translate import translate
 from .turns import Turns
 
-__all__ = ["TURN", "Connected", "Connection", "KnownPhase", "KnownStates", "connection_of"]
-
 S = TypeVar("S", QueueStore, BlobStore)
 T = TypeVar("T")
 
@@ -190,7 +188,7 @@ class Connection:
         if self._opened.store is not None:
             if asyncio.get_running_loop() is not self._opened.loop:
                 raise NotSupported(
-                    "close() is refused: the database was opened in another event loop, where its requests end; close "
+                    "close() is rejected: the database was opened in another event loop, where its requests end; close "
                     "it there, by one `async with connect(url)` within each asyncio.run()"
                 )
             while work := {*self._later, *self._opened.making.values()}:
@@ -494,7 +492,7 @@ class Connection:
         return True
 
     def count_fault(self, fault: Fault) -> None:
-        """Count a request that was refused for its rate, unless the backend itself counts these."""
+        """Count a request that was rejected for its rate, unless the backend itself counts these."""
         if fault.code in THROTTLING and not self._counts_itself:
             self.stats.traffic.throttled += 1
 

@@ -26,18 +26,6 @@ from .connection import Connection
 from .rows import time_of
 from .translate import translate
 
-__all__ = [
-    "IndexState",
-    "find_unreadable",
-    "forget_table",
-    "known_unreadable",
-    "load_states",
-    "make_readable",
-    "not_readable",
-    "note_declarations",
-    "write_records",
-]
-
 _PARTITION = "index states"
 _ASK_AGAIN = 60.0
 _MOST_MADE = 5  # times that a write makes the table, which somebody may delete meanwhile

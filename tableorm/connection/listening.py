@@ -8,8 +8,6 @@ from weakref import WeakMethod
 
 from ..stores import StoreLayer, StoreRequest, TableStore
 
-__all__ = ["HeardStore", "Listener"]
-
 Listener = Callable[[StoreRequest], None]
 """A method that is told of each request that writes, when it has ended: acknowledged, refused, or in doubt."""
 

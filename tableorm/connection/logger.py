@@ -6,8 +6,6 @@ import logging
 
 from ..protocol.redaction import escape_unprintable
 
-__all__ = ["make_logger"]
-
 _formatter = logging.Formatter()
 
 

@@ -23,8 +23,6 @@ from .rows import is_place, read_row
 from .tasks import map_together
 from .translate import translate
 
-__all__ = ["NearbyRows", "read_rows"]
-
 _FEW = 4
 """So many rows of a partition are read one by one: these requests are sent at the same time."""
 

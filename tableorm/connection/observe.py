@@ -25,8 +25,6 @@ from ..stores import CURRENT, Operation, StoreLayer, StoreRequest, TableStore, T
 from .requests import OK, ObservedRequest
 from .spans import Spans, make_spans
 
-__all__ = ["Hook", "Observation", "ObservedStore", "QueryWork", "Watch"]
-
 T = TypeVar("T")
 
 Hook = Callable[[ObservedRequest], object]
@@ -170,10 +168,10 @@ class Watch:
         tracer_provider: Any = None,
     ) -> None:
         if type(echo) is not bool:
-            raise ModelError(f"connect(echo={shown(echo)}) is refused: give True or False")
+            raise ModelError(f"connect(echo={shown(echo)}) is rejected: give True or False")
         if type(slow) not in (int, float, type(None)) or not (slow is None or slow > 0):
             error = ModelError if type(slow) not in (int, float) else ValueError
-            raise error(f"connect(slow={shown(slow)}) is refused: give a number of seconds above 0, or None")
+            raise error(f"connect(slow={shown(slow)}) is rejected: give a number of seconds above 0, or None")
         self._given = [print] * echo + _checked_hooks("connect", on_request)
         self._hooks = self._given
         self._spans: Spans | None = None
@@ -295,7 +293,7 @@ def _checked_hooks(function: str, on_request: Hook | None) -> list[Hook]:
         return []
     given: object = on_request
     if not callable(given) or inspect.iscoroutinefunction(given):
-        raise TypeError(f"{function}(on_request={on_request!r}) is refused: give a plain function of one argument")
+        raise TypeError(f"{function}(on_request={on_request!r}) is rejected: give a plain function of one argument")
     return [on_request]
 
 

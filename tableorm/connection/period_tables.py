@@ -11,8 +11,6 @@ from ..stores import CLOCK, Operation, Verb
 from .connection import Connection
 from .tasks import take_error
 
-__all__ = ["NO_TABLE", "coming_tables", "is_absent", "list_periods", "make_missing_table", "make_table"]
-
 _MAKE_ROWS = frozenset({Verb.INSERT, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE})
 
 NO_TABLE = frozenset({Code.TABLE_NOT_FOUND, Code.TABLE_BEING_DELETED})

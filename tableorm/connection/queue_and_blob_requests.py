@@ -9,8 +9,6 @@ from typing import Any
 from ..stores import BlobStore, BlobStream, QueueStore
 from .connection import Connection
 
-__all__ = ["BLOB_OPERATIONS", "QUEUE_OPERATIONS", "StoreBeside", "observed_blobs", "observed_queues"]
-
 QUEUE_OPERATIONS = {
     "create_queue": "create-queue",
     "delete_queue": "delete-queue",

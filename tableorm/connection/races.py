@@ -20,8 +20,6 @@ from ..protocol.codes import THROTTLING, Fault
 from ..stores import RetryBudget, pause_after
 from .connection import Connection
 
-__all__ = ["ATTEMPTS", "Attempts", "check_attempts", "is_race", "passing_fault", "pause_of", "read_patiently"]
-
 T = TypeVar("T")
 
 ATTEMPTS = 50
@@ -66,7 +64,7 @@ class Attempts:
 def check_attempts(verb: str, attempts: object) -> None:
     """Refuse a number of attempts that is none. Raises ModelError."""
     if type(attempts) is not int or attempts < 1:
-        raise ModelError(f"{verb}(attempts={shown(attempts)}) is refused: try at least once")
+        raise ModelError(f"{verb}(attempts={shown(attempts)}) is rejected: try at least once")
 
 
 def is_race(error: BaseException | None) -> bool:

@@ -8,8 +8,6 @@ import msgspec
 from ..protocol.redaction import escape_unprintable
 from ..stores import METHODS, Operation, RowAddress
 
-__all__ = ["OK", "ObservedRequest", "request_line", "row_path"]
-
 OK = "ok"
 """The outcome of a request that succeeded."""
 

@@ -11,8 +11,6 @@ from typing import Any
 from ..protocol.codes import Code, Fault
 from ..stores import RetryBudget, RetryPolicy, StoreLayer, StoreRequest, TableStore
 
-__all__ = ["RetryingStore"]
-
 _DONE = {"create_table": Code.TABLE_EXISTS, "delete_table": Code.RESOURCE_NOT_FOUND}
 """What says that a change of tables was done before."""
 

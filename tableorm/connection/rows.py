@@ -18,20 +18,6 @@ from .connection import Connection
 from .period_tables import is_absent
 from .translate import translate
 
-__all__ = [
-    "MOST_LOOKS",
-    "OtherDenied",
-    "delete_as_read",
-    "is_place",
-    "lost_look",
-    "read_live",
-    "read_other",
-    "read_row",
-    "settle_forward",
-    "time_of",
-    "write_as_read",
-]
-
 MOST_LOOKS = 100
 """How often rows are read that others write between two reads. Programs do so a few times, a broken store always."""
 

@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 from ..protocol.codes import Code
 from .requests import OK
 
-__all__ = ["Spans", "make_spans"]
-
 
 class Spans:
     """

@@ -22,8 +22,6 @@ from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery, StoreLayer, Tab
 from .stats import Counts
 from .tasks import map_together
 
-__all__ = ["StagedStore", "prepare_rows", "query_of_entity"]
-
 _LOOKS = 30
 """How often rows of an entity are read that are not of one moment. A program writes between two reads now and then."""
 

@@ -6,8 +6,6 @@ import attrs
 
 from ..stores import Traffic
 
-__all__ = ["Counts", "Stats"]
-
 
 @attrs.define
 class Counts:

@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-__all__ = ["Batcher", "finish", "map_together", "stop_tasks", "take_error", "work_off", "work_together"]
-
 A = TypeVar("A")
 B = TypeVar("B")
 K = TypeVar("K", bound=Hashable)

@@ -17,8 +17,6 @@ from ..errors import (
 )
 from ..protocol.codes import THROTTLING, TRANSIENT, Code, Fault
 
-__all__ = ["translate"]
-
 _ERRORS: dict[str, type[TableOrmError]] = {
     **dict.fromkeys(TRANSIENT, Unavailable),
     **dict.fromkeys(THROTTLING, Throttled),

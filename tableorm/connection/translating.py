@@ -14,8 +14,6 @@ from ..protocol.codes import Fault
 from ..stores import BlobStream
 from .translate import translate
 
-__all__ = ["TranslatingStore"]
-
 
 @contextmanager
 def _translating(what: str) -> Generator[None]:

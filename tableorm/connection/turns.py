@@ -19,8 +19,6 @@ from typing import Self
 
 from ..stores import Row, RowAddress
 
-__all__ = ["LONGEST_WAIT", "Turn", "Turns"]
-
 LONGEST_WAIT = 30.0
 """Seconds that a writer waits for its turn: about as long as a store that does not answer may keep the one before."""
 

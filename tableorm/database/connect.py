@@ -16,8 +16,6 @@ from ..shapes.encrypted import Encryption
 from ..stores import Backend, PrefixedBackend, RetryPolicy
 from .database import Database
 
-__all__ = ["GROUP", "connect", "find_backend"]
-
 GROUP = "tableorm.backends"
 """The entry-point group that backends are found in."""
 
@@ -88,11 +86,11 @@ def connect(
     """
     if type(timeout) not in (int, float) or not timeout > 0:
         error = ValueError if type(timeout) in (int, float) else ModelError
-        raise error(f"connect(timeout={shown(timeout)}) is refused: give seconds above 0, as in timeout=30.0")
+        raise error(f"connect(timeout={shown(timeout)}) is rejected: give seconds above 0, as in timeout=30.0")
     if not isinstance(cast("object", retry), RetryPolicy | None):
-        raise ModelError(f"connect(retry={shown(retry)}) is refused: give a RetryPolicy(...), or leave it out")
+        raise ModelError(f"connect(retry={shown(retry)}) is rejected: give a RetryPolicy(...), or leave it out")
     if not isinstance(cast("object", encryption), Encryption | None):
-        raise ModelError(f"connect(encryption={shown(encryption)}) is refused: give an Encryption(keys)")
+        raise ModelError(f"connect(encryption={shown(encryption)}) is rejected: give an Encryption(keys)")
     policy = retry or RetryPolicy(deadline=timeout)
     options = {name: value for name, value in options.items() if value is not None}
     kind = find_backend(url)
@@ -141,7 +139,7 @@ def _refuse_misspelled(unknown: Iterable[str], known: Iterable[str]) -> None:
     names = [*inspect.signature(connect).parameters, *known] if unknown else []
     for name in unknown:
         if near := get_close_matches(name, names, 1, 0.8):
-            raise TypeError(f"connect({name}=...) is refused: there is no option {name}; did you mean {near[0]!r}?")
+            raise TypeError(f"connect({name}=...) is rejected: there is no option {name}; did you mean {near[0]!r}?")
 
 
 def _with_retry(options: dict[str, Any], known: frozenset[str], policy: RetryPolicy) -> dict[str, Any]:

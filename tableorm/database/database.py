@@ -40,8 +40,6 @@ from ..writes.transaction import Transaction
 from .one_class import one_class
 from .upkeep import Upkeep
 
-__all__ = ["Database", "Scope"]
-
 E = TypeVar("E", bound=Entity)
 M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")

@@ -25,8 +25,6 @@ from ..errors import (
 )
 from ..writes.bulk.report import BulkFailed
 
-__all__ = ["http_message", "http_status"]
-
 _ANSWERS: dict[type[BaseException], tuple[int, str]] = {
     BaseException: (500, "the service has failed"),
     AccessDenied: (403, "this is not permitted"),

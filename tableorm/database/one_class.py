@@ -5,8 +5,6 @@ One class that is written in several files.
 from types import FunctionType
 from typing import TypeVar, cast
 
-__all__ = ["one_class"]
-
 T = TypeVar("T")
 
 _OF_EACH_CLASS = {"__dict__", "__slots__", "__weakref__"}

@@ -22,8 +22,6 @@ from ..protocol.limits import check_blob_name, check_container_name
 from ..stores import BlobInfo, BlobPage, BlobStore
 from .reading import Reader
 
-__all__ = ["DroppedPeriods", "Periods"]
-
 T = TypeVar("T")
 
 _GONE = NO_TABLE | {Code.RESOURCE_NOT_FOUND}
@@ -74,9 +72,9 @@ class Periods(Reader):
         what = f"prepare_periods({getattr(model, '__name__', model)})"
         periods = _periods_of(what, model)
         if periods.numbered:
-            raise ModelError(f"{what} is refused: its tables are those of numbers; the first write of each makes it")
+            raise ModelError(f"{what} is rejected: its tables are those of numbers; the first write of each makes it")
         if type(ahead) is not int or ahead < 0:
-            raise ModelError(f"{what}: ahead={ahead!r} is refused; give a number of periods from 0")
+            raise ModelError(f"{what}: ahead={ahead!r} is rejected; give a number of periods from 0")
         db = self._connection
 
         async def make(name: str) -> bool:
@@ -112,7 +110,7 @@ class Periods(Reader):
             What was deleted.
 
         Raises:
-            ModelError: The model has no table for each period, or an argument is refused.
+            ModelError: The model has no table for each period, or an argument is rejected.
             EncodeError: `before` is not of the type of the field.
             AccessDenied: Not permitted; always in a scope, since the tables may have rows of others.
         """
@@ -123,7 +121,9 @@ class Periods(Reader):
         try:
             periods.name_of(before)
         except ValueError as error:
-            raise EncodeError(f"is refused: {model.__name__}.{periods.field} {error}", what, "before", before) from None
+            raise EncodeError(
+                f"is rejected: {model.__name__}.{periods.field} {error}", what, "before", before
+            ) from None
         place = None if blobs is None else _check_place(what, periods, blobs)
         ended = [name for name in await list_periods(db, periods) if _ends_by(periods, name, before)]
 
@@ -149,7 +149,7 @@ def _periods_of(what: str, model: Any) -> PeriodTables:
     schema = schema_of(model)
     if schema.periods is None:
         raise ModelError(
-            f"{what} is refused: all its entities are in table {schema.table}; a model has a table for each period by "
+            f"{what} is rejected: all its entities are in table {schema.table}; a model has a table for each period by "
             "a template, as in table='Logins{at:%Y%m%d}'"
         )
     return schema.periods
@@ -168,14 +168,14 @@ def _check_place(what: str, periods: PeriodTables, blobs: object) -> tuple[str, 
     container, slash, name = blobs.partition("/") if isinstance(blobs, str) else ("", "", "")
     if periods.numbered or not (container and name.strip("/")):
         raise ModelError(
-            f"{what}: blobs={shown(blobs)} is refused; give a container and what names begin with, as in 'logs/queue', "
-            "for a model with a table for each period of time"
+            f"{what}: blobs={shown(blobs)} is rejected; give a container and what names begin with, as in "
+            "'logs/queue', for a model with a table for each period of time"
         )
     try:
         check_container_name(container)
         check_blob_name(name.rstrip("/"))
     except Fault as fault:
-        raise ModelError(f"{what}: blobs={blobs!r} is refused: {fault.message}") from None
+        raise ModelError(f"{what}: blobs={blobs!r} is rejected: {fault.message}") from None
     return container, name.rstrip("/") + slash
 
 

@@ -39,8 +39,6 @@ from ..stores import Row, RowAddress, utc_now
 from ..writes.subject import key_from
 from .stores import Stores
 
-__all__ = ["Reader"]
-
 E = TypeVar("E", bound=Entity)
 M = TypeVar("M", bound=Entity | PropertyBag)
 A = TypeVar("A", bound=Entity | PropertyBag)
@@ -202,9 +200,9 @@ class Reader(Stores):
         if not isinstance(misfits, dict):
             check_policy(f"get_many(misfits={misfits!r})", misfits)
         if type(concurrency) is not int or concurrency < 1:
-            raise ModelError(f"get_many(concurrency={concurrency!r}) is refused: give a number from 1")
+            raise ModelError(f"get_many(concurrency={concurrency!r}) is rejected: give a number from 1")
         if not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ModelError(f"get_many({shown(keys)}) is refused: give a list of keys; make them with Model.key(...)")
+            raise ModelError(f"get_many({shown(keys)}) is rejected: give a list of keys; make them with Model.key(...)")
         wanted = list(keys)
         for key in wanted:
             if not isinstance(key, Key):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -504,9 +502,9 @@ class Reader(Stores):
         """
         for query in queries:
             if not isinstance(query, Query):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ModelError(f"union({query!r}) is refused: give queries, as db.select(...) makes them")
+                raise ModelError(f"union({query!r}) is rejected: give queries, as db.select(...) makes them")
             if loads_relations(query):
-                raise ModelError(f"union({query!r}) is refused: load relations of its results by db.load(...)")
+                raise ModelError(f"union({query!r}) is rejected: load relations of its results by db.load(...)")
         return Union(tuple(query.bind(self) for query in queries) if self._connection.boundary.narrows else queries)
 
 

@@ -21,8 +21,6 @@ from ..protocol.codes import Code
 from ..shapes.encrypted import ContentKeys, Encryption
 from ..stores import Backend, BlobStore, QueueStore, RetryPolicy, TableStore
 
-__all__ = ["Stores"]
-
 
 class Stores(Connected, AsyncOnly):
     """
@@ -83,7 +81,7 @@ class Stores(Connected, AsyncOnly):
     async def close(self) -> None:
         """
         Finish what is in progress and release all resources. Closing twice does no harm. Afterwards every call except
-        `open` is refused.
+        `open` is rejected.
 
         Raises:
             NotSupported: The database was opened in another event loop.

@@ -14,8 +14,6 @@ from ..transfer.report import TransferReport
 from ..transfer.writing import IfExists
 from .periods import Periods
 
-__all__ = ["Transfers"]
-
 
 class Transfers(Periods):
     """
@@ -68,7 +66,7 @@ class Transfers(Periods):
             The report: how many rows were copied, and which could not be.
 
         Raises:
-            ModelError: Both are one database, or an argument is refused.
+            ModelError: Both are one database, or an argument is rejected.
             NotSupported: Entities have blobs, and the target has no place for these; nothing was written.
             CursorError: The cursor is of another copy, or damaged.
             AccessDenied: In a scope, since a copy reads whole tables.
@@ -122,7 +120,7 @@ class Transfers(Periods):
             `failures` has the first of these.
 
         Raises:
-            ModelError: Both are one database, or an argument is refused.
+            ModelError: Both are one database, or an argument is rejected.
             CursorError: The cursor is of another comparison, or damaged.
             AccessDenied: In a scope, since whole tables are read.
             TableNotFound: A side has no such table.
@@ -148,7 +146,7 @@ class Transfers(Periods):
         JSON Lines have every row exactly, and are written while they are read. CSV and Parquet need all columns first:
         the rows wait in a temporary file. CSV has a column for the type of each property; Parquet has typed columns,
         and needs pyarrow, which `tableorm[arrow]` installs. Neither can hold half of a surrogate pair, and Parquet no
-        value that is none of its type; an export with one is refused.
+        value that is none of its type; an export with one is rejected.
 
             await db.export_rows("Directory", "directory.csv", overwrite=True)
 
@@ -167,7 +165,7 @@ class Transfers(Periods):
 
         Raises:
             FileExistsError: There is such a file.
-            ModelError: An argument is refused.
+            ModelError: An argument is rejected.
             NotSupported: The format cannot hold a row, or pyarrow is not installed.
             AccessDenied: In a scope, since whole tables are read.
             TableNotFound: There is no such table.
@@ -218,7 +216,7 @@ class Transfers(Periods):
 
         Raises:
             InvalidInput: A row cannot be stored; the message names the file, the line, the keys and the property.
-            ModelError: An argument is refused.
+            ModelError: An argument is rejected.
             NotSupported: The file is Parquet, and pyarrow is not installed.
             AccessDenied: In a scope, since rows of any keys are written.
         """

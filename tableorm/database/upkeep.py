@@ -28,8 +28,6 @@ from ..writes.archive_copy import Archive
 from .transfers import Transfers
 from .workers import make_worker
 
-__all__ = ["Upkeep"]
-
 
 class Upkeep(Transfers):
     """The part of a database for operating it: tokens and policies, audits and repairs, index builds, and workers."""
@@ -81,7 +79,7 @@ class Upkeep(Transfers):
             protocol: `"https"` refuses the token over plain HTTP.
 
         Raises:
-            ModelError: An argument is refused; the error tells why.
+            ModelError: An argument is rejected; the error tells why.
             TemplateError: A field does not fit its key.
             NotSupported: This database can't sign tokens; the error tells why.
         """
@@ -210,7 +208,7 @@ class Upkeep(Transfers):
             `readable` whether queries use the index from now on.
 
         Raises:
-            ModelError: It is not an index of a class or another declaration that can be built; an argument is refused;
+            ModelError: It is not an index of a class or another declaration that can be built; an argument is rejected;
                 or a run of that name is about another index, or other models or declarations.
             AccessDenied: In a scope, since a build writes to whole tables.
             TableNotFound: There is no such table.
@@ -382,7 +380,7 @@ class Upkeep(Transfers):
 
         Raises:
             ModelError: Nothing was given; a class is neither a model nor a workflow; a model has no kind; two share a
-                kind; two archives share a name; or an argument is refused.
+                kind; two archives share a name; or an argument is rejected.
             AccessDenied: In a scope, since messages are about whole tables.
             NotSupported: An archive needs blobs, and the database has none.
         """

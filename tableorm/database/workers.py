@@ -26,8 +26,6 @@ from ..writes.archive_copy import Archive, BlobArchive, DatabaseArchive, kind_of
 from ..writes.deferred import carry_out, schemas_by_kind
 from ..writes.move_entity import carry_out_moves, handle_moves
 
-__all__ = ["make_worker"]
-
 _LOG = logging.getLogger("tableorm.worker")
 
 
@@ -48,16 +46,16 @@ def make_worker(
         ("tries", tries, 1000),
     ):
         if type(given) is not int or not 1 <= given <= most:
-            raise ModelError(f"worker({name}={shown(given)}) is refused: give a whole number from 1 to {most}")
+            raise ModelError(f"worker({name}={shown(given)}) is rejected: give a whole number from 1 to {most}")
     if not targets:
-        raise ModelError("worker() is refused: name the models whose changes it works on, as in worker(Employee)")
+        raise ModelError("worker() is rejected: name the models whose changes it works on, as in worker(Employee)")
     classes: dict[str, type[Workflow[Any]]] = {}
     archives: dict[str, Archive[Any]] = {}
     models: list[type[Entity]] = []
     for each in targets:
         if isinstance(each, (BlobArchive, DatabaseArchive)):
             if archives.setdefault(kind_of(each), each) is not each:
-                raise ModelError(f"worker(...) is refused: two archives have one name, {each.name!r}; rename one")
+                raise ModelError(f"worker(...) is rejected: two archives have one name, {each.name!r}; rename one")
             if isinstance(each, BlobArchive):
                 _ = db.blobs  # which it needs
         elif Workflow in getattr(each, "__mro__", ()):
@@ -117,13 +115,13 @@ def _kinds_of(models: Sequence[type[Entity]]) -> dict[str, Schema]:
     for schema in concrete_schemas(models):
         if schema.kind is None:
             raise ModelError(
-                f"worker({schema.name}) is refused: the model has kind=None, so that no message can name it; give it a "
-                "kind, or leave it out"
+                f"worker({schema.name}) is rejected: the model has kind=None, so that no message can name it; give it "
+                "a kind, or leave it out"
             )
         other = found.get(schema.kind)
         if other is not None:
             raise ModelError(
-                f"worker(...) is refused: {other.name} and {schema.name} have one kind, {schema.kind!r}; give each a "
+                f"worker(...) is rejected: {other.name} and {schema.name} have one kind, {schema.kind!r}; give each a "
                 "worker of its own"
             )
         found[schema.kind] = schema

@@ -34,8 +34,6 @@ from ..writes.stages.change import insert_change, rebuild_change
 from ..writes.stages.derive import stored_number
 from ..writes.stages.encode import encode
 
-__all__ = ["EntityPatch"]
-
 Share = tuple[PlannedWrite, Mapping[str, int]]
 """A write, and what it adds to properties."""
 
@@ -165,7 +163,7 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
         return touch_operation(stored, token, changed)
 
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
-        """Return the user's write with what changes; a delete stays as it is, and is refused if the row is needed."""
+        """Return the user's write with what changes; a delete stays as it is, and is rejected if the row is needed."""
         if write.after is None:
             if self.needed is not None and write.change.schema is None:
                 key = write.operation.row["PartitionKey"], self.row_key
@@ -345,7 +343,7 @@ def _by_operation(shares: Sequence[Share]) -> list[Share]:
 
 def _may_be_refused(origin: PlannedWrite) -> bool:
     """
-    Return whether a write can be refused for what it adds. A build adds what is there already, one after the other; a
+    Return whether a write can be rejected for what it adds. A build adds what is there already, one after the other; a
     move that was committed, and is confirmed, was asked before.
     """
     change = origin.change
@@ -368,7 +366,7 @@ class _Bound:
     Args:
         info: The field.
         attribute: The attribute of attrs that stands for it.
-        validator: Takes an entity, the attribute and the value; raises what says that the value is refused.
+        validator: Takes an entity, the attribute and the value; raises what says that the value is rejected.
     """
 
     info: FieldInfo

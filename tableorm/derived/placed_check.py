@@ -18,8 +18,6 @@ from ..models.schema import Schema
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowAddress
 
-__all__ = ["PlacedCheck", "ReadRow", "Reconcile"]
-
 Reconcile = Callable[[Connection, RowAddress, Sequence[ManifestEntry]], Awaitable[None]]
 """Makes what an entity has in other partitions right, as `Maintainer.reconcile` does."""
 

@@ -16,8 +16,6 @@ from ..protocol.edm import Edm
 from ..stores import Row
 from ..writes.maintainer import Maintainer
 
-__all__ = ["ReferenceTarget", "find_target"]
-
 T = TypeVar("T")
 
 _EVENTUALLY = "consistency='eventual', by which what is kept equal follows some time later"
@@ -61,12 +59,12 @@ class ReferenceTarget(Maintainer, Generic[T]):
             found = _REFERENCE.fullmatch(text)
             given = f"{theirs}={text!r}"
             if found is None and ("{" in text or "}" in text):
-                raise ModelError(f"{self.label}: {given} is refused: give one field, as '{{name}}', or plain text")
+                raise ModelError(f"{self.label}: {given} is rejected: give one field, as '{{name}}', or plain text")
             if found is None:
                 self._texts[theirs] = text
                 continue
             if found[1] not in schema.fields:
-                raise ModelError(f"{self.label}: {given} is refused: {schema.name} has no field {found[1]!r}")
+                raise ModelError(f"{self.label}: {given} is rejected: {schema.name} has no field {found[1]!r}")
             schema.refuse_unseen([found[1]], self.label, f"{given} has")
             self.sources[theirs] = found[1]
 
@@ -144,15 +142,15 @@ class ReferenceTarget(Maintainer, Generic[T]):
             )
         for name, source in self.sources.items():
             if (info := self.schema.fields[source]).shape is not None:
-                raise ModelError(f"{self.label}: {name}='{{{source}}}' is refused: {source} {info.many}")
+                raise ModelError(f"{self.label}: {name}='{{{source}}}' is rejected: {source} {info.many}")
             mine, theirs = info.member.type, target.fields[name].member.type
             if mine.name != theirs.name and not {mine.edm, theirs.edm} <= {Edm.INT32, Edm.INT64}:
                 raise ModelError(
-                    f"{self.label}: {name}='{{{source}}}' is refused: {source} is {mine.name}, and {name} of "
+                    f"{self.label}: {name}='{{{source}}}' is rejected: {source} is {mine.name}, and {name} of "
                     f"{target.name} is {theirs.name}"
                 )
         for name, text in self._texts.items():
             try:
                 target.fields[name].type.encode(text)
             except ValueError as error:
-                raise ModelError(f"{self.label}: {name}={text!r} is refused: it {error}") from None
+                raise ModelError(f"{self.label}: {name}={text!r} is rejected: it {error}") from None

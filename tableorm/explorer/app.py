@@ -24,8 +24,6 @@ from ..protocol.redaction import escape_unprintable
 from .picture import draw_picture
 from .views import PAGE, UPKEEP, ParseCondition, Plan, SplitKey, View, describe
 
-__all__ = ["Explorer"]
-
 _SHORT, _LONG = 60, 4_000  # characters of a value that are shown in a cell, and of one below the rows
 _RANGES = 8  # of keys, evenly spread, of which the picture reads the first page
 _MOST_COLUMNS = 40  # the others are shown below the rows

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from ..advice import TableStatistics
 from ..protocol.redaction import escape_unprintable
 
-__all__ = ["draw_picture"]
-
 _WIDTH = 32
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 

@@ -19,8 +19,6 @@ from ..models.reserved import ENTITY_TYPE, UPKEEP_TABLE
 from ..models.state import state_of
 from ..queries.query import Query
 
-__all__ = ["PAGE", "UPKEEP", "ParseCondition", "Plan", "SplitKey", "View", "describe"]
-
 ParseCondition = Callable[[str, type[Entity]], Expression]
 """Makes a condition on the fields of a model of a text."""
 
@@ -89,7 +87,7 @@ class View:
             parse: Reads the condition.
 
         Raises:
-            TableOrmError: The filter is refused.
+            TableOrmError: The filter is rejected.
         """
         query: Query[Any]
         if self.model is None:

@@ -20,8 +20,6 @@ from pathlib import Path
 from aiohttp import web
 from textual_serve.server import Server
 
-__all__ = ["serve"]
-
 _COOKIE = "session"
 _HEADERS = {
     "Cache-Control": "no-store",

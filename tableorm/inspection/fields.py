@@ -15,8 +15,6 @@ from .module_text import quote
 from .properties import Property, as_name, field_name, find_words
 from .templates import Place
 
-__all__ = ["Field", "class_name", "name_fields"]
-
 _WORD_BEFORE = re.compile(r"([A-Za-z]+)[=:]\Z")
 _TAKEN = {"Entity", "Int32", "Mapped", "PropertyBag", "UUID", "MODELS"}
 

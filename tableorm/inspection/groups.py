@@ -12,8 +12,6 @@ from ..models.reserved import ENTITY_TYPE
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ..stores import Row
 
-__all__ = ["Group", "Told", "group_rows", "property_names"]
-
 Told = Literal["kind", "row_key", "partition_key", "value", "names"]
 """
 What tells the kind of a row: the property EntityType, the head of a key, the value of another property, or which

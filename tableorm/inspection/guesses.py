@@ -18,8 +18,6 @@ from ..models.schema import MISFITS
 from ..protocol.edm import Edm, ticks_from_datetime
 from ..types import Int32
 
-__all__ = ["TYPES", "TYPE_NAMES", "Guess", "find_repeating", "guess", "holds_all"]
-
 TYPE_NAMES = {
     Edm.STRING: "str",
     Edm.BOOLEAN: "bool",

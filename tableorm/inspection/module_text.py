@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-__all__ = ["ModelText", "quote", "write_module"]
-
 _IMPORTED = ("Entity", "Int32", "Mapped", "PropertyBag", "field")
 _WIDTH = 118
 

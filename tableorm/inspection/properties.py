@@ -18,8 +18,6 @@ from ..stores import Row
 from .groups import property_names
 from .guesses import TYPE_NAMES
 
-__all__ = ["Property", "as_name", "field_name", "find_properties", "find_words", "read_values"]
-
 _MOST = 248  # of the 252 that a row holds: some are for what a model may store later
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+|[0-9]+")
 # What a field in a class body would hide from the annotations that follow it, and what begins the names of others.

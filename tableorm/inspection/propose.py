@@ -28,8 +28,6 @@ from .module_text import ModelText, quote, write_module
 from .properties import find_properties, read_values
 from .templates import Place, find_places, template_text
 
-__all__ = ["Proposal", "ProposedModel", "propose"]
-
 _MOST_EXAMPLES = 3
 _NUMBERS = itertools.count()
 _BY_FUNCTION = ("value", "names")

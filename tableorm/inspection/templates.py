@@ -14,8 +14,6 @@ from ..keys.parse import parse_template
 from ..protocol.edm import Edm
 from .guesses import TYPES, Guess, find_repeating, guess
 
-__all__ = ["Place", "find_places", "template_text"]
-
 _GUID = r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 _ATOMS = re.compile(
     rf"(?:\{{{_GUID}\}}|{_GUID}(?![^\W_]))"

@@ -8,8 +8,6 @@ from typing import Any, Self, cast
 import attrs
 import msgspec
 
-__all__ = ["MOST_FAILURES", "JobCounts", "RowSum"]
-
 MOST_FAILURES = 35
 """How many failures are kept: as JSON they are no more text than a property may hold."""
 

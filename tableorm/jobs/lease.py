@@ -1,6 +1,6 @@
 """
 A range that this process works on. It has the range as long as its row says so, and writes the row again and again, so
-that others see that it is at work. Who took the range over is noticed by the next of these writes, which is refused.
+that others see that it is at work. Who took the range over is noticed by the next of these writes, which is rejected.
 """
 
 import asyncio
@@ -21,8 +21,6 @@ from .counts import JobCounts
 from .ranges import JobRange
 from .rows import RunRange, load_run_row
 
-__all__ = ["BEATS", "Lease", "may_lose_race"]
-
 C = TypeVar("C", bound=JobCounts)
 
 _LOG = make_logger("tableorm.jobs")
@@ -33,7 +31,7 @@ BEATS = 4
 
 @contextmanager
 def may_lose_race() -> Generator[None]:
-    """Go on after a write that was refused because another process was first, or whose reply was lost."""
+    """Go on after a write that was rejected because another process was first, or whose reply was lost."""
     try:
         yield
     except TableOrmError as error:

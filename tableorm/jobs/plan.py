@@ -22,8 +22,6 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, RowQuery
 from .ranges import JobRange
 
-__all__ = ["LEAST_ROWS", "MOST_RANGES", "SMALL_PAGES", "narrow", "plan_ranges"]
-
 MOST_RANGES = 96
 """More would not fit into one transaction with the row of the run."""
 
@@ -64,8 +62,8 @@ async def plan_ranges(
     """
     if len(tables) > MOST_RANGES:
         raise ModelError(
-            f"{verb}() is refused: the models are in {len(tables)} tables, and a run has at most {MOST_RANGES} ranges; "
-            "give the models of fewer tables at a time"
+            f"{verb}() is rejected: the models are in {len(tables)} tables, and a run has at most {MOST_RANGES} "
+            "ranges; give the models of fewer tables at a time"
         )
     parts = most // len(tables) // (1 + build)
     found: list[JobRange] = []

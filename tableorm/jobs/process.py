@@ -33,8 +33,6 @@ from .report import Progress, RunReport, report_run, share_of
 from .rows import Run, RunRange, counts_of, read_run, transaction
 from .scan import Steps
 
-__all__ = ["Crew", "Job", "RunJob", "RunOptions", "carry_out", "default_name", "is_open", "work_on"]
-
 C = TypeVar("C", bound=JobCounts)
 R = TypeVar("R")
 
@@ -129,22 +127,22 @@ class RunOptions(Generic[R]):
     def check(self, verb: str) -> None:
         """Refuse what no run takes. Raises ModelError."""
         if type(self.parallel) is not int or self.parallel < 1:
-            raise ModelError(f"{verb}(parallel={self.parallel!r}) is refused: give a number from 1 up")
+            raise ModelError(f"{verb}(parallel={self.parallel!r}) is rejected: give a number from 1 up")
         told = self.on_progress
         if told is not None and (not callable(cast("object", told)) or inspect.iscoroutinefunction(told)):
             raise ModelError(
-                f"{verb}(on_progress={shown(told)}) is refused: give a plain function, which is not awaited"
+                f"{verb}(on_progress={shown(told)}) is rejected: give a plain function, which is not awaited"
             )
         if self.name is not None and not (
             isinstance(cast("object", self.name), str) and 0 < len(self.name) <= _LONGEST_NAME
         ):
             raise ModelError(
-                f"{verb}(name={shown(self.name)}) is refused: give a string of 1 to {_LONGEST_NAME} characters"
+                f"{verb}(name={shown(self.name)}) is rejected: give a string of 1 to {_LONGEST_NAME} characters"
             )
         if not _is_positive(self.lease):
-            raise ModelError(f"{verb}(lease={shown(self.lease)}) is refused: give a number of seconds above 0")
+            raise ModelError(f"{verb}(lease={shown(self.lease)}) is rejected: give a number of seconds above 0")
         if self.rate is not None and not _is_positive(self.rate):
-            raise ModelError(f"{verb}(rate={shown(self.rate)}) is refused: give a number of rows a second above 0")
+            raise ModelError(f"{verb}(rate={shown(self.rate)}) is rejected: give a number of rows a second above 0")
 
     @property
     def pace(self) -> Pace | None:
@@ -182,7 +180,7 @@ async def work_on(db: Connection, job: Job[C, R], options: RunOptions[R], cursor
 
     Raises:
         CursorError: The cursor is of another job, or damaged.
-        ModelError: A run of that name does something else, or an option is refused.
+        ModelError: A run of that name does something else, or an option is rejected.
         TableOrmError: The store refused.
     """
     if options.name is None:
@@ -190,7 +188,7 @@ async def work_on(db: Connection, job: Job[C, R], options: RunOptions[R], cursor
         return await _work_alone(job, options, cursor)
     if cursor is not None:
         raise ModelError(
-            f"{job.verb}(name={shown(options.name)}, cursor=...) is refused: the store says where a run with a name "
+            f"{job.verb}(name={shown(options.name)}, cursor=...) is rejected: the store says where a run with a name "
             "resumes; leave one of the two out"
         )
     return await carry_out(db, job, options)
@@ -201,7 +199,7 @@ async def carry_out(db: Connection, job: Job[C, R], options: RunOptions[R]) -> R
     Do a job together with other processes, until it has ended.
 
     Raises:
-        ModelError: A run of that name does something else, or an option is refused.
+        ModelError: A run of that name does something else, or an option is rejected.
         TableOrmError: The store refused; what this process had taken others can take at once.
     """
     options.check(job.verb)
@@ -272,8 +270,8 @@ class _Process(Generic[C, R]):
             run = self._run
             if run is not None and run.purpose != self._job.purpose:
                 raise ModelError(
-                    f"{self._job.verb}(name={self._name!r}) is refused: the run of that name is {run.what!r}, of other "
-                    f"models or other declarations of them, and this is {self._job.what!r}; give another name"
+                    f"{self._job.verb}(name={self._name!r}) is rejected: the run of that name is {run.what!r}, of "
+                    f"other models or other declarations of them, and this is {self._job.what!r}; give another name"
                 )
             if run is None or (run.state != "open" and self._is_begun_anew(run, over)):
                 if begun == _MOST_BEGINNINGS:

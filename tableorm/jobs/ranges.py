@@ -16,15 +16,6 @@ from ..models.schema import Schema
 from ..protocol.url_text import from_url_text, to_url_text
 from ..stores import Bounds, Row
 
-__all__ = [
-    "JobRange",
-    "RangeReport",
-    "purpose_of",
-    "ranges_of",
-    "read_cursor",
-    "write_cursor",
-]
-
 S = TypeVar("S")
 
 _VERSION = 1

@@ -15,8 +15,6 @@ from .counts import JobCounts
 from .ranges import JobRange
 from .rows import Run, RunRange, RunRow, counts_of, read_runs, transaction
 
-__all__ = ["Progress", "RangeProgress", "RunReport", "drop_run", "list_runs", "report_run", "run_report", "share_of"]
-
 C = TypeVar("C", bound=JobCounts)
 
 
@@ -163,7 +161,7 @@ async def drop_run(db: Connection, name: str) -> None:
     with suppress(TableNotFound):
         rows = [row async for row in read_runs(db, name)]
     if not rows:
-        raise ModelError(f"drop_run({name!r}) is refused: there is no run of that name; see db.runs()")
+        raise ModelError(f"drop_run({name!r}) is rejected: there is no run of that name; see db.runs()")
     async with transaction(db) as tx:
         for row in rows:
             tx.delete(row)

@@ -25,8 +25,6 @@ from .ranges import JobRange, purpose_of
 from .report import RunReport
 from .scan import Steps, family_filter, walk
 
-__all__ = ["rewrap"]
-
 _SELECT = ("PartitionKey", "RowKey", METADATA)
 
 
@@ -38,7 +36,7 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
     schemas = concrete_schemas(models)
     for schema in schemas:
         if schema.keyed is None:
-            raise ModelError(f"rewrap({schema.name}) is refused: it has no encrypted field")
+            raise ModelError(f"rewrap({schema.name}) is rejected: it has no encrypted field")
     if not schemas:
         raise ModelError("rewrap() needs at least one model: give those with encrypted fields")
     current = await encryption.current()

@@ -23,8 +23,6 @@ from .counts import JobCounts
 from .ranges import JobRange
 from .scan import pages
 
-__all__ = ["Run", "RunRange", "RunRow", "counts_of", "load_run_row", "name_row", "read_run", "read_runs", "transaction"]
-
 C = TypeVar("C", bound=JobCounts)
 
 

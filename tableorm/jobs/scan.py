@@ -21,8 +21,6 @@ from ..writes.bulk.pacing import Pace
 from .counts import JobCounts
 from .ranges import JobRange
 
-__all__ = ["Steps", "family_filter", "pages", "partition_start", "walk"]
-
 C = TypeVar("C", bound=JobCounts)
 
 Steps = AsyncGenerator[tuple[JobRange, C], None]

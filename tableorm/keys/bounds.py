@@ -22,18 +22,6 @@ from .escapes import ESCAPE, escape, unescape
 from .format import Format, Order
 from .intervals import EVERYTHING, meet, starting_with, successor
 
-__all__ = [
-    "REVERSED",
-    "Condition",
-    "ConstraintShape",
-    "KeyBounds",
-    "KeyConstraint",
-    "Part",
-    "Text",
-    "outside",
-    "writer",
-]
-
 _PLAIN = "".join(char for char in map(chr, range(0x20, 0x7F)) if char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char))
 
 ConstraintShape = tuple[tuple[str, Op | None], ...]
@@ -50,7 +38,7 @@ class Part:
         field: Name of the field.
         format: Its format.
         separator: The first character of what follows, which free text before other variable text escapes.
-        verbatim: Whether free text stands as it is, so that what would have to be escaped is refused.
+        verbatim: Whether free text stands as it is, so that what would have to be escaped is rejected.
     """
 
     literal: str
@@ -350,7 +338,7 @@ def _after(parts: Sequence[Part], position: int) -> str:
     part = parts[position + 1]
     if part.format is None:
         return part.literal[0]
-    # Free text is never followed by something of varying width directly: such a template is refused.
+    # Free text is never followed by something of varying width directly: such a template is rejected.
     return max(part.format.atoms[0], key=utf16_key) if part.format.atoms else "\uffff"
 
 

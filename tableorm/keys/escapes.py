@@ -7,8 +7,6 @@ import re
 from ..protocol.limits import FORBIDDEN_IN_KEYS
 from .format import unreachable
 
-__all__ = ["ESCAPE", "ESCAPE_CHARACTERS", "escape", "unescape"]
-
 # Rare in text, and never legal unescaped in a URL, so that every client sends it percent-encoded and
 # none can take it for something else ('%' itself has broken clients that decode twice).
 ESCAPE = "^"

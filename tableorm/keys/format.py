@@ -14,8 +14,6 @@ import attrs
 
 from ..protocol.filters import Op
 
-__all__ = ["DIGITS", "Format", "Order", "type_error", "unreachable"]
-
 DIGITS = frozenset("0123456789")
 
 

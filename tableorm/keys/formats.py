@@ -18,8 +18,6 @@ from ..types import Int32
 from .format import DIGITS, Format, Order, type_error, unreachable
 from .moments import date_format, moment_format
 
-__all__ = ["make_format"]
-
 _HEX = frozenset("0123456789abcdefABCDEF")
 _LETTERS = frozenset("aeflrstu")  # of "true" and "false"
 

@@ -7,19 +7,6 @@ from collections.abc import Sequence
 from ..protocol.edm import utf16_key
 from ..stores import Bounds
 
-__all__ = [
-    "EVERYTHING",
-    "common_prefix",
-    "high_of",
-    "hull",
-    "low_of",
-    "meet",
-    "nameable",
-    "overlaps",
-    "starting_with",
-    "successor",
-]
-
 EVERYTHING = Bounds()
 
 # In UTF-16 the astral characters sort between U+D7FF and U+E000.

@@ -19,8 +19,6 @@ from ..protocol.edm import (
 from ..protocol.limits import FORBIDDEN_IN_KEYS
 from .format import DIGITS, Format, Order, type_error
 
-__all__ = ["date_format", "moment_format"]
-
 _TICKS_PER_SECOND = 10**7
 
 

@@ -10,8 +10,6 @@ from ..errors import ModelError
 from .bounds import Part
 from .template import Template
 
-__all__ = ["may_meet", "may_share", "refuse_meeting"]
-
 
 def may_meet(first: Template, second: Template) -> bool:
     """

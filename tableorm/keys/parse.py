@@ -20,8 +20,6 @@ from .escapes import ESCAPE, ESCAPE_CHARACTERS
 from .formats import make_format
 from .template import Template
 
-__all__ = ["parse_template"]
-
 # The parts of a template: an escaped brace, a field with its format, plain text, or a brace that is one too many.
 _PIECES = re.compile(r"\{\{|\}\}|\{([^{}:]*)(?::([^{}]*))?\}|([^{}]+)|(.)", re.DOTALL)
 

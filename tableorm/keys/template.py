@@ -21,8 +21,6 @@ from ..protocol.limits import MAX_KEY_UNITS, key_fault
 from .bounds import Condition, ConstraintShape, KeyBounds, KeyConstraint, Part, writer
 from .format import Format
 
-__all__ = ["MAX_BUCKETS", "Template", "parse_pair"]
-
 MAX_BUCKETS = 64
 """Partitions at most whose rows a query merges: beyond them it reads the table."""
 
@@ -180,7 +178,7 @@ class Template:
         if not misfits and lengths.keys() == set(self.fields) and (fault := key_fault(key)):
             longest = max(lengths, key=lambda field: lengths[field])
             what = f"{self.model}.{self.key} makes a key that {fault}"
-            misfits[longest] = f"is refused: {what}; shorten {', '.join(self.fields)}"
+            misfits[longest] = f"is rejected: {what}; shorten {', '.join(self.fields)}"
         return misfits
 
     def parse(self, key: str) -> dict[str, Any]:

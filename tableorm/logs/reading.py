@@ -29,8 +29,6 @@ from .segments import (
     stored_segment,
 )
 
-__all__ = ["read_log"]
-
 
 async def read_log(
     db: Connected, name: str, start: dt.datetime, end: dt.datetime, *, container: str = "logs"
@@ -53,14 +51,16 @@ async def read_log(
         container: The container of the blobs.
 
     Raises:
-        ModelError: A name is refused, or a time has no time zone.
+        ModelError: A name is rejected, or a time has no time zone.
         DecodeError: A blob is no segment.
         TableOrmError: The store refused a request, or did not answer.
     """
     check_log_name(name, container)
     for argument, at in (("start", start), ("end", end)):
         if not isinstance(cast("object", at), dt.datetime) or at.tzinfo is None:
-            raise ModelError(f"read_log({name!r}, {argument}={shown(at)}) is refused: give a datetime with a time zone")
+            raise ModelError(
+                f"read_log({name!r}, {argument}={shown(at)}) is rejected: give a datetime with a time zone"
+            )
     connection = connection_of(db)
     connection.require_open()
     refuse_scopes(connection, f"read_log({name!r})")

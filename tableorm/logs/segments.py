@@ -24,24 +24,6 @@ from ..protocol.codes import Fault
 from ..protocol.limits import check_blob_name, check_container_name
 from ..stores import BlobInfo, BlobPage, BlobStore
 
-__all__ = [
-    "MAX_SEGMENT_BYTES",
-    "LogRecord",
-    "LogSegment",
-    "StoredSegment",
-    "check_log_name",
-    "encode_record",
-    "hour_of",
-    "hour_prefix",
-    "list_segments",
-    "make_segments",
-    "number_of",
-    "read_records",
-    "refuse_scopes",
-    "segment_name",
-    "stored_segment",
-]
-
 MAX_SEGMENT_BYTES = 64 * 1024 * 1024
 """The most bytes of a segment."""
 
@@ -114,9 +96,9 @@ def check_log_name(name: object, container: object) -> None:
     Refuse names of a log and its container that blobs cannot have.
 
     Raises:
-        ModelError: One of them is refused.
+        ModelError: One of them is rejected.
     """
-    what = f"the log {shown(name)} in the container {shown(container)} is refused"
+    what = f"the log {shown(name)} in the container {shown(container)} is rejected"
     if not (isinstance(name, str) and len(name) <= _MOST_NAME and _NAME.fullmatch(name)):
         raise ModelError(
             f"{what}: a name has up to {_MOST_NAME} letters, digits, '_', '-' and '.', in parts divided by '/'"
@@ -138,7 +120,7 @@ def refuse_scopes(db: Connection, action: str) -> None:
     try:
         db.boundary.check_whole_table(action)
     except AccessDenied as error:
-        raise AccessDenied(f"{action} is refused in a scope: blobs are of the whole database; use that") from error
+        raise AccessDenied(f"{action} is rejected in a scope: blobs are of the whole database; use that") from error
 
 
 def hour_of(at: dt.datetime) -> dt.datetime:

@@ -29,8 +29,6 @@ from .segments import (
     segment_name,
 )
 
-__all__ = ["LogStream"]
-
 _LOG = make_logger("tableorm.logs")
 
 _SEGMENT_BYTES = 4 * 1024 * 1024
@@ -61,7 +59,7 @@ class LogStream(AsyncOnly, AwaitsCalls):
         segment_bytes: How large a segment is at most, and how much is gathered.
 
     Raises:
-        ModelError: An argument is refused.
+        ModelError: An argument is rejected.
     """
 
     def __init__(
@@ -78,11 +76,11 @@ class LogStream(AsyncOnly, AwaitsCalls):
         check_log_name(name, container)
         if type(segment_bytes) is not int or not 1 <= segment_bytes <= MAX_SEGMENT_BYTES:
             raise ModelError(
-                f"LogStream({name!r}, segment_bytes={shown(segment_bytes)}) is refused: give 1 to {MAX_SEGMENT_BYTES}"
+                f"LogStream({name!r}, segment_bytes={shown(segment_bytes)}) is rejected: give 1 to {MAX_SEGMENT_BYTES}"
             )
         if not isinstance(cast("object", flush_seconds), int | float) or not 0 < flush_seconds <= 3600:
             raise ModelError(
-                f"LogStream({name!r}, flush_seconds={shown(flush_seconds)}) is refused: give more than 0, up to 3600"
+                f"LogStream({name!r}, flush_seconds={shown(flush_seconds)}) is rejected: give more than 0, up to 3600"
             )
         self._db: Connection = connection_of(db)
         refuse_scopes(self._db, f"LogStream({name!r})")

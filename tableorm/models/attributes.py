@@ -1,5 +1,5 @@
 """
-Attributes of entities: their fields alone are given and set, to values of their types. Any other name is refused, with
+Attributes of entities: their fields alone are given and set, to values of their types. Any other name is rejected, with
 the name that was meant.
 """
 
@@ -14,8 +14,6 @@ import attrs
 from ..errors import ModelError, near, shown
 from .codegen import FunctionSource
 from .property_types import FieldInfo
-
-__all__ = ["guard_attributes"]
 
 
 def guard_attributes(model: type[Any], setter: Any, infos: Mapping[str, FieldInfo]) -> None:
@@ -191,6 +189,6 @@ def _refuse_deletion(self: Any, attribute: str) -> None:
         object.__delattr__(self, attribute)
     else:
         raise ModelError(
-            f"del {type(self).__name__}.{attribute} is refused: an entity has all of its fields; set it to None, which "
-            "removes the property when the entity is saved"
+            f"del {type(self).__name__}.{attribute} is rejected: an entity has all of its fields; set it to None, "
+            "which removes the property when the entity is saved"
         )

@@ -21,18 +21,6 @@ from .property_types import Member, PropertyType, Shape, ValueType, annotation_n
 from .reserved import RESERVED_FIELDS, is_reserved_property
 from .schema import FieldInfo, Schema
 
-__all__ = [
-    "Naming",
-    "all_fields",
-    "as_written",
-    "bare_annotation",
-    "field_infos",
-    "make_attrs_class",
-    "own_fields",
-    "pascal_case",
-    "refuse_odd_bases",
-]
-
 Naming = Literal["as_written", "pascal"] | Callable[[str], str]
 
 
@@ -156,7 +144,7 @@ def _check_makers(label: str, declared: FieldDeclaration) -> None:
         needed = [each.name for each in parameters if each.default is each.empty and each.kind not in _OPEN_ENDED]
         if needed:
             raise ModelError(
-                f"{label}: field({argument}={shown(function)}) is refused: the function gets no arguments, nor the "
+                f"{label}: field({argument}={shown(function)}) is rejected: the function gets no arguments, nor the "
                 f"entity, and this one needs {', '.join(needed)}; give a function without"
             )
 
@@ -222,7 +210,7 @@ def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> Any:
     """Turn the model into an attrs class, in place. Return the `__setattr__` of its own body, or None."""
     if "__init__" in vars(model):
         raise ModelError(
-            f"{model.__name__}.__init__ is refused: an entity is made from its fields; write a classmethod that makes "
+            f"{model.__name__}.__init__ is rejected: an entity is made from its fields; write a classmethod that makes "
             "one of other values, field(converter=...), or __attrs_post_init__"
         )
     these: dict[str, Any] = {}
@@ -332,7 +320,7 @@ def _make_default(name: str, attribute: Any) -> Callable[[], Any] | None:
 
 
 def _check_default(name: str, attribute: Any, info: FieldInfo) -> None:
-    """Refuse a default that no property can hold. What a function makes is refused when it is written."""
+    """Refuse a default that no property can hold. What a function makes is rejected when it is written."""
     default, kind = attribute.default, info.type.name
     if default is attrs.NOTHING or isinstance(default, attrs.Factory) or attribute.converter is not None:  # type: ignore[arg-type]
         return

@@ -23,8 +23,6 @@ from ..protocol.limits import MAX_KEY_UNITS
 from .property_types import FieldInfo, Member
 from .state import STATE, EntityState, PackedState, packed_state
 
-__all__ = ["ANNOTATED", "FunctionSource", "make_decoder", "make_encoder", "make_key_function"]
-
 Decoder = Callable[[dict[str, Any]], Any]
 Encoder = Callable[[dict[str, Any], str, str], tuple[dict[str, Any], int]]
 

@@ -13,8 +13,6 @@ from .json_values import make_entity, to_json
 from .loaded import loaded_of
 from .schema import Schema
 
-__all__ = ["from_dict", "to_dict"]
-
 E = TypeVar("E", bound=Entity)
 
 
@@ -48,7 +46,7 @@ def to_dict(
         NotLoaded: A field to include was not loaded.
     """
     if isinstance(cast("object", entity), type):
-        raise ModelError(f"to_dict({shown(entity)}) is refused: give an entity, and not its model")
+        raise ModelError(f"to_dict({shown(entity)}) is rejected: give an entity, and not its model")
     schema = schema_of(type(entity))
     own = entity.__dict__
     if mode not in ("python", "json"):

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = ["make_completer"]
-
 _NOTHING = object()
 
 

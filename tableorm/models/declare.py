@@ -45,8 +45,6 @@ from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
 from .row_stage import FIELD_STAGES, STAGE_KEYWORDS, RowStage
 from .schema import Discriminator, FieldInfo, Schema
 
-__all__ = ["ClassKeywords", "declare"]
-
 
 class ClassKeywords(TypedDict, total=False):
     """The keywords of the class statement of a model, as the docstring of `Entity` explains them."""
@@ -91,7 +89,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     _check_bools(name, given)
     for attribute in RESERVED_FIELDS & vars(model).keys() - inspect.get_annotations(model).keys():
         raise ModelError(
-            f"{name}.{attribute} is refused: every entity has an attribute {attribute!r}; "
+            f"{name}.{attribute} is rejected: every entity has an attribute {attribute!r}; "
             + (f"write class {name}(Entity, kind=...)" if attribute == "kind" else "call it otherwise")
         )
     found = [base.__dict__.get("__schema__") for base in model.__mro__[1:]]
@@ -118,9 +116,9 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
             if "{" not in table:  # otherwise it is a template of names
                 check_table_name(table)
         except Fault as fault:
-            raise ModelError(f"{name}: table={table!r} is refused: {fault.message}") from None
+            raise ModelError(f"{name}: table={table!r} is rejected: {fault.message}") from None
         if is_reserved_table(table) and model.__module__.partition(".")[0] not in ("tableorm", "tableorm_migrations"):
-            raise ModelError(f"{name}: table={table!r} is refused: tableorm keeps its own records there; use another")
+            raise ModelError(f"{name}: table={table!r} is rejected: tableorm keeps its own records there; use another")
     setter = make_attrs_class(model, own)
     declared = all_fields(model, own)
     annotations = {field: each.key_type for field, each in declared.items()}
@@ -186,11 +184,11 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
             raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
     for info in schema.maintained:
         if info.shape is not None:
-            raise ModelError(f"{name}.{info.name} = field(maintained=True) is refused: it {info.many}")
+            raise ModelError(f"{name}.{info.name} = field(maintained=True) is rejected: it {info.many}")
         if info.name in schema.key_fields or info in schema.filled or info.default is None:
             raise ModelError(
-                f"{name}.{info.name} = field(maintained=True) is refused: other entities keep it, so it cannot be part "
-                "of the key, nor be filled on write, and needs a default: field(default=0, maintained=True)"
+                f"{name}.{info.name} = field(maintained=True) is rejected: other entities keep it, so it cannot be "
+                "part of the key, nor be filled on write, and needs a default: field(default=0, maintained=True)"
             )
     check_expiry(schema)
     if not abstract:
@@ -319,20 +317,22 @@ def _check_opaque(schema: Schema) -> None:
 def _check_bools(name: str, given: Mapping[str, object]) -> None:
     for keyword_name in ("abstract", "write_token", "tracked"):
         if not isinstance(given.get(keyword_name), bool | None):
-            raise ModelError(f"{name}: {keyword_name}={given[keyword_name]!r} is refused: give True or False")
+            raise ModelError(f"{name}: {keyword_name}={given[keyword_name]!r} is rejected: give True or False")
 
 
 def _check_texts(name: str, **keywords: object) -> None:
     for keyword_name, value in keywords.items():
         if value is not None and not isinstance(value, str):
-            raise ModelError(f"{name}: {keyword_name}={value!r} is refused: give a str")
+            raise ModelError(f"{name}: {keyword_name}={value!r} is rejected: give a str")
 
 
 def _check_kind(name: str, kind: str | None, version: int) -> None:
     _check_texts(name, kind=kind)
     if kind is not None and (not kind or ":" in kind or "#" in kind or check_text(kind)):
-        raise ModelError(f"{name}: kind={kind!r} is refused: it must be text that is not empty and holds no ':' or '#'")
+        raise ModelError(
+            f"{name}: kind={kind!r} is rejected: it must be text that is not empty and holds no ':' or '#'"
+        )
     if kind is None and version != 1:
-        raise ModelError(f"{name}: version={version!r} is refused with kind=None, which stores no version")
+        raise ModelError(f"{name}: version={version!r} is rejected with kind=None, which stores no version")
     if type(version) is not int or version < 1:
-        raise ModelError(f"{name}: version={version!r} is refused: versions count from 1")
+        raise ModelError(f"{name}: version={version!r} is rejected: versions count from 1")

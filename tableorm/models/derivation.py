@@ -19,23 +19,6 @@ from .property_types import Shape
 from .reserved import is_reserved_table
 from .schema import DerivedSchema, Schema, concrete
 
-__all__ = [
-    "DERIVATIONS_OF_SHAPES",
-    "Derivation",
-    "DerivationOf",
-    "HomeDeclaration",
-    "RelationRules",
-    "RowsOf",
-    "bind_derivation",
-    "bind_home",
-    "bound_to",
-    "check_building",
-    "check_placement",
-    "refuse_building",
-    "refuse_without_kind",
-    "row_schemas",
-]
-
 E = TypeVar("E", bound=Storable)
 D = TypeVar("D", bound=DerivedSchema)
 
@@ -109,7 +92,7 @@ def check_building(what: str, building: object) -> None:
         ModelError: It is not.
     """
     if not isinstance(building, bool | None):
-        raise ModelError(f"{what}(building={building!r}) is refused: give True or False")
+        raise ModelError(f"{what}(building={building!r}) is rejected: give True or False")
 
 
 def check_placement(
@@ -129,16 +112,16 @@ def check_placement(
         ModelError: Something of it is wrong.
     """
     if not isinstance(partition_key, str | None):
-        raise ModelError(f"{what}(partition_key={partition_key!r}) is refused: give a template, as in 'name_{{name}}'")
+        raise ModelError(f"{what}(partition_key={partition_key!r}) is rejected: give a template, as in 'name_{{name}}'")
     if not isinstance(table, str | None):
-        raise ModelError(f"{what}(table={table!r}) is refused: give the name of a table")
+        raise ModelError(f"{what}(table={table!r}) is rejected: give the name of a table")
     if table is not None:
         try:
             check_table_name(table)
         except Fault as fault:
-            raise ModelError(f"{what}(table={table!r}) is refused: {fault.message}") from None
+            raise ModelError(f"{what}(table={table!r}) is rejected: {fault.message}") from None
         if is_reserved_table(table):
-            raise ModelError(f"{what}(table={table!r}) is refused: tableorm keeps its own records there; use another")
+            raise ModelError(f"{what}(table={table!r}) is rejected: tableorm keeps its own records there; use another")
     if consistency not in (None, "eventual"):
         raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
     given = "blob=True" if blob else "table=..." if partition_key is None else "partition_key=..."
@@ -150,8 +133,8 @@ def check_placement(
         )
     if consistency is not None and not elsewhere:
         raise ModelError(
-            f"{what}(consistency='eventual') is refused without partition_key or table: rows in the partition of their "
-            "entities are written in one transaction with them; leave it out"
+            f"{what}(consistency='eventual') is rejected without partition_key or table: rows in the partition of "
+            "their entities are written in one transaction with them; leave it out"
         )
 
 
@@ -209,7 +192,7 @@ def bind_home(declaration: object, schema: Schema) -> HomeRules:
     if not isinstance(declaration, HomeDeclaration):
         old = getattr(declaration, "__name__", "OldModel")
         raise ModelError(
-            f"{schema.name}: moved_from={shown(declaration)} is refused: write moved_from=MovedFrom({old})"
+            f"{schema.name}: moved_from={shown(declaration)} is rejected: write moved_from=MovedFrom({old})"
         )
     return declaration._bind_home(schema)  # pyright: ignore[reportPrivateUsage]
 
@@ -234,7 +217,7 @@ class Derivation:
     def __init__(self, where: Callable[[Any], bool] | None = None) -> None:
         if where is not None and not callable(where):  # pyright: ignore[reportUnnecessaryComparison]
             raise ModelError(
-                f"{type(self).__name__}(where={where!r}) is refused: give a function of the entity, as "
+                f"{type(self).__name__}(where={where!r}) is rejected: give a function of the entity, as "
                 "`lambda e: e.active`"
             )
         self.where = where

@@ -38,8 +38,6 @@ from .reserved import is_reserved_property
 from .schema import Schema, concrete
 from .state import STATE, EntityState, set_state, state_of
 
-__all__ = ["Entity", "KeyMaker", "concrete_schemas", "copy_unknown", "schema_of", "shown_values"]
-
 E = TypeVar("E", bound="Entity")
 
 # Stands for an argument that was left out, where type checkers shall refuse that.
@@ -279,10 +277,10 @@ class Entity(Storable, metaclass=_ModelClass):
         family = [base for base in type(self).__mro__ if "__schema__" in base.__dict__ and issubclass(model, base)]
         if not family or theirs.abstract or theirs.table != mine.table or mine.stages or theirs.stages:
             why = "is abstract" if theirs.abstract else "is not of the same family, table and form"
-            raise ModelError(f"{call} is refused: {theirs.name} {why}; make a new entity, and delete this one")
+            raise ModelError(f"{call} is rejected: {theirs.name} {why}; make a new entity, and delete this one")
         if [any(each.is_feed for each in one.derived.values()) for one in (mine, theirs)] == [True, False]:
             raise ModelError(
-                f"{call} is refused: {mine.name} has a change feed and {theirs.name} has none, so readers of the feed "
+                f"{call} is rejected: {mine.name} has a change feed and {theirs.name} has none, so readers of the feed "
                 "would see no change; declare the feed in a base class of both"
             )
         _require_all(call, state)
@@ -290,7 +288,7 @@ class Entity(Storable, metaclass=_ModelClass):
             ends = not info.optional and info.name not in schema_of(family[0]).fields
             if ends and self.__dict__[info.name] != info.absent():
                 raise ModelError(
-                    f"{call} is refused: its {info.name} is {self.__dict__[info.name]}: other entities are counted in "
+                    f"{call} is rejected: its {info.name} is {self.__dict__[info.name]}: other entities are counted in "
                     "it; delete those first, or declare the field in a base class of both"
                 )
         for name, each in mine.derived.items():
@@ -299,14 +297,14 @@ class Entity(Storable, metaclass=_ModelClass):
                 continue
             if each.related() != other.related():
                 raise ModelError(
-                    f"{call} is refused: {each.label} and {other.label} count in different models, and a worker knows "
+                    f"{call} is rejected: {each.label} and {other.label} count in different models, and a worker knows "
                     "only the second one by then; call one of them otherwise"
                 )
         values = {name: value for name, value in self.__dict__.items() if name in theirs.fields}
         made = model(**(values | fields))
         keys = state.keys or mine.make_keys(self.__dict__)
         if theirs.make_keys(made.__dict__) != keys:
-            raise ModelError(f"{call} is refused: its key would be another; insert it, and delete this one")
+            raise ModelError(f"{call} is rejected: its key would be another; insert it, and delete this one")
         if state.row is not None:
             gone = mine.known - theirs.known
             row = {name: value for name, value in state.row.items() if name in mine.known and name not in gone}
@@ -341,7 +339,7 @@ class Entity(Storable, metaclass=_ModelClass):
         bare = next((name for name, info in shared.items() if mine.fields[name].encrypted and not info.encrypted), None)
         if bare is not None:
             raise ModelError(
-                f"{call} is refused: {bare!r} is not encrypted there; declare it by encrypted(), or give it"
+                f"{call} is rejected: {bare!r} is not encrypted there; declare it by encrypted(), or give it"
             )
         values = {name: own[name] for name, info in shared.items() if not info.maintained}
         made: E = new_entity(theirs, values | fields)
@@ -373,12 +371,12 @@ class Entity(Storable, metaclass=_ModelClass):
         """
         for name in fields:
             raise ModelError(
-                f"{type(self).__name__}.update({name}=...) is refused: set the field, as in entity.{name} = value, or "
+                f"{type(self).__name__}.update({name}=...) is rejected: set the field, as in entity.{name} = value, or "
                 f"give a Partial({type(self).__name__}, {{...}}) of the fields to set"
             )
         if not isinstance(changes, Partial):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(
-                f"{type(self).__name__}.update({shown(changes)}) is refused: give a Partial({type(self).__name__}, "
+                f"{type(self).__name__}.update({shown(changes)}) is rejected: give a Partial({type(self).__name__}, "
                 "{...}) of the fields to set"
             )
         if not isinstance(self, changes.model):

@@ -8,8 +8,6 @@ import datetime as dt
 from ..errors import ModelError
 from .schema import Schema
 
-__all__ = ["check_expiry"]
-
 
 def check_expiry(schema: Schema) -> None:
     """
@@ -25,7 +23,7 @@ def check_expiry(schema: Schema) -> None:
             f"{schema.name} has several fields with expiry=True: {names}; an entity expires once: keep one"
         )
     for info in found:
-        label = f"{schema.name}.{info.name} = field(expiry=True) is refused"
+        label = f"{schema.name}.{info.name} = field(expiry=True) is rejected"
         if info.shape is not None or info.type.annotation is not dt.datetime:
             raise ModelError(
                 f"{label}: it is declared {info.type.name}; write {info.name}: Mapped[datetime | None] = "

@@ -12,8 +12,6 @@ from ..errors import ModelError, NotLoaded, near, shown
 from ..expressions import Field
 from .property_types import Shape
 
-__all__ = ["SHAPES", "FieldDeclaration", "FieldDescriptor", "Mapped", "encrypted", "field", "shape_of"]
-
 T = TypeVar("T")
 
 
@@ -195,15 +193,15 @@ def field(
         if argument not in _ATTRS_ARGUMENTS:
             known = (*_Options.__annotations__, "default", "factory")
             raise ModelError(
-                f"field({argument}=...) is refused: there is no such argument; {near(argument, known, 'argument')}"
+                f"field({argument}=...) is rejected: there is no such argument; {near(argument, known, 'argument')}"
             )
     if "default" in arguments and "factory" in arguments:
-        raise ModelError("field(default=..., factory=...) is refused: give one of them")
+        raise ModelError("field(default=..., factory=...) is rejected: give one of them")
     if compress and not chunked:
-        raise ModelError("field(compress=True) is refused: it is for long values; add chunked=True")
+        raise ModelError("field(compress=True) is rejected: it is for long values; add chunked=True")
     for argument, function in (("on_insert", on_insert), ("on_write", on_write), ("factory", arguments.get("factory"))):
         if not (function is None or callable(function)):
-            raise ModelError(f"field({argument}={shown(function)}) is refused: give a function that makes the value")
+            raise ModelError(f"field({argument}={shown(function)}) is rejected: give a function that makes the value")
     arguments = {key: value for key, value in arguments.items() if key in ("default", "factory") or value is not None}
     return FieldDeclaration(
         name=name,
@@ -258,6 +256,6 @@ def encrypted(*, accept_plain: bool = False, **options: Any) -> Any:
     """
     for argument in ("stored", "maintained", "expiry"):
         if argument in options:
-            raise ModelError(f"encrypted({argument}=...) is refused: that needs to see the value; use field()")
+            raise ModelError(f"encrypted({argument}=...) is rejected: that needs to see the value; use field()")
     declared: Any = field(**options)
     return attrs.evolve(declared, encrypted=True, accept_plain=accept_plain)

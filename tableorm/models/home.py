@@ -4,8 +4,6 @@ Where the entities of a model are, if a declaration says that they may be elsewh
 
 from ..stores import Row, RowAddress
 
-__all__ = ["HomeRules"]
-
 
 class HomeRules:
     """

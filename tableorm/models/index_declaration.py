@@ -9,8 +9,6 @@ from typing import Any, Self
 import attrs
 import msgspec
 
-__all__ = ["IndexDeclaration"]
-
 
 @attrs.frozen(kw_only=True)
 class IndexDeclaration:

@@ -12,8 +12,6 @@ from ..keys.template import Template
 from .placement import may_share_partition
 from .schema import Schema, concrete, descendants
 
-__all__ = ["check_derived_rows", "check_heads", "common_base"]
-
 
 def check_heads(schema: Schema, parents: list[Schema]) -> None:
     """

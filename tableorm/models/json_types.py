@@ -14,15 +14,6 @@ import msgspec
 
 from ..errors import InputFault
 
-__all__ = [
-    "find_pydantic_faults",
-    "find_unstorable",
-    "is_pydantic_model",
-    "members_of_pydantic",
-    "read_pydantic",
-    "write_pydantic",
-]
-
 
 def find_unstorable(annotation: Any) -> str | None:
     """
@@ -88,7 +79,7 @@ def members_of_pydantic(kind: Any) -> dict[str, Any]:
 def write_pydantic(value: Any) -> Any:
     """
     Return a Pydantic model as JSON has it, under the names that the model is read by, and of a value that JSON cannot
-    have what stands for it. Other values are refused.
+    have what stands for it. Other values are rejected.
 
     Raises:
         ValueError: A member has a value that is not of its type.
@@ -130,7 +121,7 @@ def find_pydantic_faults(kind: Any, value: Any, path: tuple[str | int, ...]) -> 
     except ValueError as error:
         details: Any = getattr(error, "errors", None)
         if details is None:  # a validator has raised what Pydantic does not collect
-            yield InputFault(path, f"is refused: {error}", value)
+            yield InputFault(path, f"is rejected: {error}", value)
             return
         for each in details(include_url=False):
             place = (*path, *each["loc"])

@@ -28,8 +28,6 @@ from .key import Key
 from .property_types import ENCRYPTED, REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
-__all__ = ["Form", "make_entity", "members_of", "new_entity", "read_fields", "set_fields", "settable_fields", "to_json"]
-
 Path = tuple[str | int, ...]
 
 
@@ -76,17 +74,17 @@ def settable_fields(schema: Schema) -> dict[str, FieldInfo]:
 def _why_fixed(schema: Schema, info: FieldInfo, form: Form = Form.PARTIAL) -> str | None:
     if info.name in schema.key_names:
         key = "stays" if form is Form.PARTIAL else "is given apart from these fields"
-        return f"is refused: the field is part of the key, which {key}; leave it out"
+        return f"is rejected: the field is part of the key, which {key}; leave it out"
     if info.is_filled():
-        return f"is refused: {'each write' if info.on_write else 'the insert'} fills the field; leave it out"
+        return f"is rejected: {'each write' if info.on_write else 'the insert'} fills the field; leave it out"
     return _why_kept(info)
 
 
 def _why_kept(info: FieldInfo) -> str | None:
     """Return why no data may have another value of a field than its default; None if it may."""
     if info.maintained:
-        return "is refused: writes of other entities maintain the field; leave it out"
-    return "is refused: the field is read-only for clients; leave it out" if info.readonly else None
+        return "is rejected: writes of other entities maintain the field; leave it out"
+    return "is rejected: the field is read-only for clients; leave it out" if info.readonly else None
 
 
 def make_entity(schema: Schema, data: Any, *, trusted: bool = False) -> Any:
@@ -187,7 +185,7 @@ def _invalid(schema: Schema, faults: Sequence[InputFault]) -> InvalidInput:
     """Return the error of some faults, which shows no value of an encrypted field."""
     hidden = {name for name, info in schema.fields.items() if info.encrypted}
     told = [
-        each._replace(problem="does not fit, or is refused", value=ENCRYPTED)
+        each._replace(problem="does not fit, or is rejected", value=ENCRYPTED)
         if each.value is not None and not hidden.isdisjoint(each.path[:1])
         else each
         for each in faults
@@ -280,7 +278,7 @@ def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
     if value is None:
         if info.optional or info.is_filled():
             return [], None
-        return [InputFault(here, f"is refused: the field is {kind.name}, and never null", None)], None
+        return [InputFault(here, f"is rejected: the field is {kind.name}, and never null", None)], None
     value = _from_json(info, value)
     # A value that can be stored as it is needs no conversion. In a list[date], for example, dates can still be text.
     problem = _misfit(info, value)
@@ -383,7 +381,7 @@ def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault
                 isinstance(found, Decimal) and found.is_nan()
             ):
                 yield InputFault(
-                    path, "is refused: JSON text keeps neither NaN nor infinite floats; give a finite number", value
+                    path, "is rejected: JSON text keeps neither NaN nor infinite floats; give a finite number", value
                 )
 
 
@@ -407,11 +405,11 @@ def _refusal(path: Path, error: Exception, value: Any) -> InputFault:
     if isinstance(error, EncodeError):
         return InputFault(path, error.problem, value)
     if isinstance(error, ArithmeticError):
-        return InputFault(path, "is refused: it cannot be compared or computed with", value)
+        return InputFault(path, "is rejected: it cannot be compared or computed with", value)
     if isinstance(error, KeyError):
-        return InputFault(path, f"is refused: {error} is not known", value)
+        return InputFault(path, f"is rejected: {error} is not known", value)
     said = error.args[0] if error.args else repr(error)  # attrs puts the message before what it is about
-    return InputFault(path, f"is refused: {said}", value)
+    return InputFault(path, f"is rejected: {said}", value)
 
 
 @lru_cache(1024)

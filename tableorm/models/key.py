@@ -9,8 +9,6 @@ import attrs
 
 from ..errors import ModelError
 
-__all__ = ["Key", "Storable", "StorableClass"]
-
 
 class StorableClass(ABCMeta):
     """The class of models and of `PropertyBag`. Nothing is registered with one, and an ABC takes long to ask for it."""
@@ -63,7 +61,7 @@ class Key(Generic[E_co]):
                 if table.lower() == self.table.lower():
                     return
             raise ModelError(
-                f"{self!r} is refused: {self.model.__name__} is in table {table}; give that table, or make the key of "
+                f"{self!r} is rejected: {self.model.__name__} is in table {table}; give that table, or make the key of "
                 f"a row of any kind: PropertyBag.key({self.table!r}, {self.partition_key!r}, {self.row_key!r})"
             )
 

@@ -20,17 +20,6 @@ from .schema import MISFITS, Schema, concrete
 from .upgrades import parse_version, upgrade_row
 from .visibility import live_only
 
-__all__ = [
-    "KindSet",
-    "UsedModels",
-    "describe_kind",
-    "entity_kind_of",
-    "entry_name_of",
-    "filter_of_kinds",
-    "kind_of",
-    "refuse_same_kinds",
-]
-
 
 def kind_of(row: Row) -> str:
     """Return the kind that a row says it is of, without the version; "" if it says none."""

@@ -9,8 +9,6 @@ from typing import Any
 
 import attrs
 
-__all__ = ["Loaded", "loaded_of", "set_loaded"]
-
 _LOADED = "_loaded"
 
 _NOTHING: Mapping[str, "Loaded"] = {}

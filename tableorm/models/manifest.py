@@ -44,32 +44,6 @@ from ..protocol.limits import MAX_VALUE_BYTES
 from ..stores import Row, RowAddress
 from .reserved import BLOB_LISTS, MANIFEST, SUBTOTAL_HEAD
 
-__all__ = [
-    "AggregateEntry",
-    "BlobListEntry",
-    "CopyEntry",
-    "DeletedEntry",
-    "EachEntry",
-    "HeldEntry",
-    "HolderEntry",
-    "IndexEntry",
-    "ListEntry",
-    "ManifestEntry",
-    "PlacedEntry",
-    "PlacedListEntry",
-    "ReservedEntry",
-    "SourceEntry",
-    "SubtotalEntry",
-    "UnknownEntry",
-    "UploadEntry",
-    "folder_of_lists",
-    "manifest_form",
-    "manifest_of",
-    "manifest_text",
-    "parse_entry",
-    "share_address",
-]
-
 
 class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """

@@ -40,35 +40,6 @@ from .reserved import ENTITY_TYPE, MANIFEST, MOVE, SUBTOTAL_HEAD, WRITE_TOKENS
 from .schema import Schema, concrete
 from .write_tokens import tokens_of, with_token
 
-__all__ = [
-    "BLOB_HEAD",
-    "BLOB_KIND",
-    "CHANGE_KIND",
-    "DECISION_HEAD",
-    "DECISION_KIND",
-    "FEED_HEAD",
-    "FEED_KIND",
-    "FORWARD",
-    "MARKER_HEADS",
-    "SHARE_KIND",
-    "SUBTOTAL_KIND",
-    "TENTATIVE",
-    "MoveMark",
-    "MoveState",
-    "check_marker_rows",
-    "forward_kind",
-    "forward_row",
-    "is_forward",
-    "is_kept_whole",
-    "is_marker",
-    "kept_row",
-    "mark_of",
-    "note_follower",
-    "refuse_like_subtotals",
-    "row_of_marker",
-    "tentative_kind",
-]
-
 TENTATIVE = "#_tentative"
 """What the kind of a tentative row has behind the kind of the entity or index entry."""
 
@@ -368,13 +339,13 @@ def _refuse_like_markers(marked: _Heads, causes: Mapping[str, str], models: Sequ
         if each.name is None and (model.kind is None or callable(model.discriminator)):
             what = "kind=None" if model.kind is None else "a function as its discriminator"
             raise ModelError(
-                f"{each.label} is refused {where}: with {what} they could be read as its entities; give it a kind and "
+                f"{each.label} is rejected {where}: with {what} they could be read as its entities; give it a kind and "
                 "discriminator='property', 'row_key' or 'partition_key', or another table"
             )
         if _can_begin_as(marked, each.row):
             label = each.label if each.name else f"{each.label}.row_key"
             raise ModelError(
-                f"{label}: a RowKey of {each.row.text!r} can begin with {marked.head!r}, which is refused {where}; "
+                f"{label}: a RowKey of {each.row.text!r} can begin with {marked.head!r}, which is rejected {where}; "
                 f"begin it with other literal text, as in 'x_{each.row.text}'"
             )
 

@@ -14,8 +14,6 @@ from .key import Storable
 from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances
 from .schema import Schema
 
-__all__ = ["Partial", "WithoutKey"]
-
 E_co = TypeVar("E_co", bound=Storable, covariant=True)
 E_contra = TypeVar("E_contra", bound=Storable, contravariant=True)
 
@@ -37,10 +35,12 @@ class _Body:
         schema = getattr(model, "__schema__", None)
         if not isinstance(model, type) or not isinstance(schema, Schema):
             raise ModelError(
-                f"{cls.__name__} of {model!r} is refused: it is not a model; name one, as in {cls.__name__}[Order]"
+                f"{cls.__name__} of {model!r} is rejected: it is not a model; name one, as in {cls.__name__}[Order]"
             )
         if schema.abstract and cls._form is Form.WITHOUT_KEY:
-            raise ModelError(f"{cls.__name__}[{schema.name}] is refused: {schema.name} is abstract; name a class of it")
+            raise ModelError(
+                f"{cls.__name__}[{schema.name}] is rejected: {schema.name} is abstract; name a class of it"
+            )
         return schema
 
     @classmethod

@@ -20,16 +20,6 @@ from ..protocol.codes import Fault
 from ..protocol.limits import check_table_name
 from .property_types import FieldInfo
 
-__all__ = [
-    "InTables",
-    "PeriodTables",
-    "find_periods",
-    "is_of_period",
-    "refuse_in_periods",
-    "require_plain_tables",
-    "tables_may_meet",
-]
-
 _NAMES = re.compile(
     r"(?P<head>[A-Za-z0-9]*)\{(?P<field>[^{}:]+):(?P<format>%Y(?:%m(?:%d(?:%H)?)?)?|0(?P<width>[1-9][0-9]?)d)\}"
 )
@@ -131,7 +121,7 @@ def find_periods(table: str | None, model: str, fields: Mapping[str, FieldInfo])
     found = _NAMES.fullmatch(table)
     if found is None:
         raise ModelError(
-            f"{model}: table={table!r} is refused: a table for each period has a name of letters and digits, and one "
+            f"{model}: table={table!r} is rejected: a table for each period has a name of letters and digits, and one "
             "field behind them, as %Y, %Y%m, %Y%m%d or %Y%m%d%H of a time, or as a number of fixed width: "
             "'Logins{at:%Y%m%d}', 'Readings{year:04d}'"
         )
@@ -142,12 +132,12 @@ def find_periods(table: str | None, model: str, fields: Mapping[str, FieldInfo])
     periods = PeriodTables(table, found["field"], found["head"], single)
     if single.low is None:
         raise ModelError(
-            f"{model}: table={table!r} is refused: {found['field']!r} is neither a time nor a plain number"
+            f"{model}: table={table!r} is rejected: {found['field']!r} is neither a time nor a plain number"
         )
     try:
         check_table_name(periods.name_of(single.high))
     except Fault as fault:
-        raise ModelError(f"{model}: table={table!r} is refused: {fault.message}") from None
+        raise ModelError(f"{model}: table={table!r} is rejected: {fault.message}") from None
     return _DECLARED.setdefault(f"{table} of {type(single.low).__name__}", periods)
 
 
@@ -241,7 +231,7 @@ def require_plain_tables(verb: str, models: Iterable[InTables]) -> None:
     names = ", ".join(dict.fromkeys(each.name for each in models if each.periods is not None))
     if names:
         raise ModelError(
-            f"{verb}({names}) is refused: {names} {'have' if ',' in names else 'has'} a table for each period, and "
+            f"{verb}({names}) is rejected: {names} {'have' if ',' in names else 'has'} a table for each period, and "
             f"{verb}() works on plain tables only; leave {names} out"
         )
 
@@ -252,7 +242,7 @@ def refuse_in_periods(model: InTables, features: Mapping[str, bool]) -> None:
 
     Args:
         model: The schema of a concrete model.
-        features: What it declares, for messages, and whether that is refused.
+        features: What it declares, for messages, and whether that is rejected.
 
     Raises:
         ModelError: It has a table for each period, and declares something of this; or no key holds their field.
@@ -260,7 +250,7 @@ def refuse_in_periods(model: InTables, features: Mapping[str, bool]) -> None:
     periods = model.periods
     if periods is None:
         return
-    refused = f"{model.name} is refused with a table for each period, {periods.text!r}:"
+    refused = f"{model.name} is rejected with a table for each period, {periods.text!r}:"
     if periods.field not in model.key_holders:
         raise ModelError(
             f"{refused} its keys must tell the table; put {periods.field!r} into partition_key or row_key in full, as "

@@ -16,19 +16,6 @@ from ..keys.template import Template
 from .periods import tables_may_meet
 from .schema import DerivedSchema, Schema
 
-__all__ = [
-    "PlacedRows",
-    "check_placement_of",
-    "check_table_of",
-    "declared_models",
-    "forget_models",
-    "may_share_partition",
-    "note_model",
-    "refuse_own_keys",
-    "rows_of",
-    "staged_models",
-]
-
 # By module and name, so that a class that is declared again, in a notebook or by a reload, replaces the one before.
 _declared = WeakValueDictionary[tuple[str, str], Schema]()
 _staged: dict[str, tuple[Schema, ...]] = {}  # what `staged_models` has found since a model was declared

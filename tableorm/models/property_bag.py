@@ -27,18 +27,6 @@ from ..stores import Row
 from .key import Key, Storable, StorableClass
 from .reserved import BOUND_TO_KEYS, ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
 
-__all__ = [
-    "PropertyBag",
-    "bag_of_row",
-    "is_projection",
-    "note_read",
-    "note_written",
-    "read_in_part",
-    "restore_bag",
-    "shown_properties",
-    "stored_row_of",
-]
-
 _NUMBERS = frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE})
 
 

@@ -44,19 +44,6 @@ from ..types import Int32
 from .dataclass_defaults import make_completer
 from .json_types import find_unstorable, is_pydantic_model, read_pydantic, write_pydantic
 
-__all__ = [
-    "ENCRYPTED",
-    "REFUSALS",
-    "FieldInfo",
-    "Member",
-    "PropertyType",
-    "Shape",
-    "ValueType",
-    "annotation_name",
-    "property_type",
-    "split_optional",
-]
-
 T = TypeVar("T")
 
 # What converters and validators raise: the third where decimal NaN is compared, the last where a value is looked up.
@@ -168,7 +155,7 @@ class Shape(Generic[T]):
             the members that the value does not have as they are. Otherwise a merge never mixes two values.
         form: What snapshots call the way in which a value that begins in the first member goes on in the others; "" if
             it does not. An empty text, empty bytes or 0 in these say that a value does not have the member: a merge
-            stores them there, and is not refused.
+            stores them there, and is not rejected.
         uploads: Whether values have bytes in blob storage, which are sent before the row is written.
     """
 
@@ -772,7 +759,7 @@ def _json_type(annotation: Any, most: int) -> PropertyType | str:
         try:
             text = write(value)
             back = reader.decode(text)
-            # JSON turns NaN into null, a tuple into a list, an int key into text. Such values are refused.
+            # JSON turns NaN into null, a tuple into a list, an int key into text. Such values are rejected.
             same = _are_equal(back, value) if _has_equality(base) else write(back) == text
         except (*REFUSALS, RecursionError) as error:
             raise ValueError(f"has no exact JSON form: {error}") from None

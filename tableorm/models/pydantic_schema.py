@@ -21,8 +21,6 @@ from .json_values import Form, members_of, settable_fields, to_json
 from .property_types import FieldInfo, PropertyType, split_optional
 from .schema import Schema, concrete
 
-__all__ = ["core_schema_of", "describe_anything", "describe_model", "page_schema", "schema_of_instances", "union_of"]
-
 
 def core_schema_of(
     schema: Schema, name: str, read: Callable[[Any], Any], fields_of: Callable[[Any], Mapping[str, Any]]
@@ -143,7 +141,7 @@ def _whole_fields(name: str, given: Any) -> Container[object] | None:
     """Return the fields to include or exclude. Raises ValueError for a part of a field, which cannot be chosen."""
     parts: Mapping[Any, Any] = given if hasattr(given, "values") else {}
     if any(part is not True for part in parts.values()):
-        raise ValueError(f"{name}: {given!r} is refused: a field is included or excluded as a whole")
+        raise ValueError(f"{name}: {given!r} is rejected: a field is included or excluded as a whole")
     fields: Container[object] | None = given
     return fields
 

@@ -4,30 +4,6 @@ Names that tableorm reserves for itself: properties of stored rows, and attribut
 
 import re
 
-__all__ = [
-    "BLOB_FIELDS",
-    "BLOB_LISTS",
-    "BOUND_TO_KEYS",
-    "COPIED_VERSION",
-    "COPY_OF",
-    "ENTITY_TYPE",
-    "ENTITY_VERSION",
-    "FIRST_OF_SEVERAL",
-    "MANIFEST",
-    "METADATA",
-    "MOVE",
-    "OPENED",
-    "PART",
-    "PLACES",
-    "RESERVED_FIELDS",
-    "SUBTOTAL_HEAD",
-    "UPKEEP_TABLE",
-    "VERB_OPTIONS",
-    "WRITE_TOKENS",
-    "is_reserved_property",
-    "is_reserved_table",
-]
-
 ENTITY_TYPE = "EntityType"
 """The property that holds a row's kind and, from version 2 on, a colon and the version."""
 

@@ -13,8 +13,6 @@ from ..stores import Operation, Row, RowAddress
 from .property_types import FieldInfo
 from .reserved import ENTITY_TYPE, FIRST_OF_SEVERAL
 
-__all__ = ["FIELD_STAGES", "STAGE_KEYWORDS", "KeyedStage", "RowStage", "SplitStage", "as_first", "as_one"]
-
 
 class RowStage:
     """

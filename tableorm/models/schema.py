@@ -72,7 +72,7 @@ class DerivedSchema:
         in_periods: Whether a model with a table for each period can have it.
         is_feed: Whether it has a change feed in each partition of its entities.
         follows: Whether it is made right after the write when everything else is.
-        may_refuse: Whether a write can be refused for its entry: a value is taken, an entity missing, a list full.
+        may_refuse: Whether a write can be rejected for its entry: a value is taken, an entity missing, a list full.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
         rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
     """

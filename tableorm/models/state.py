@@ -17,8 +17,6 @@ from ..protocol.edm import SYSTEM_MEMBERS, timestamp_of_etag
 from ..stores import Row
 from .property_bag import PropertyBag
 
-__all__ = ["STATE", "UNSTORED", "EntityState", "PackedState", "packed_state", "set_state", "state_of"]
-
 STATE = "_state"
 """The attribute of an entity that has its state; absent means `UNSTORED`."""
 

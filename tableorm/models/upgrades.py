@@ -17,8 +17,6 @@ from .reserved import ENTITY_TYPE, ENTITY_VERSION, FIRST_OF_SEVERAL, MANIFEST, M
 from .schema import Schema, Upgrade
 from .state import set_state, state_of
 
-__all__ = ["parse_version", "stored_version", "upgrade", "upgrade_row", "upgrade_step"]
-
 
 def parse_version(schema: Schema, row: Row, stored: object) -> int:
     """
@@ -120,7 +118,7 @@ def upgrade(model: type[Entity], from_version: int) -> Callable[[Upgrade], Upgra
     def register(function: Upgrade) -> Upgrade:
         if type(from_version) is not int or from_version < 1:
             raise ModelError(
-                f"@upgrade({schema.name}): from_version={from_version!r} is refused: versions count from 1"
+                f"@upgrade({schema.name}): from_version={from_version!r} is rejected: versions count from 1"
             )
         if not schema.abstract and from_version >= schema.version:
             raise ModelError(

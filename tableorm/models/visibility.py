@@ -16,8 +16,6 @@ import attrs
 from ..stores import utc_now
 from .property_types import FieldInfo
 
-__all__ = ["Visibility", "including_expired", "is_live", "live_only"]
-
 T = TypeVar("T")
 
 _ALL_COUNT: ContextVar[bool] = ContextVar("tableorm_all_count", default=False)

@@ -15,8 +15,6 @@ from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .reserved import WRITE_TOKENS
 
-__all__ = ["KEPT", "new_token", "newest_token", "tokens_of", "with_token", "with_tokens_of"]
-
 KEPT = 3
 """How many tokens a row carries. After as many writes of others, a writer no longer finds its own."""
 

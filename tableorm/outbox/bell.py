@@ -15,8 +15,6 @@ from ..stores import Message, QueueStore, RetryBudget, StoreLayer, StoreRequest
 from .doorbell import QueueMessage
 from .table_queue import TableQueueStore
 
-__all__ = ["OUTBOX", "check_reach", "outbox_queues", "ring", "show", "silence"]
-
 OUTBOX = "tableorm-outbox"
 """The name of the queue, to which a database adds its prefix. Its requests are counted under this name for a model."""
 
@@ -27,7 +25,7 @@ async def check_reach(db: Connection, what: str) -> None:
 
     Args:
         db: Where the change is made.
-        what: What is refused, and why workers must be notified of it.
+        what: What is rejected, and why workers must be notified of it.
 
     Raises:
         AccessDenied: It has such a token.

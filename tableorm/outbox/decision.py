@@ -29,24 +29,6 @@ from ..protocol.limits import MAX_VALUE_BYTES
 from ..stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb, row_keys
 from .doorbell import TOKEN, AnyFormat, Begun
 
-__all__ = [
-    "DECISION_ROWS",
-    "Decision",
-    "Work",
-    "decision_key",
-    "decision_of",
-    "delete_decision",
-    "delete_decisions",
-    "insert_failure",
-    "is_pending",
-    "is_token",
-    "note_failure",
-    "read_decision",
-    "read_decisions",
-    "settle_decision",
-    "write_decision",
-]
-
 DECISION_ROWS = Bounds(DECISION_HEAD, DECISION_HEAD[:-1] + "`")
 """The RowKeys of decision rows."""
 
@@ -228,8 +210,8 @@ def decision_key(token: str) -> str:
     """
     if not is_token(token):
         raise ModelError(
-            f"the token {shown(token)} is refused: a token has 12 to 64 characters, which are letters without accents, "
-            "digits, '-' and '_'"
+            f"the token {shown(token)} is rejected: a token has 12 to 64 characters, which are letters without "
+            "accents, digits, '-' and '_'"
         )
     return DECISION_HEAD + token
 
@@ -365,7 +347,7 @@ def _deletion(decision: Decision) -> Operation:
 async def write_decision(db: Connection, table: str, operation: Operation, what: str) -> str | None:
     """
     Write a decision row as it was read, and return its ETag, "" for a delete; None if it is not as it was, or is gone.
-    A delete of a row that has changed is refused.
+    A delete of a row that has changed is rejected.
 
     Args:
         db: Where it is.

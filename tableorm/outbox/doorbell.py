@@ -15,21 +15,6 @@ from ..models.manifest import PlacedEntry
 from ..protocol.limits import check_message
 from ..stores import RowAddress
 
-__all__ = [
-    "MOVE_COMMAND",
-    "MOVE_WORK",
-    "TOKEN",
-    "AnyFormat",
-    "Begun",
-    "Claim",
-    "Doorbell",
-    "MoveCommand",
-    "QueueMessage",
-    "decode_message",
-    "doorbell_of",
-    "move_of",
-]
-
 T = TypeVar("T")
 
 _FORMAT = 1

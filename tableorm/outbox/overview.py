@@ -20,8 +20,6 @@ from .bell import ring
 from .decision import DECISION_ROWS, Decision, decision_of, delete_decision
 from .doorbell import Begun, Doorbell
 
-__all__ = ["Pending", "drop_pending", "find_pending", "ring_again"]
-
 
 @attrs.frozen
 class Pending:

@@ -32,18 +32,6 @@ from ..stores import Operation, Row, RowAddress, Verb
 from .decision import is_token, read_decisions, settle_decision
 from .doorbell import Begun
 
-__all__ = [
-    "Held",
-    "abandon",
-    "find_holder",
-    "find_last_holder",
-    "owner_and_token",
-    "release",
-    "reserve",
-    "settle_reservations",
-    "vacate",
-]
-
 
 class Held(NamedTuple):
     """

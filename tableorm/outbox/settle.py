@@ -16,8 +16,6 @@ from .doorbell import Begun, Doorbell, doorbell_of
 from .reservations import abandon
 from .worker import LEFT_TO_OTHERS, Handler, Outcome, Patience
 
-__all__ = ["DOORBELL", "CarryOut", "handle_doorbells"]
-
 _LOG = make_logger("tableorm.worker")
 
 _SECONDS_UNTIL_APART = 1  # until a change is tried again that failed, or was left, beside others

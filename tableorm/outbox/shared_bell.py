@@ -15,8 +15,6 @@ from ..stores import Message
 from .bell import ring, silence
 from .doorbell import Begun, Doorbell
 
-__all__ = ["HIDDEN_SECONDS", "SharedBell", "SharedMessage"]
-
 HIDDEN_SECONDS = 20
 """For how long workers do not see a message: longer than a writer needs, unless it has to repeat requests."""
 

@@ -41,8 +41,6 @@ from ..protocol.limits import (
 )
 from ..stores import CLOCK, Bounds, Capabilities, Message, MessageId, Operation, Row, RowQuery, TableStore, Verb
 
-__all__ = ["QUEUES_TABLE", "TableQueueStore"]
-
 R = TypeVar("R")
 
 QUEUES_TABLE = "tableormqueues"
@@ -393,7 +391,7 @@ class TableQueueStore:
 
 
 async def _succeeds(call: Awaitable[object], refusals: frozenset[Code] | set[Code]) -> bool:
-    """Return whether a call succeeds; False if it is refused with one of some codes. Raises other faults."""
+    """Return whether a call succeeds; False if it is rejected with one of some codes. Raises other faults."""
     try:
         await call
     except Fault as fault:

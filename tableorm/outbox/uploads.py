@@ -23,8 +23,6 @@ from ..stores import Operation, Row, RowAddress, Verb
 from .doorbell import TOKEN, QueueMessage, decode_message
 from .worker import Handler, Outcome
 
-__all__ = ["UPLOAD", "Upload", "blob_row", "handle_uploads", "is_held", "owner_of_blob", "row_of_blob", "settle_upload"]
-
 _LOG = make_logger("tableorm.worker")
 
 UPLOAD = "upload"

@@ -31,8 +31,6 @@ from ..protocol.limits import MAX_MESSAGES
 from ..stores import CLOCK, Message, MessageId, QueueStore
 from .bell import OUTBOX, outbox_queues
 
-__all__ = ["LEFT_TO_OTHERS", "Handler", "Outcome", "Patience", "Worker"]
-
 _LOG = make_logger("tableorm.worker")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between looks at an empty queue

@@ -29,19 +29,6 @@ from ..stores import Operation, Verb
 from .decision import Decision, Work, read_decision, write_decision
 from .worker import Patience
 
-__all__ = [
-    "Progress",
-    "StepFailed",
-    "Workflow",
-    "WorkflowSchema",
-    "note_progress",
-    "run_workflows",
-    "schema_of_workflow",
-    "start_of",
-    "step_token",
-    "workflow",
-]
-
 E = TypeVar("E", bound=Entity)
 W = TypeVar("W", bound="Workflow[Any]")
 
@@ -145,21 +132,21 @@ def workflow(
         longest_pause: The longest pause of all, up to seven days.
 
     Raises:
-        ModelError: The name, the version, the tries or a pause is refused; the class names no model; or it has no
+        ModelError: The name, the version, the tries or a pause is rejected; the class names no model; or it has no
             steps, or a step that isn't an async method taking only a database. Also if the table has a model whose rows
             look like decision rows: one without a kind, with a function as discriminator, or with RowKeys that can
             begin with `~o_`.
     """
     if not (type(name) is str and _NAME.fullmatch(name)):
         raise ModelError(
-            f"workflow({shown(name)}) is refused: a name has up to 63 letters, digits, '_' and '-', a letter first"
+            f"workflow({shown(name)}) is rejected: a name has up to 63 letters, digits, '_' and '-', a letter first"
         )
     if type(version) is not int or version < 1:
-        raise ModelError(f"workflow({name!r}, version={shown(version)}) is refused: give a whole number from 1 up")
+        raise ModelError(f"workflow({name!r}, version={shown(version)}) is rejected: give a whole number from 1 up")
 
     if tries is not None and (type(tries) is not int or not 1 <= tries <= _MOST_TRIES):
         raise ModelError(
-            f"workflow({name!r}, tries={shown(tries)}) is refused: give a whole number from 1 to {_MOST_TRIES}"
+            f"workflow({name!r}, tries={shown(tries)}) is rejected: give a whole number from 1 to {_MOST_TRIES}"
         )
     for argument, pause, least in (
         ("first_pause", first_pause, _SHORTEST_PAUSE),
@@ -167,7 +154,7 @@ def workflow(
     ):
         if not isinstance(cast("object", pause), dt.timedelta) or not least <= pause <= _MOST_PAUSE:
             raise ModelError(
-                f"workflow({name!r}, {argument}={shown(pause)}) is refused: give a timedelta from {least} to "
+                f"workflow({name!r}, {argument}={shown(pause)}) is rejected: give a timedelta from {least} to "
                 f"{_MOST_PAUSE.days} days"
             )
 
@@ -178,17 +165,17 @@ def workflow(
         )
         if Workflow not in cls.__mro__ or model is None or not issubclass(model, Entity):
             raise ModelError(
-                f"the workflow {name!r} is refused: derive {cls.__name__} from Workflow[Model], as in Workflow[Order]"
+                f"the workflow {name!r} is rejected: derive {cls.__name__} from Workflow[Model], as in Workflow[Order]"
             )
         steps = {each: function for each, function in vars(cls).items() if not each.startswith("_")}
         for each, function in steps.items():
             if not inspect.iscoroutinefunction(function) or len(inspect.signature(function).parameters) != 2:
                 raise ModelError(
-                    f"{cls.__name__}.{each} is refused as a step of the workflow {name!r}: write it as `async def "
+                    f"{cls.__name__}.{each} is rejected as a step of the workflow {name!r}: write it as `async def "
                     f"{each}(self, db)`, or begin its name with an underscore"
                 )
         if not steps:
-            raise ModelError(f"the workflow {name!r} is refused: {cls.__name__} has no step, an async method")
+            raise ModelError(f"the workflow {name!r} is rejected: {cls.__name__} has no step, an async method")
         note_follower(schema_of(model), f"the workflow {name!r}")
         cls.__workflow__ = WorkflowSchema(name, version, model, tuple(steps), tries, first_pause, longest_pause)
         return cls
@@ -229,7 +216,7 @@ def _to_json(arguments: Any, what: str) -> str:
     try:
         return msgspec.json.encode(arguments).decode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ModelError(f"the arguments of {what} are refused: they are not a value of JSON: {error}") from None
+        raise ModelError(f"the arguments of {what} are rejected: they are not a value of JSON: {error}") from None
 
 
 # Running

@@ -6,8 +6,6 @@ A store raises `Fault`. The mapper turns it into the error of `tableorm.errors` 
 
 from enum import StrEnum
 
-__all__ = ["LOST_RACE", "STATUS", "THROTTLING", "TRANSIENT", "Code", "Fault"]
-
 
 class Code(StrEnum):
     """

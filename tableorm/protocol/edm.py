@@ -15,46 +15,6 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-__all__ = [
-    "ANNOTATION",
-    "EPOCH",
-    "INT32_MAX",
-    "INT32_MIN",
-    "INT64_MAX",
-    "INT64_MIN",
-    "MAX_TICKS",
-    "MIN_TICKS",
-    "SPECIAL_DOUBLES",
-    "SYSTEM_MEMBERS",
-    "TICKS_PER_MICROSECOND",
-    "TICKS_PER_SECOND",
-    "BrokenText",
-    "Edm",
-    "OutOfRangeError",
-    "Value",
-    "bytes_from_text",
-    "check_datetime",
-    "check_text",
-    "datetime_from_text",
-    "decode",
-    "edm_type",
-    "encode",
-    "etag_from_ticks",
-    "is_entity_tag",
-    "marks_from_ticks",
-    "natural_type",
-    "special_text",
-    "text_from_datetime",
-    "text_from_ticks",
-    "ticks_from_datetime",
-    "ticks_from_text",
-    "timestamp_of_etag",
-    "type_of",
-    "utf16_key",
-    "utf16_length",
-    "utf16_units",
-]
-
 ANNOTATION = "@odata.type"
 SYSTEM_MEMBERS = frozenset({"PartitionKey", "RowKey", "Timestamp", "odata.etag"})
 """Members of a row that are not the user's properties."""

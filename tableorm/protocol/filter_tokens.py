@@ -17,8 +17,6 @@ from .edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Edm, OutOfRangeErro
 from .filters import Constant
 from .limits import bad_in_property_name
 
-__all__ = ["PREFIXES", "FilterSyntaxError", "Kind", "Token", "tokens"]
-
 _SHOWN = 30  # characters of the text that an error shows before and after the place
 
 

@@ -30,27 +30,6 @@ from .edm import (
     utf16_units,
 )
 
-__all__ = [
-    "MAX_DEPTH",
-    "And",
-    "Compare",
-    "Constant",
-    "Filter",
-    "Not",
-    "Op",
-    "Or",
-    "Test",
-    "check_depth",
-    "combination",
-    "compare_value",
-    "compile_filter",
-    "compile_membership",
-    "constant",
-    "matcher",
-    "negation",
-    "to_odata",
-]
-
 Row = dict[str, Any]
 Test = Callable[[Row], bool | None]
 """A function that tells whether a row satisfies a condition; None means unknown, and the row is not found."""

@@ -7,8 +7,6 @@ import attrs
 from .edm import Edm, utf16_key
 from .filters import And, Compare, Constant, Filter, Op, Or
 
-__all__ = ["KeyRange"]
-
 
 @attrs.frozen(kw_only=True)
 class KeyRange:

@@ -25,51 +25,6 @@ from .edm import (
 )
 from .filters import Filter, check_depth
 
-__all__ = [
-    "FORBIDDEN_IN_KEYS",
-    "MAX_APPENDS",
-    "MAX_APPEND_BYTES",
-    "MAX_BLOB_NAME",
-    "MAX_BLOB_PAGE",
-    "MAX_CUSTOM_PROPERTIES",
-    "MAX_ENTITY_BYTES",
-    "MAX_KEY_UNITS",
-    "MAX_MESSAGES",
-    "MAX_MESSAGE_BYTES",
-    "MAX_METADATA_BYTES",
-    "MAX_PAGE",
-    "MAX_PROPERTY_NAME",
-    "MAX_TRANSACTION_BYTES",
-    "MAX_TRANSACTION_OPERATIONS",
-    "MAX_VALUE_BYTES",
-    "MAX_VISIBILITY_SECONDS",
-    "bad_in_property_name",
-    "binary_size",
-    "check_append",
-    "check_blob_list",
-    "check_blob_name",
-    "check_blob_range",
-    "check_container_name",
-    "check_cosmos_names",
-    "check_filter",
-    "check_key",
-    "check_message",
-    "check_message_count",
-    "check_message_times",
-    "check_metadata",
-    "check_properties",
-    "check_property_name",
-    "check_queue_name",
-    "check_row",
-    "check_sizes",
-    "check_table_name",
-    "check_visibility",
-    "entity_size",
-    "excess_of",
-    "key_fault",
-    "value_size",
-]
-
 # 255 including PartitionKey, RowKey and Timestamp.
 # Source: "Understanding the Table service data model".
 MAX_CUSTOM_PROPERTIES = 252

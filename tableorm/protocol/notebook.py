@@ -5,8 +5,6 @@ Tables for notebooks, which show what `_repr_html_` of an object returns.
 from collections.abc import Iterable, Mapping
 from html import escape
 
-__all__ = ["html_table"]
-
 _LONGEST = 500
 """Characters of a value that are shown: a browser stalls at a table with megabytes in its cells."""
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from html import unescape
 from urllib.parse import unquote
 
-__all__ = ["REDACTED", "escape_unprintable", "without_named_secrets", "without_secrets"]
-
 REDACTED = "REDACTED"
 """What is shown in place of a secret."""
 

@@ -28,8 +28,6 @@ from .sas import (
     verify_sas,
 )
 
-__all__ = ["Owner", "Rights", "admit", "authorize", "failed", "range_of", "read_token"]
-
 
 @attrs.frozen
 class Owner:

@@ -20,26 +20,6 @@ from .edm import ticks_from_datetime, ticks_from_text
 from .key_range import KeyRange
 from .shared_key import matches, sign
 
-__all__ = [
-    "ACCOUNT_RULES",
-    "MAX_POLICIES",
-    "MAX_POLICY_ID",
-    "TABLE_LETTERS",
-    "TABLE_PERMISSIONS",
-    "AccessPolicy",
-    "AccountSas",
-    "Action",
-    "TableSas",
-    "allows_address",
-    "allows_protocol",
-    "expiry_ticks",
-    "parse_sas",
-    "sign_sas",
-    "time_fault",
-    "under_policy",
-    "verify_sas",
-]
-
 
 class Action(StrEnum):
     """What a request does, as far as permissions distinguish requests."""

@@ -18,21 +18,6 @@ from enum import StrEnum
 
 import attrs
 
-__all__ = [
-    "DEVELOPMENT_ACCOUNT",
-    "MAX_SKEW",
-    "Authorization",
-    "Scheme",
-    "SignedParts",
-    "authorization",
-    "date_fault",
-    "decode_key",
-    "matches",
-    "parse_authorization",
-    "sign",
-    "verify",
-]
-
 DEVELOPMENT_ACCOUNT = "devstoreaccount1"
 """The account that clients use for `UseDevelopmentStorage=true`, with a key that is published."""
 

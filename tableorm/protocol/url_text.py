@@ -4,8 +4,6 @@ Bytes as text that is safe in a URL: base64 without its padding.
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-__all__ = ["from_url_text", "to_url_text"]
-
 
 def to_url_text(data: bytes) -> str:
     """Return the text of bytes."""

@@ -18,8 +18,6 @@ from ..models.schema import Schema
 from ..protocol.edm import Edm
 from ..shapes.series import Slots
 
-__all__ = ["arrow_batches", "arrow_type", "load_pyarrow"]
-
 _ARROW_TYPES = {
     Edm.STRING: "string",
     Edm.BOOLEAN: "bool_",
@@ -80,7 +78,7 @@ def _columns_of(pa: Any, schemas: Sequence[Schema], only: AbstractSet[str] | Non
                 continue
             column = _column_of(pa, info)
             if columns.setdefault(name, column).type != column.type:
-                raise ModelError(f"{what} is refused: the field {name!r} has several types; query one model at a time")
+                raise ModelError(f"{what} is rejected: the field {name!r} has several types; query one model at a time")
     return columns
 
 

@@ -30,8 +30,6 @@ from ..stores import Row, row_keys
 from .misuse import NotAPlainStream
 from .polling import PollPause
 
-__all__ = ["ChangeStream", "ChangedEntity", "CommittedChange", "open_changes"]
-
 _read_cursor = re.compile(r"([A-Za-z0-9_-]{1,64})\.([0-9]{1,15})").fullmatch
 
 
@@ -119,7 +117,7 @@ class ChangeStream(NotAPlainStream):
             DecodeError: A row of the feed is damaged or missing.
         """
         if not isinstance(cast("object", pause), dt.timedelta) or pause <= dt.timedelta(0):
-            raise ModelError(f"{self._what}: follow(pause={shown(pause)}) is refused: give a timedelta above 0")
+            raise ModelError(f"{self._what}: follow(pause={shown(pause)}) is rejected: give a timedelta above 0")
         position, pauses = self._begin, PollPause(pause.total_seconds())
         while True:
             found = False
@@ -220,10 +218,10 @@ def open_changes(db: Connection, model: type[Entity], after: str | None, fields:
     schema = schema_of(model)
     what = f"changes({schema.name})"
     if schema.abstract:
-        raise ModelError(f"{what} is refused: the model is abstract; name one of its concrete classes")
+        raise ModelError(f"{what} is rejected: the model is abstract; name one of its concrete classes")
     if feed_of(schema) is None:
         raise ModelError(
-            f"{what} is refused: the model has no change feed; declare one: changes = Feed(keep=timedelta(days=7))"
+            f"{what} is rejected: the model has no change feed; declare one: changes = Feed(keep=timedelta(days=7))"
         )
     partition, _ = schema.templates()
     names = frozenset(partition.fields)

@@ -12,8 +12,6 @@ from .execution import FetchedPage, QueryExecution
 from .misfits import misfit_of
 from .run import apply_filters
 
-__all__ = ["count_rows"]
-
 
 async def count_rows(pages: AsyncGenerator[FetchedPage, None], limit: int | None) -> int:
     """

@@ -21,8 +21,6 @@ from .planning.normalize import leaves
 from .planning.partition import clip_merged, clip_request, region_of
 from .planning.plan import MergedRequests, Point, QueryPlan, Range
 
-__all__ = ["MAX_CURSOR", "cursor_at", "cursor_behind_misfit", "read_cursor", "sources_of", "write_cursor"]
-
 MAX_CURSOR = 4096
 """Characters of a cursor at most."""
 

@@ -18,8 +18,6 @@ from .execution import FetchedPage
 from .misfits import Misfit
 from .run import apply_filters, find_nearby, load_rows
 
-__all__ = ["delete_call", "delete_results", "needs_whole_rows"]
-
 _PART = 100  # index entries whose primaries are read at the same time
 
 

@@ -18,8 +18,6 @@ from .misfits import MisfitPolicy, check_policy
 from .misuse import NotAList, check_count
 from .planning.plan import QueryPlan, Scans
 
-__all__ = ["Loads", "QueryDescription"]
-
 E_co = TypeVar("E_co", covariant=True)
 
 
@@ -70,7 +68,7 @@ class QueryDescription(NotAList, Generic[E_co]):
             ModelError: The count is negative.
         """
         if type(count) is not int or count < 0:
-            raise ModelError(f"limit({count!r}) is refused: give a number of entities from 0")
+            raise ModelError(f"limit({count!r}) is rejected: give a number of entities from 0")
         return attrs.evolve(self, limit=count)
 
     def allow_scan(self, *, partitions: Literal["all", "range"] = "all", parallel: int = 1) -> Self:
@@ -88,7 +86,7 @@ class QueryDescription(NotAList, Generic[E_co]):
             ModelError: `partitions` is neither "all" nor "range", or `parallel` is not a positive number.
         """
         if partitions not in ("all", "range"):
-            raise ModelError(f'allow_scan(partitions={partitions!r}) is refused: give "all" or "range"')
+            raise ModelError(f'allow_scan(partitions={partitions!r}) is rejected: give "all" or "range"')
         check_count("allow_scan(parallel=...)", parallel)
         return attrs.evolve(self, scan=True if partitions == "all" else "range", parallel=parallel)
 
@@ -139,11 +137,11 @@ class QueryDescription(NotAList, Generic[E_co]):
         """
         for each in (relation, *more):
             if not isinstance(cast("object", each), Loads):
-                problem = f"{self}.load({shown(each)}) is refused"
+                problem = f"{self}.load({shown(each)}) is rejected"
                 raise ModelError(f"{problem}: give a relation of the class, such as Team.employees")
         models = [each for each in self._models if isinstance(each, type)]
         if not any(issubclass(each, relation.model) or issubclass(relation.model, each) for each in models):
-            raise ModelError(f"{self}.load({relation}) is refused: it finds no {relation.model.__name__}")
+            raise ModelError(f"{self}.load({relation}) is rejected: it finds no {relation.model.__name__}")
         return attrs.evolve(self, loads=(*self._loads, (relation, *more)))
 
     def bind(self, db: Connected) -> Self:

@@ -18,8 +18,6 @@ from .misfits import TakeMisfit, raise_misfits
 from .planning.index_following import PrimaryFetch
 from .planning.plan import AnyRequest, QueryPlan
 
-__all__ = ["CONCURRENCY", "Allowance", "FetchedPage", "Position", "QueryExecution", "UnsentRequest", "bound_together"]
-
 CONCURRENCY = 16
 """Requests of a query that run at the same time, unless it says otherwise."""
 

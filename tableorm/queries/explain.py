@@ -18,8 +18,6 @@ from .planning.normalize import properties_of
 from .planning.plan import RANKS, Access, MergedRequests, Point, QueryPlan, Range
 from .planning.target import QueryTarget
 
-__all__ = ["WITHOUT_KIND", "ExplainedRequest", "Explanation", "explain", "explain_request", "explain_together"]
-
 
 @attrs.frozen(kw_only=True)
 class ExplainedRequest:

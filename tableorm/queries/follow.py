@@ -20,8 +20,6 @@ from .planning.normalize import has_field
 from .polling import PollPause
 from .progress import key_of_entity
 
-__all__ = ["check_durations", "find_moment", "follow_log"]
-
 E = TypeVar("E")
 
 # Entities that are read at once, at most, unless so many are in as much of the log as each poll looks back.
@@ -40,7 +38,7 @@ def check_durations(what: str, lag: dt.timedelta, pause: dt.timedelta) -> None:
     for name, value, least in (("lag", lag, dt.timedelta(0)), ("pause", pause, dt.timedelta(milliseconds=1))):
         if not isinstance(cast("object", value), dt.timedelta) or value < least:
             raise ModelError(
-                f"{what}.follow({name}={value!r}) is refused: give a timedelta, as in timedelta(seconds=5)"
+                f"{what}.follow({name}={value!r}) is rejected: give a timedelta, as in timedelta(seconds=5)"
             )
 
 
@@ -65,7 +63,7 @@ def find_moment(what: str, kinds: KindSet, where: Iterable[Expression]) -> Field
         for schema, each in zip(kinds.schemas, fields, strict=True)
     ):
         raise ModelError(
-            f"{what}.follow() is refused: it reads by RowKeys that are sorted by a moment, behind no other field than "
+            f"{what}.follow() is rejected: it reads by RowKeys that are sorted by a moment, behind no other field than "
             "those that the query gives; begin row_key with a field such as '{at:ticks_desc}' or '{at:ticks}'"
         )
     return first

@@ -13,8 +13,6 @@ from ..writes.home import Home
 from ..writes.plan import Change
 from .select import Select
 
-__all__ = ["QueriedHome"]
-
 
 class QueriedHome(Home):
     """The home of entities that may be elsewhere than under their keys."""

@@ -13,8 +13,6 @@ from .execution import QueryExecution
 from .explain import WITHOUT_KIND
 from .planning.plan import Range
 
-__all__ = ["hint_at_rows_without_kind"]
-
 _LOG = make_logger("tableorm.queries")
 _FEW = 10
 _looked = WeakSet[KindSet]()

@@ -18,9 +18,6 @@ from ..stores import Row, RowPage
 from .execution import QueryExecution
 from .planning.plan import MergedRequests, Point, Range
 
-__all__ = ["Merger"]
-
-
 FetchRows = Callable[[Point | Range, str | None], Awaitable[RowPage]]
 """Takes a request and where it goes on, and fetches a page of it, in key order."""
 

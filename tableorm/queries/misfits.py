@@ -11,21 +11,6 @@ from ..errors import DecodeError, ModelError, TableOrmError
 from ..keys.ranges import KeyPosition
 from ..stores import Row
 
-__all__ = [
-    "Misfit",
-    "MisfitPolicy",
-    "TakeMisfit",
-    "check_policy",
-    "is_of_row",
-    "load_each",
-    "misfit_of",
-    "raise_misfits",
-    "settle_error",
-    "take_last_misfit",
-    "taker_of",
-    "without_taken",
-]
-
 MisfitPolicy = Literal["raise", "skip"] | Callable[[DecodeError], object]
 """What a query does with a row that does not fit its model: a function is called with the error."""
 
@@ -88,7 +73,7 @@ def check_policy(call: str, policy: object) -> None:
     """Refuse what is no policy. Raises ModelError."""
     if policy not in ("raise", "skip") and not callable(policy):
         raise ModelError(
-            f"{call} is refused: give 'raise', 'skip', or a function that takes each error, such as errors.append"
+            f"{call} is rejected: give 'raise', 'skip', or a function that takes each error, such as errors.append"
         )
 
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import ModelError
 
-__all__ = ["NotAList", "NotAPlainStream", "check_count", "refuse_keywords"]
-
 _IN_PYTHON = "the service cannot; do it in Python with the entities of await query.all()"
 _INSTEAD = {
     "aggregate": _IN_PYTHON,
@@ -103,11 +101,11 @@ class NotAPlainStream:
 def check_count(what: str, count: object) -> None:
     """Refuse what is not a whole number from 1. Raises ModelError."""
     if type(count) is not int or count < 1:
-        raise ModelError(f"{what}: {count!r} is refused; give a number from 1")
+        raise ModelError(f"{what}: {count!r} is rejected; give a number from 1")
 
 
 def refuse_keywords(model: Any, fields: Mapping[str, object]) -> NoReturn:
     """Refuse conditions that are written as keyword arguments. Raises ModelError."""
     written = ", ".join(f"{name}={value!r}" for name, value in fields.items())
     instead = ", ".join(f"{model.__name__}.{name} == {value!r}" for name, value in fields.items())
-    raise ModelError(f"where({written}) is refused: write where({instead})")
+    raise ModelError(f"where({written}) is rejected: write where({instead})")

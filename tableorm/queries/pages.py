@@ -21,8 +21,6 @@ from .planning.plan import Point
 from .progress import ReadProgress, key_of_entity
 from .run import LoadPacer, fetch_pages
 
-__all__ = ["EntityStream", "Page", "fetch_page"]
-
 E_co = TypeVar("E_co", covariant=True)
 
 # A page that is still short after so many requests is given as it is.

@@ -123,7 +123,7 @@ class PeriodSelect(Select[E_co]):
         spans = [Span(span.low, latest if span.high is None else span.high) for span in self._spans]
         if any(span.low is None or span.high is None for span in spans):
             raise NotSupported(
-                f"{self} is refused: this client may not list which tables there are; bound {field} on both sides"
+                f"{self} is rejected: this client may not list which tables there are; bound {field} on both sides"
             )
         found = self._compute_tables(spans, _MOST_TABLES)
         if found is None:
@@ -132,7 +132,7 @@ class PeriodSelect(Select[E_co]):
 
     def _too_many(self) -> ModelError:
         return ModelError(
-            f"{self} is refused: it would visit more than {_MOST_TABLES} tables; give a shorter span of "
+            f"{self} is rejected: it would visit more than {_MOST_TABLES} tables; give a shorter span of "
             f"{self._models[0].__name__}.{self._periods.field}"
         )
 
@@ -193,7 +193,7 @@ class PeriodSelect(Select[E_co]):
         """Refuse to divide the query: it is divided by its periods. Raises ModelError."""
         check_count("split", parts)
         raise ModelError(
-            f"{self}.split({parts}) is refused: it reads a table for each period; give each part a span of "
+            f"{self}.split({parts}) is rejected: it reads a table for each period; give each part a span of "
             f"{self._models[0].__name__}.{self._periods.field}"
         )
 

@@ -4,8 +4,6 @@ Polling: the pause between two looks at what may have come.
 
 import asyncio
 
-__all__ = ["PollPause"]
-
 _SHORTEST = 0.05
 
 

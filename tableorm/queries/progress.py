@@ -11,8 +11,6 @@ from ..models.state import state_of
 from .cursors import cursor_at
 from .execution import Position, QueryExecution
 
-__all__ = ["ReadProgress", "key_of_entity"]
-
 
 def key_of_entity(entity: Any) -> KeyPosition:
     """Return the key under which an entity or a bag was found: that of an index entry, if it was found by one."""

@@ -52,8 +52,6 @@ from .progress import ReadProgress, key_of_entity
 from .projection import Projection
 from .run import fetch_pages, load_entities, requests_ahead
 
-__all__ = ["Query", "limit_of", "loads_relations", "plan_query", "start_query"]
-
 E_co = TypeVar("E_co", covariant=True)
 
 NeedsKeys = Callable[[QueryTarget], bool]
@@ -94,7 +92,7 @@ class Query(QueryDescription[E_co]):
         """
         check_count("split", parts)
         if self._limit is not None:
-            raise ModelError(f"{self}.split({parts}) is refused: a limit counts the results of all parts; remove it")
+            raise ModelError(f"{self}.split({parts}) is rejected: a limit counts the results of all parts; remove it")
         # All parts read by the same index, or by none.
         query = self if self._reads_entries else self._without_unreadable(assumed=False)
         plan = attrs.evolve(query, scan=True)._plan(query._select)
@@ -222,7 +220,7 @@ class Query(QueryDescription[E_co]):
         Source: Table service REST, "Query Timeout and Pagination".
         """
         if type(size) is not int or not 1 <= size <= MAX_PAGE:
-            raise ModelError(f"page(size={size!r}) is refused: give a number of entities from 1 to {MAX_PAGE}")
+            raise ModelError(f"page(size={size!r}) is rejected: give a number of entities from 1 to {MAX_PAGE}")
         self._check_ordered()
         owners: list[QueryExecution] = []
         async with aclosing(self._runs(cursor)) as runs:
@@ -285,7 +283,7 @@ class Query(QueryDescription[E_co]):
         """
         check_durations(str(self), lag, pause)
         if self._limit is not None:
-            raise ModelError(f"{self}.follow() is refused: a log has no end that a limit could count to; remove it")
+            raise ModelError(f"{self}.follow() is rejected: a log has no end that a limit could count to; remove it")
         moment = find_moment(str(self), self._kinds, self._conditions)
 
         async def read(
@@ -330,7 +328,7 @@ class Query(QueryDescription[E_co]):
         Source: table design guide, "High volume delete pattern", which deletes whole tables where it can.
         """
         if if_match not in (None, "*"):
-            problem = "is refused: rows have an ETag each; give '*' or nothing"
+            problem = "is rejected: rows have an ETag each; give '*' or nothing"
             raise EncodeError(problem, f"delete of {self._head()}", "if_match", if_match)
         runs = await self._open(None, lambda target: target.primaries is None and not needs_whole_rows(target.kinds))
         assert self._db is not None

@@ -13,8 +13,6 @@ from ..protocol.edm import Value
 from ..protocol.filter_text import FilterSyntaxError, format_filter
 from .query import Query
 
-__all__ = ["RawSelect"]
-
 
 class RawSelect(Query[PropertyBag]):
     """
@@ -44,7 +42,7 @@ class RawSelect(Query[PropertyBag]):
         """
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(
-                f"select_raw({self._kinds.table!r}).where({text!r}) is refused: give a filter as text, such as "
+                f"select_raw({self._kinds.table!r}).where({text!r}) is rejected: give a filter as text, such as "
                 "where('Age ge {}', 30), or use db.select(Model)"
             )
         try:

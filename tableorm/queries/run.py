@@ -34,17 +34,6 @@ from .misfits import Misfit, is_of_row, load_each, misfit_of, take_last_misfit, 
 from .planning.plan import AnyRequest, MergedRequests, Point, Range
 from .progress import ReadProgress
 
-__all__ = [
-    "LoadPacer",
-    "apply_filters",
-    "fetch_pages",
-    "fetch_request",
-    "find_nearby",
-    "load_entities",
-    "load_rows",
-    "requests_ahead",
-]
-
 # Ranges that are read ahead of a limit, which may be reached before they are needed.
 _AHEAD_OF_A_LIMIT = 4
 # A store without an order gives rows that are sorted here, if they are no more than this.

@@ -15,8 +15,6 @@ from .planning.index_following import unverified_kinds
 from .projection import Projection
 from .query import Query
 
-__all__ = ["Select"]
-
 E_co = TypeVar("E_co", covariant=True)
 
 
@@ -61,9 +59,9 @@ class Select(Query[E_co]):
             if not isinstance(each, Field):
                 named = [s.primary or s for s in self._kinds.schemas if isinstance(each, str) and each in s.fields]
                 example = f"{named[0].name}.{each}" if named else "Employee.age"
-                raise ModelError(f"only({each!r}) is refused: give fields of the class, as in only({example})")
+                raise ModelError(f"only({each!r}) is rejected: give fields of the class, as in only({example})")
         if self._kinds.bags:
-            raise ModelError("only() is refused for bags: a bag always holds its whole row")
+            raise ModelError("only() is rejected for bags: a bag always holds its whole row")
         Projection.of(self._kinds, fields)
         return attrs.evolve(self, only=(self._only or ()) + fields)
 
@@ -87,7 +85,7 @@ class Select(Query[E_co]):
             ScanRefused: The query would visit every partition, or a range of them.
         """
         if self._kinds.bags:
-            raise ModelError(f"{self}.arrow() is refused: the fields of bags are not known; query models")
+            raise ModelError(f"{self}.arrow() is rejected: the fields of bags are not known; query models")
         only = None if self._only is None else {each.name for each in self._only}
         return arrow_batches(self, self._kinds.schemas, only, size, f"{self}.arrow()")
 
@@ -96,14 +94,14 @@ class Select(Query[E_co]):
         Choose whether the entity of each entry of an eventual index is read, which is the default.
 
         `verify(False)` reads only the entries, for entities as they were some time ago: they may have changed or been
-        deleted since, and have no ETag. The first write of such an entity reads its row, and is refused if the row
+        deleted since, and have no ETag. The first write of such an entity reads its row, and is rejected if the row
         disagrees with the entry.
 
         Raises:
             ModelError: The query does not read an eventual index, or the index holds keys only.
         """
         if verified is not True and verified is not False:
-            raise ModelError(f"verify({verified!r}) is refused: give True or False")
+            raise ModelError(f"verify({verified!r}) is rejected: give True or False")
         if not verified:
             unverified_kinds(self._kinds)  # refuses what has none
         return attrs.evolve(self, verified=verified)

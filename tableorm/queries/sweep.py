@@ -57,8 +57,6 @@ from .run import apply_filters, fetch_pages, requests_ahead
 from .select import Select
 from .sweep_report import SweepReport, make_report
 
-__all__ = ["is_swept", "sweep"]
-
 
 @attrs.frozen(kw_only=True)
 class _SweptTable:
@@ -142,7 +140,7 @@ def _find_swept(model: type[Entity]) -> list[Schema]:
     found = [each for each in concrete(schema_of(model)) if is_swept(each)]
     if not found:
         raise ModelError(
-            f"sweep({model.__name__}) is refused: its entities never expire, and it has no change feed; declare "
+            f"sweep({model.__name__}) is rejected: its entities never expire, and it has no change feed; declare "
             "expires: Mapped[datetime | None] = field(default=None, expiry=True), or changes = Feed(keep=...)"
         )
     return found

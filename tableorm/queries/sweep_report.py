@@ -11,8 +11,6 @@ from ..jobs.counts import JobCounts
 from ..jobs.ranges import RangeReport
 from ..jobs.report import Progress
 
-__all__ = ["SweepReport", "make_report"]
-
 
 @attrs.frozen(eq=False, kw_only=True)
 class SweepReport(RangeReport):

@@ -30,8 +30,6 @@ from .planning.plan import QueryPlan, Range
 from .query import Query, limit_of, plan_query, start_query
 from .run import LoadPacer, fetch_request
 
-__all__ = ["explain_queries", "read_queries"]
-
 E = TypeVar("E")
 
 _ENOUGH = 4

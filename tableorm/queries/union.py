@@ -15,8 +15,6 @@ from .misuse import NotAList, check_count
 from .query import Query, start_query
 from .run import load_entities, requests_ahead
 
-__all__ = ["Union"]
-
 E = TypeVar("E")
 
 

@@ -15,8 +15,6 @@ from ..errors import AccessDenied, EntityExists, TableNotFound, TableOrmError, U
 from ..protocol.codes import Fault
 from ..stores import Operation, RetryBudget, Row, RowAddress
 
-__all__ = ["PlacedRow", "RowFailure", "WindowReport", "each_row", "in_chunks", "send_operations"]
-
 T = TypeVar("T")
 
 PlacedRow = tuple[RowAddress, Row | None]
@@ -98,7 +96,7 @@ async def in_chunks(
     size: int,
 ) -> list[T]:
     """
-    Send something of many items, those of a partition together; one by one where that is refused.
+    Send something of many items, those of a partition together; one by one where that is rejected.
 
     Args:
         report: Gets the numbers of transactions.

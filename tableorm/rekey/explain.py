@@ -33,8 +33,6 @@ from .reads import older_places
 from .rekeying import Rekeying, old_place_of
 from .steps import source_of
 
-__all__ = ["explain_in_phase"]
-
 
 def explain_in_phase(db: Connection, rekeying: Rekeying, changes: Sequence[Change]) -> WriteExplanation:
     """
@@ -49,7 +47,7 @@ def explain_in_phase(db: Connection, rekeying: Rekeying, changes: Sequence[Chang
         changes: The changes.
 
     Raises:
-        NotSupported: Such a write is refused in this phase.
+        NotSupported: Such a write is rejected in this phase.
         TableOrmError: What `explain` raises.
     """
     change, boundary = changes[0], db.boundary

@@ -17,8 +17,6 @@ from .chunks import PlacedRow, RowFailure, WindowReport, each_row, in_chunks, se
 from .rekeying import Rekeying
 from .steps import resolve_row
 
-__all__ = ["finalize_window"]
-
 _FORWARDS = (MoveState.FORWARD, MoveState.SETTLED)
 
 

@@ -27,8 +27,6 @@ from .rekeying import Rekeying
 from .select import RekeyedSelect
 from .steps import bring_home, prepare_write
 
-__all__ = ["RekeyedHome"]
-
 
 class RekeyedHome(Rekeying, QueriedHome):
     """The home of entities that a model takes over from an older one. It takes the arguments of `Rekeying`."""
@@ -74,7 +72,7 @@ class RekeyedHome(Rekeying, QueriedHome):
         """See `QueriedHome`."""
         if len(kinds.schemas) > 1 and not (await current_phase(db, self)).is_over:
             raise NotSupported(
-                f"get of {name} is refused, of which {self.new.name} is one: by the {self} entities may have "
+                f"get of {name} is rejected, of which {self.new.name} is one: by the {self} entities may have "
                 f"older keys; read {self.new.name} itself until `tableorm migrate seal` was run"
             )
         found = await find_row(db, self, address, fields or None)
@@ -89,7 +87,7 @@ class RekeyedHome(Rekeying, QueriedHome):
         try:
             return await query.first()
         except ScanRefused as error:
-            raise NotSupported(f"get of {index} is refused until `tableorm migrate seal` was run: {error}") from error
+            raise NotSupported(f"get of {index} is rejected until `tableorm migrate seal` was run: {error}") from error
 
     def select(self, db: Connection, kinds: KindSet, models: tuple[Any, ...]) -> Select[Any]:
         """See `QueriedHome`."""

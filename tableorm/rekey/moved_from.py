@@ -20,8 +20,6 @@ from ..models.schema import FieldInfo, Schema
 from ..models.state import state_of
 from .home import RekeyedHome
 
-__all__ = ["MAX_OLD_KEYS", "MovedFrom", "copy_fields"]
-
 O = TypeVar("O", bound=Storable)  # noqa: E741
 N = TypeVar("N", bound=Storable)
 M = TypeVar("M", bound=Storable)
@@ -93,7 +91,7 @@ def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> RekeyedHome:
     old: Schema | None = getattr(cast("object", declared.old), "__schema__", None)
     if old is None:
         raise ModelError(
-            f"{schema.name}: moved_from=MovedFrom({shown(declared.old)}) is refused: give a model whose entities it "
+            f"{schema.name}: moved_from=MovedFrom({shown(declared.old)}) is rejected: give a model whose entities it "
             "takes over"
         )
     label = f"{schema.name}: moved_from={old.name}"
@@ -101,14 +99,14 @@ def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> RekeyedHome:
         _refuse_layout(label, each)
     if not old.tracked:
         raise ModelError(
-            f"{label} is refused: {old.name} is not tracked, so that an upsert of it would overwrite what says where "
+            f"{label} is rejected: {old.name} is not tracked, so that an upsert of it would overwrite what says where "
             f"an entity is by then; declare class {old.name}(..., tracked=True)"
         )
     if old.home is not None:
-        raise ModelError(f"{label} is refused: {old.name} has moved_from= itself; finish that re-key first")
+        raise ModelError(f"{label} is rejected: {old.name} has moved_from= itself; finish that re-key first")
     if old.table_name().lower() == schema.table_name().lower() and old.kind == schema.kind:
         raise ModelError(
-            f"{label} is refused: both have the kind {old.kind!r} in table {old.table}, so their rows can't be "
+            f"{label} is rejected: both have the kind {old.kind!r} in table {old.table}, so their rows can't be "
             f'distinguished; give the newer model a different kind: class {schema.name}(Entity, kind="...", ...)'
         )
     to_new = declared.to_new or copy_fields(label, old, schema, "to_new")
@@ -116,7 +114,7 @@ def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> RekeyedHome:
     missing = [name for name in old.key_fields if name not in schema.key_names]
     if declared.old_keys is None and missing:
         raise ModelError(
-            f"{label} is refused: the key of {schema.name} lacks {missing[0]!r}, so that it does not tell the key by "
+            f"{label} is rejected: the key of {schema.name} lacks {missing[0]!r}, so that it does not tell the key by "
             f"{old.name}; give old_keys=, which returns the fields of the keys that an entity may have had"
         )
 
@@ -164,15 +162,15 @@ def _refuse_layout(label: str, schema: Schema) -> None:
     """Refuse a model whose rows cannot be moved in steps that every reader understands."""
     name = schema.name
     if schema.abstract:
-        raise ModelError(f"{label} is refused: {name} is abstract; name a model that has entities")
+        raise ModelError(f"{label} is rejected: {name} is abstract; name a model that has entities")
     if schema.kind is None or callable(schema.discriminator):
         raise ModelError(
-            f"{label} is refused: a row of {name} that is about to be moved could be read as an entity; give {name} a "
+            f"{label} is rejected: a row of {name} that is about to be moved could be read as an entity; give {name} a "
             "kind and discriminator='property', 'row_key' or 'partition_key'"
         )
     if schema.stages:
         raise ModelError(
-            f"{label} is refused: {name} is wide or has encrypted fields, and a re-key takes rows as they are stored; "
+            f"{label} is rejected: {name} is wide or has encrypted fields, and a re-key takes rows as they are stored; "
             "give entities their new keys one by one"
         )
     causes = {
@@ -186,7 +184,7 @@ def _refuse_layout(label: str, schema: Schema) -> None:
     for what, refused in causes.items():
         if refused:
             raise ModelError(
-                f"{label} is refused: {name} has {what}, and only an Index in the partition of its entities follows a "
+                f"{label} is rejected: {name} has {what}, and only an Index in the partition of its entities follows a "
                 "re-key; stop all writers, and re-key offline"
             )
 
@@ -197,7 +195,7 @@ def copy_fields(label: str, source: Schema, target: Schema, argument: str) -> Ca
     needed = [name for name, info in target.fields.items() if name not in source.fields and info.required]
     if lost or needed:
         what = f"has no field {lost[0]!r}, so that its value would be lost" if lost else f"needs {needed[0]!r}"
-        raise ModelError(f"{label} is refused: {target.name} {what}; declare the field, or give {argument}=")
+        raise ModelError(f"{label} is rejected: {target.name} {what}; declare the field, or give {argument}=")
     added = {name for name, member in target.by_property.items() if member.field not in source.fields}
 
     def copy(entity: Any) -> Any:

@@ -43,8 +43,6 @@ from .reads import FoundRow, find_row
 from .rekeying import Rekeying, entity_to_be, note_older_place, old_place_of
 from .steps import older_key_taken, source_of
 
-__all__ = ["fields_of", "is_at_newer_key", "refuse_blind", "to_older", "write_older"]
-
 _SINGLE = (Mode.INSERT, Mode.SAVE, Mode.MERGE, Mode.REPLACE, Mode.DELETE)
 
 

@@ -28,8 +28,6 @@ from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress, Verb, row_keys
 from .rekeying import Rekeying
 
-__all__ = ["ASK_AGAIN", "RekeyPhase", "StoredPhase", "change_phase", "current_phase", "load_phase"]
-
 ASK_AGAIN = 60.0
 """After how many seconds a program asks for the phase again."""
 

@@ -17,8 +17,6 @@ from ..stores import Row, RowAddress, row_keys
 from .phases import RekeyPhase, current_phase
 from .rekeying import Rekeying, entity_of_old
 
-__all__ = ["FoundRow", "find_row", "has_older_keys", "older_places"]
-
 
 @attrs.frozen(kw_only=True)
 class FoundRow:

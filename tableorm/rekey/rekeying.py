@@ -21,17 +21,6 @@ from ..models.write_tokens import newest_token
 from ..stores import Row, RowAddress
 from ..writes.relocation import entity_of_row
 
-__all__ = [
-    "Rekeying",
-    "entity_of_old",
-    "entity_to_be",
-    "has_old_key_of",
-    "note_older_place",
-    "old_place_of",
-    "rekeying_of",
-    "renewed",
-]
-
 
 @attrs.define(kw_only=True, eq=False, slots=False)
 class Rekeying(HomeRules):

@@ -30,8 +30,6 @@ from .chunks import PlacedRow, WindowReport, each_row
 from .rekeying import Rekeying
 from .steps import collision, resolve_row, settled_row, source_of
 
-__all__ = ["roll_back_window"]
-
 
 async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]) -> WindowReport:
     """

@@ -47,8 +47,6 @@ from ..stores import Row, RowAddress, row_keys
 from .phases import RekeyPhase, current_phase
 from .rekeying import Rekeying, entity_of_old, has_old_key_of, renewed
 
-__all__ = ["RekeyedSelect"]
-
 E_co = TypeVar("E_co", covariant=True)
 
 _NoteMisfit = Callable[[DecodeError], object]
@@ -80,7 +78,7 @@ class RekeyedSelect(Select[E_co]):
 
     def _refused(self, phase: RekeyPhase, problem: str) -> NotSupported:
         return NotSupported(
-            f"{self} is refused: {problem}, while entities may have their keys by {self._rekeying.old.name}, in phase "
+            f"{self} is rejected: {problem}, while entities may have their keys by {self._rekeying.old.name}, in phase "
             f"{phase.value!r} of the {self._rekeying}; do so when `tableorm migrate seal` was run"
         )
 

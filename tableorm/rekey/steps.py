@@ -32,21 +32,6 @@ from .phases import RekeyPhase, current_phase
 from .reads import older_places
 from .rekeying import Rekeying, entity_of_old, entity_to_be, old_place_of
 
-__all__ = [
-    "bring_home",
-    "collision",
-    "keeping_write",
-    "move_row",
-    "older_key_taken",
-    "prepare_write",
-    "resolve_row",
-    "resolve_window",
-    "settled_row",
-    "source_of",
-    "target_of",
-]
-
-
 # The mover
 
 

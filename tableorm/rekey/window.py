@@ -40,9 +40,6 @@ from .chunks import PlacedRow, RowFailure, WindowReport, each_row, in_chunks, se
 from .rekeying import Rekeying
 from .steps import keeping_write, move_row, target_of
 
-__all__ = ["move_window"]
-
-
 _AT_LEAST = 1_000
 """How many moves wait at least, before those of one partition are sent in fewer than a transaction has room for."""
 

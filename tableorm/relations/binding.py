@@ -23,9 +23,6 @@ from ..queries.select import Select
 from ..shapes.link import LinkShape
 from .relation import ManyOf, OneOf, Relation, RelationDeclaration
 
-__all__ = ["BoundRelation", "KeyMisfits", "Reads", "bind", "pages_with_expired"]
-
-
 KeyMisfits = (
     Literal["raise", "skip"] | Callable[[DecodeError | WrongKind], object] | dict[Key[Any], DecodeError | WrongKind]
 )
@@ -161,7 +158,7 @@ def bind(relation: Relation[Any, Any]) -> BoundRelation:
         try:
             theirs.fields[name].type.encode(text)
         except ValueError as error:
-            raise ModelError(f"{relation}: {name}={text!r} is refused: it {error}") from None
+            raise ModelError(f"{relation}: {name}={text!r} is rejected: it {error}") from None
     whole = isinstance(relation, OneOf) and not theirs.abstract
     whole = whole and theirs.key_names == frozenset((*declared.fields, *declared.texts))
     return BoundRelation(relation, target, _key_maker(relation, theirs) if whole else None)
@@ -169,11 +166,11 @@ def bind(relation: Relation[Any, Any]) -> BoundRelation:
 
 def _check_types(relation: Relation[Any, Any], name: str, mine: FieldInfo, theirs: FieldInfo) -> None:
     if mine.shape is not None:
-        raise ModelError(f"{relation}: {name}='{{{mine.name}}}' is refused: {mine.name} {mine.many}")
+        raise ModelError(f"{relation}: {name}='{{{mine.name}}}' is rejected: {mine.name} {mine.many}")
     one, two = mine.member.type, theirs.member.type
     if one.name != two.name and not {one.edm, two.edm} <= {Edm.INT32, Edm.INT64}:
         raise ModelError(
-            f"{relation}: {name}='{{{mine.name}}}' is refused: {mine.name} is {one.name}, and {name} of "
+            f"{relation}: {name}='{{{mine.name}}}' is rejected: {mine.name} is {one.name}, and {name} of "
             f"{relation.declared.resolve(relation).__name__} is {two.name}; declare both alike"
         )
 

@@ -22,8 +22,6 @@ from ..stores import CLOCK, RowAddress, StoreRequest, utc_now
 from ..writes.subject import key_from
 from .binding import KeyMisfits, Reads
 
-__all__ = ["CachedEntities", "caches_by_model"]
-
 E = TypeVar("E", bound=Entity)
 
 _NANOSECONDS = 1_000_000_000
@@ -70,9 +68,9 @@ class CachedEntities(Generic[E]):
     def __init__(self, db: Connection, reads: Reads, model: type[E], ttl: float, max_entities: int) -> None:
         schema = schema_of(model)
         if type(ttl) not in (int, float) or not ttl > 0:
-            raise ModelError(f"cached({schema.name}, ttl={shown(ttl)}) is refused: give seconds above 0")
+            raise ModelError(f"cached({schema.name}, ttl={shown(ttl)}) is rejected: give seconds above 0")
         if type(max_entities) is not int or max_entities < 1:
-            raise ModelError(f"cached(max_entities={shown(max_entities)}) is refused: give a number from 1")
+            raise ModelError(f"cached(max_entities={shown(max_entities)}) is rejected: give a number from 1")
         self._db, self._reads, self.model, self._schema = db, reads, model, schema
         self._ttl, self._most = int(ttl * _NANOSECONDS), max_entities
         self._kept: OrderedDict[RowAddress, _Kept] = OrderedDict()
@@ -286,7 +284,7 @@ def caches_by_model(
     several = [given] if isinstance(given, CachedEntities) else given
     for each in several:
         if not isinstance(each, CachedEntities):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ModelError(f"load(cache={shown(each)}) is refused: give what db.cached(...) has made")
+            raise ModelError(f"load(cache={shown(each)}) is rejected: give what db.cached(...) has made")
         if each._db is not db:  # pyright: ignore[reportPrivateUsage]
-            raise ModelError(f"load(cache={each}) is refused: it is of another database or scope, which has its own")
+            raise ModelError(f"load(cache={each}) is rejected: it is of another database or scope, which has its own")
     return {each.model: each for each in several}

@@ -50,8 +50,6 @@ from .binding import BoundRelation, Reads, bind, pages_with_expired
 from .declarations import OnDelete, cascades_elsewhere
 from .delete import delete_page, delete_with_children, is_as_read
 
-__all__ = ["carry_out_cascades", "cascade_kind", "delete_elsewhere", "explain_elsewhere"]
-
 _VERB = "delete with children"
 _NAME = "del"
 """The name of the note in manifests, which no declaration can have."""
@@ -193,7 +191,9 @@ def _check_boundary(boundary: Boundary, schema: Schema, above: frozenset[Schema]
 def explain_elsewhere(boundary: Boundary, target: object) -> WriteExplanation:
     """Return what the delete of an entity sends whose children workers delete. Raises ModelError for a key."""
     if not isinstance(target, Entity):
-        raise ModelError(f"explain_write('delete', {shown(target)}) is refused: give the entity, which was read before")
+        raise ModelError(
+            f"explain_write('delete', {shown(target)}) is rejected: give the entity, which was read before"
+        )
     found = explain_writes(boundary, [_beginning_write(boundary, target, TOKEN)])
     looks = [
         WriteStep("GET", f"/{bound.target.__schema__.table_text()}()")

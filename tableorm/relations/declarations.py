@@ -14,8 +14,6 @@ from ..models.schema import Schema, concrete
 from .binding import bind
 from .relation import ManyOf, OneOf, RelationDeclaration
 
-__all__ = ["Many", "OnDelete", "One", "cascades_elsewhere", "many", "one"]
-
 P = TypeVar("P", bound=Entity)
 C = TypeVar("C", bound=Entity)
 
@@ -30,7 +28,7 @@ class Many(RelationDeclaration, Generic[C]):
     def __init__(self, target: Any, on_delete: OnDelete, fields: Mapping[str, object]) -> None:
         super().__init__("many", target, fields)
         if on_delete not in get_args(OnDelete):
-            raise ModelError(f"many(on_delete={on_delete!r}) is refused: give 'refuse', 'cascade' or 'keep'")
+            raise ModelError(f"many(on_delete={on_delete!r}) is rejected: give 'refuse', 'cascade' or 'keep'")
         if not self.fields:
             raise ModelError(
                 "many(...) needs fields of the other model from fields of this one, by which its entities belong to "
@@ -53,13 +51,14 @@ class Many(RelationDeclaration, Generic[C]):
         target = bind(relation).target
         if self.cascades and schema.visibility is not None:
             raise ModelError(
-                f"{relation}: on_delete='cascade' is refused for entities that expire, as a sweep deletes them alone; "
+                f"{relation}: on_delete='cascade' is rejected for entities that expire, as a sweep deletes them alone; "
                 "let the children expire too, with on_delete='keep'"
             )
         if self.cascades and any(child.periods is not None for child in concrete(target.__schema__)):
             raise ModelError(
-                f"{relation}: on_delete='cascade' is refused for {target.__name__}, which has a table for each period: "
-                "none of them bounds the periods of the children; declare on_delete='keep', and delete these by a query"
+                f"{relation}: on_delete='cascade' is rejected for {target.__name__}, which has a table for each "
+                "period: none of them bounds the periods of the children; declare on_delete='keep', and delete these "
+                "by a query"
             )
         if self.cascades and cascades_elsewhere(schema):
             self._check_followed(schema, f"{relation}: deleting {schema.name} with children in other partitions")
@@ -77,7 +76,7 @@ class Many(RelationDeclaration, Generic[C]):
             raise ModelError(f"{what} needs tracked=True in it, so that every write keeps the note that an entity goes")
         if schema.stages or schema.home is not None or schema.periods is not None:
             raise ModelError(
-                f"{what} is refused with encrypted fields, several rows for an entity, moved_from= and a table for "
+                f"{what} is rejected with encrypted fields, several rows for an entity, moved_from= and a table for "
                 "each period; declare on_delete='keep', and delete the children by a query"
             )
         lost = next((name for name in self.sources if name not in schema.key_holders), None)

@@ -2,7 +2,7 @@
 Deleting an entity with its children: the children first, then the entity as it was before the children were sought.
 
 Where a `Count` in the entity counts the children, a child that others insert meanwhile changes the row of the entity.
-Then the delete is refused, and all begins again: no child is ever without its parent.
+Then the delete is rejected, and all begins again: no child is ever without its parent.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,8 +23,6 @@ from ..writes.commit import write_change
 from ..writes.stages.change import delete_change
 from ..writes.subject import forget, key_of_target
 from .binding import Reads, bind, pages_with_expired
-
-__all__ = ["delete_page", "delete_with_children", "is_as_read"]
 
 _VERB = "delete with children"
 
@@ -99,7 +97,7 @@ class _Attempt:
         progress: Whether the last attempt has deleted children, and should be followed by another at once.
         rounds: How many attempts have done so.
         last: The entity as it was read last; None before the first attempt, unless it has no ETag.
-        refused: Why its delete was refused by the last attempt, as others were counted in it.
+        refused: Why its delete was rejected by the last attempt, as others were counted in it.
     """
 
     reads: Reads

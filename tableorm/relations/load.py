@@ -29,8 +29,6 @@ from ..stores import RowAddress
 from .binding import BoundRelation, Reads, bind
 from .relation import Relation
 
-__all__ = ["LoadExplanation", "explain_load", "load_relations"]
-
 Source = tuple[Any, ...]
 
 
@@ -76,21 +74,23 @@ _SHOWN = 10
 def _parents_of(given: object, path: Sequence[object]) -> list[Any]:
     """Return the entities that something is loaded for. Raises ModelError if these are none, or not of the relation."""
     if not path:
-        raise ModelError(f"load({shown(given, 60)}) is refused: say what to load, as in db.load(teams, Team.employees)")
+        raise ModelError(
+            f"load({shown(given, 60)}) is rejected: say what to load, as in db.load(teams, Team.employees)"
+        )
     for each in path:
         if not isinstance(each, Relation):
             raise ModelError(
-                f"load(..., {shown(each)}) is refused: give a relation of the class, such as Team.employees"
+                f"load(..., {shown(each)}) is rejected: give a relation of the class, such as Team.employees"
             )
     if isinstance(given, type) or not isinstance(given, (Entity, Iterable)):
         raise ModelError(
-            f"load({shown(given, 60)}, ...) is refused: give an entity, or several, which were read before"
+            f"load({shown(given, 60)}, ...) is rejected: give an entity, or several, which were read before"
         )
     entities: list[Any] = [given] if isinstance(given, Entity) else list(cast("Any", given))
     first = cast("Relation[Any, Any]", path[0])
     for entity in entities:
         if not isinstance(entity, first.model):
-            raise ModelError(f"load(..., {first}) is refused: {shown(entity)} is no {first.model.__name__}")
+            raise ModelError(f"load(..., {first}) is rejected: {shown(entity)} is no {first.model.__name__}")
     return entities
 
 
@@ -101,7 +101,7 @@ def _check_path(path: Sequence[Relation[Any, Any]]) -> list[BoundRelation]:
         start: type[Any] = after.relation.model
         if not (issubclass(start, before.target) or issubclass(before.target, start)):
             raise ModelError(
-                f"load(..., {before.relation}, {after.relation}) is refused: {before.relation} leads to "
+                f"load(..., {before.relation}, {after.relation}) is rejected: {before.relation} leads to "
                 f"{before.target.__name__}, which has no relation {after.relation}; load it by a call of its own"
             )
     return bound

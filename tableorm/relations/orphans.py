@@ -26,8 +26,6 @@ from ..writes.bulk.pacing import Pace
 from .binding import BoundRelation, bind
 from .declarations import Many, cascades_elsewhere
 
-__all__ = ["find_orphans"]
-
 
 def find_orphans(db: Connection, models: Iterable[type[Entity]]) -> list[OtherRanges]:
     """

@@ -17,8 +17,6 @@ from ..models.entity import Entity
 from ..models.loaded import loaded_of
 from ..queries.description import Loads
 
-__all__ = ["ManyOf", "OneOf", "Relation", "RelationDeclaration"]
-
 P_contra = TypeVar("P_contra", bound=Entity, contravariant=True)
 C_co = TypeVar("C_co", bound=Entity, covariant=True)
 
@@ -81,7 +79,7 @@ class ManyOf(Relation[P_contra, C_co]):
             ModelError: The count is not a number from 0.
         """
         if type(count) is not int or count < 0:
-            raise ModelError(f"{self}.limit({count!r}) is refused: give a number of entities from 0 for each parent")
+            raise ModelError(f"{self}.limit({count!r}) is rejected: give a number of entities from 0 for each parent")
         return attrs.evolve(self, count=count)
 
     def only(self, *fields: Field[Any]) -> Self:
@@ -117,7 +115,9 @@ class RelationDeclaration(RelationRules):
 
     def __init__(self, verb: str, target: Callable[[], type[Any]] | type[Any], fields: Mapping[str, object]) -> None:
         if not callable(target):  # pyright: ignore[reportUnnecessaryComparison]
-            raise ModelError(f"{verb}({shown(target)}) is refused: give a function that returns a model: lambda: Order")
+            raise ModelError(
+                f"{verb}({shown(target)}) is rejected: give a function that returns a model: lambda: Order"
+            )
         self.target, self.fields, self.texts = target, dict[str, str](), dict[str, str]()
         for theirs, text in fields.items():
             found = _FIELD.fullmatch(text) if isinstance(text, str) else None
@@ -126,7 +126,7 @@ class RelationDeclaration(RelationRules):
             elif isinstance(text, str) and "{" not in text and "}" not in text:
                 self.texts[theirs] = text
             else:
-                problem = f"{verb}(..., {theirs}={text!r}) is refused: give a field of this model"
+                problem = f"{verb}(..., {theirs}={text!r}) is rejected: give a field of this model"
                 raise ModelError(f"{problem}, as in {theirs}='{{name}}', or plain text")
         self.sources = tuple(dict.fromkeys(self.fields.values()))
         self._found: dict[type[Any], Relation[Any, Any]] = {}

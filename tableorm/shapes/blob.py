@@ -23,24 +23,6 @@ from ..models.property_types import Shape, ValueType, annotation_name, split_opt
 from ..models.write_tokens import new_token
 from .sealed_blob import BlobSeal
 
-__all__ = [
-    "MARK_LENGTH",
-    "Blob",
-    "BlobAddress",
-    "BlobContent",
-    "BlobField",
-    "BlobParts",
-    "BlobReader",
-    "BlobShape",
-    "BlobSummary",
-    "Sending",
-    "add_to_hash",
-    "content_of",
-    "hold",
-    "release",
-    "sent_blob",
-]
-
 _PIECE = 1024 * 1024
 """Bytes of a file that are read at a time."""
 
@@ -223,13 +205,15 @@ class Blob:
         kinds = bytes, AsyncIterable
         if not isinstance(data, kinds) and not callable(getattr(data, "read", None)):
             given = type(data).__name__
-            raise TypeError(f"Blob({given}) is refused: give bytes, an asynchronous iterable of bytes or a binary file")
+            raise TypeError(
+                f"Blob({given}) is rejected: give bytes, an asynchronous iterable of bytes or a binary file"
+            )
         if not isinstance(content_type, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"Blob(content_type={shown(content_type)}) is refused: give a str")
+            raise TypeError(f"Blob(content_type={shown(content_type)}) is rejected: give a str")
         if isinstance(data, io.TextIOBase):
-            raise TypeError('Blob(file) is refused: it is a text file; open it by open(path, "rb")')
+            raise TypeError('Blob(file) is rejected: it is a text file; open it by open(path, "rb")')
         if iscoroutinefunction(getattr(data, "read", None)):
-            raise TypeError("Blob(file) is refused: its read() is asynchronous; of an UploadFile give upload.file")
+            raise TypeError("Blob(file) is rejected: its read() is asynchronous; of an UploadFile give upload.file")
         self._content = BlobContent(data, content_type)
         _sent[self._content.waiting] = self
 
@@ -303,7 +287,7 @@ class Blob:
         """Yield its bytes, or some of them, in chunks of any size. Takes and raises what `read` does."""
         for name, value in ("start", start), ("length", length):
             if value is not None and (type(value) is not int or value < 0):
-                raise NotSupported(f"{name}={shown(value)} is refused: give a number of bytes, from 0")
+                raise NotSupported(f"{name}={shown(value)} is rejected: give a number of bytes, from 0")
         content = self._content
         if isinstance(content.source, bytes):
             return _pieces(content.source[start : None if length is None else start + length])

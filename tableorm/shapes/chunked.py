@@ -16,8 +16,6 @@ from ..protocol.edm import utf16_length
 from ..protocol.limits import MAX_VALUE_BYTES
 from ..types import Int32
 
-__all__ = ["MAX_CHUNKS", "MAX_EXPANDED_BYTES"]
-
 MAX_CHUNKS = 15
 """How many properties a value can take: with all of them, 64 KiB of an entity are left for the rest."""
 

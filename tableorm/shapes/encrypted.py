@@ -25,7 +25,6 @@ from .key_ring import KEY_BYTES, KeyWrapper
 if TYPE_CHECKING:
     from .encryption import ContentKey
 
-__all__ = ["NO_KEYS", "ContentKeys", "EncryptedStage", "Encryption", "Resolver"]
 
 Resolver = Callable[[str, str, str], bool]
 """Says whether a further property of a row is encrypted: PartitionKey, RowKey, name of the property."""
@@ -54,7 +53,7 @@ class Encryption:
     def __init__(self, keys: KeyWrapper, resolver: Resolver | None = None) -> None:
         _format()
         if not (callable(getattr(keys, "wrap", None)) and callable(getattr(keys, "unwrap", None))):
-            raise EncryptionError(f"Encryption({shown(keys)}) is refused: give a KeyRing, or what can wrap and unwrap")
+            raise EncryptionError(f"Encryption({shown(keys)}) is rejected: give a KeyRing, or what can wrap and unwrap")
         self.keys, self.resolver = keys, resolver
 
     def __repr__(self) -> str:
@@ -176,7 +175,7 @@ class EncryptedStage(KeyedStage):
             )
         if schema.maintained:
             raise ModelError(
-                f"{schema.name}.{schema.maintained[0].name} = field(maintained=True) is refused: others write it, and "
+                f"{schema.name}.{schema.maintained[0].name} = field(maintained=True) is rejected: others write it, and "
                 "the model has encrypted fields; keep it in another model"
             )
         seen = {info.name for info in schema.fields.values() if info.expiry} | schema.key_names

@@ -24,8 +24,6 @@ from ..protocol.edm import ANNOTATION, Edm
 from ..stores import Row, RowAddress
 from .key_ring import KEY_BYTES, KeyWrapper
 
-__all__ = ["ContentKey", "name_of_key", "new_key", "open_key", "rewrap", "seal", "sealed_names", "unseal"]
-
 _FORMAT, _ALGORITHM = 1, "A256GCM"
 _NONCE_BYTES, _TAG_BYTES = 12, 16
 _JSON, _BYTES = b"\0", b"\1"
@@ -262,7 +260,7 @@ def _bytes(text: object, address: RowAddress, name: str | None = None) -> bytes:
 
 
 def _parse(metadata: object, address: RowAddress) -> tuple[_Metadata, bytes, bytes]:
-    """Return metadata, their code, and their text. What is of an unknown format is refused, and never tried."""
+    """Return metadata, their code, and their text. What is of an unknown format is rejected, and never tried."""
     try:
         found, kind, code, text = _read(metadata if isinstance(metadata, str) else "")
     except (ValueError, TypeError, LookupError, RecursionError):

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from ..errors import EncryptionError, shown
 
-__all__ = ["KEY_BYTES", "KeyRing", "KeyWrapper"]
-
 KEY_BYTES = 32
 
 

@@ -20,8 +20,6 @@ from ..protocol.codes import Fault
 from ..protocol.filters import Op
 from ..protocol.limits import check_key, key_fault
 
-__all__ = ["LinkShape", "LinksShape"]
-
 
 class _Checked:
     """Stands for the class of the values, of which there are none: each key is checked, since its class says little."""

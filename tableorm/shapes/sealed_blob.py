@@ -11,8 +11,6 @@ from collections.abc import AsyncGenerator, AsyncIterable
 from ..errors import EncodeError, EncryptionError
 from .key_ring import KEY_BYTES
 
-__all__ = ["SEALED_KEY_BYTES", "BlobSeal", "new_blob_key"]
-
 _HEADER = b"tableorm blob 1\n"
 _FORMAT = _HEADER[-2:-1]
 SEALED_KEY_BYTES = 1 + KEY_BYTES

@@ -14,8 +14,6 @@ from ..expressions import ComposedField, Field
 from ..models.fields import FieldDeclaration, Mapped
 from ..models.property_types import PropertyType, Shape, ValueType, annotation_name, property_type, split_optional
 
-__all__ = ["Series", "SeriesField", "Slots", "series"]
-
 T = TypeVar("T")
 
 
@@ -126,7 +124,7 @@ class _SeriesShape(Shape[Slots[Any]]):
         try:
             names = [template.format(i=number) for number in range(self.length)]
         except (LookupError, ValueError, AttributeError) as error:
-            problem = f"name={property_!r} is refused: {error!r}; write the number of a slot as {{i:02d}}"
+            problem = f"name={property_!r} is rejected: {error!r}; write the number of a slot as {{i:02d}}"
             raise ModelError(f"{self.model.__name__}.{name}: {problem}") from None
         return [(f"{name}[{number}]", each, self.annotation) for number, each in enumerate(names)]
 
@@ -168,7 +166,7 @@ class _SeriesShape(Shape[Slots[Any]]):
     def position(self, index: int) -> int:
         """Return which slot an index says. Raises IndexError, or TypeError if it is no number."""
         if not isinstance(index, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"{self.model.__name__}.{self.name}[{index!r}] is refused: a slot has a number")
+            raise TypeError(f"{self.model.__name__}.{self.name}[{index!r}] is rejected: a slot has a number")
         position = index + self.length if index < 0 else index
         if not 0 <= position < self.length:
             raise IndexError(f"{self.label(index)}: the series has {self.length} slots")
@@ -259,9 +257,9 @@ def series(
         series.
     """
     if type(length) is not int or length < 1:
-        raise ModelError(f"series({shown(length)}) is refused: give the number of slots")
+        raise ModelError(f"series({shown(length)}) is rejected: give the number of slots")
     if accept_plain and not encrypted:
-        raise ModelError("series(accept_plain=True) is refused: its slots are plain; add encrypted=True")
+        raise ModelError("series(accept_plain=True) is rejected: its slots are plain; add encrypted=True")
     shape = _SeriesShape(length, default)
     return FieldDeclaration(
         name=name,

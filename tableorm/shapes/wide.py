@@ -22,8 +22,6 @@ from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Operation, Row, Verb
 
-__all__ = ["WideStage"]
-
 _USUAL = 200
 _MOST_PARTS = 99
 # Of the 252 properties of a guard these are kept for kind, version, write tokens, manifest and mark.
@@ -52,7 +50,7 @@ class WideStage(SplitStage):
         self.size = size
         if not 1 <= size < _ROOM:
             raise ModelError(
-                f"{model}: wide={size} is refused: give True, for {_USUAL} properties a row, or a number from 1 to "
+                f"{model}: wide={size} is rejected: give True, for {_USUAL} properties a row, or a number from 1 to "
                 f"{_ROOM - 1}"
             )
         self._model = model
@@ -81,8 +79,8 @@ class WideStage(SplitStage):
         return bound
 
     def check(self, schema: Schema) -> None:
-        """See `RowStage`. What reads or writes the row of an entity by itself is refused."""
-        refused = f"{schema.name}: wide={self.size} is refused"
+        """See `RowStage`. What reads or writes the row of an entity by itself is rejected."""
+        refused = f"{schema.name}: wide={self.size} is rejected"
         if schema.kind is None or schema.discriminator != "property":
             raise ModelError(f"{refused}: a kind tells parts from entities; leave kind and discriminator out")
         self.kind = schema.kind
@@ -253,7 +251,7 @@ def _is_prefix_free(template: Template) -> bool:
 
 def _make_stage(model: str, value: Any) -> WideStage:
     if type(value) not in (bool, int):
-        raise ModelError(f"{model}: wide={shown(value)} is refused: give True, or the number of properties a row has")
+        raise ModelError(f"{model}: wide={shown(value)} is rejected: give True, or the number of properties a row has")
     return WideStage(model, _USUAL if value is True else value)
 
 

@@ -8,8 +8,6 @@ import msgspec
 
 from .tables import Row
 
-__all__ = ["RowAddress", "row_keys"]
-
 
 class _Addressed(Protocol):
     @property

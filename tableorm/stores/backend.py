@@ -8,8 +8,6 @@ from .blobs import BlobStore
 from .queues import QueueStore
 from .tables import TableStore
 
-__all__ = ["Backend"]
-
 
 class Backend(Protocol):
     """

@@ -11,8 +11,6 @@ import attrs
 
 from .capabilities import Capabilities
 
-__all__ = ["BlobInfo", "BlobPage", "BlobStore", "BlobStream"]
-
 
 @attrs.frozen(kw_only=True)
 class BlobInfo:

@@ -4,8 +4,6 @@ What a store can do, and what it leaves to its caller.
 
 import attrs
 
-__all__ = ["Capabilities"]
-
 
 @attrs.frozen(kw_only=True)
 class Capabilities:

@@ -16,20 +16,6 @@ from ..protocol.limits import MAX_PAGE, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_O
 from ..protocol.sas import Action
 from .tables import Operation, Row, Verb
 
-__all__ = [
-    "CONDITIONAL",
-    "MERGES",
-    "access_of",
-    "check_if_match",
-    "check_page_limit",
-    "check_transaction",
-    "check_transaction_size",
-    "clean_row",
-    "encode_row",
-    "project",
-    "with_index",
-]
-
 CONDITIONAL = frozenset({Verb.MERGE, Verb.REPLACE, Verb.DELETE})
 MERGES = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
 

@@ -12,8 +12,6 @@ from typing import cast
 
 from ..protocol.edm import ticks_from_datetime
 
-__all__ = ["CLOCK", "Clock", "utc_now"]
-
 _BEGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -48,7 +46,7 @@ class Clock:
         """
         if not isinstance(cast("object", at), dt.datetime | None):
             raise TypeError(
-                f"freeze({at!r}) is refused: give a datetime with a time zone: datetime(2030, 1, 1, tzinfo=UTC)"
+                f"freeze({at!r}) is rejected: give a datetime with a time zone: datetime(2030, 1, 1, tzinfo=UTC)"
             )
         stopped = self.time_ns() if at is None else 100 * (ticks_from_datetime(at) - ticks_from_datetime(_BEGIN))
         self._show(lambda: stopped)

@@ -24,18 +24,6 @@ from .clock import CLOCK
 from .layers import StoreLayer, StoreRequest
 from .tables import Bounds, RowPage, RowQuery, TableStore
 
-__all__ = [
-    "AccessControl",
-    "GuardedStore",
-    "Policies",
-    "Signer",
-    "Supplier",
-    "TokenSource",
-    "Tokens",
-    "narrowed",
-    "rights_of",
-]
-
 Policies = Mapping[str, AccessPolicy | None]
 """A table's stored access policies by name. The value is None for a policy that supplies nothing."""
 
@@ -99,14 +87,14 @@ class TokenSource(Protocol):
         ...
 
     async def renew(self, used: str) -> bool:
-        """Return whether there is another token than `used`, which was refused."""
+        """Return whether there is another token than `used`, which was rejected."""
         ...
 
 
 class Tokens:
     """
     A token, or a function that supplies one. The function is called again shortly before a token expires, and when one
-    is refused.
+    is rejected.
 
     Args:
         given: The token, or the function.
@@ -146,7 +134,7 @@ class Tokens:
         return self._text
 
     async def renew(self, used: str) -> bool:
-        """Return whether there is another token than `used`, which was refused. Raises what `current` raises."""
+        """Return whether there is another token than `used`, which was rejected. Raises what `current` raises."""
         if self._supplier is None:
             return False
         async with self._turn:
@@ -236,7 +224,7 @@ class GuardedStore(StoreLayer):
     A store that a token limits: what it does not allow raises the service's Fault before the store is asked.
 
     A query returns only rows within the token's range of keys; one that is wholly outside returns no rows, as from the
-    service. When a token is refused and there is another, the request is repeated once: a refusal has had no effect.
+    service. When a token is rejected and there is another, the request is repeated once: a refusal has had no effect.
 
     Args:
         store: The store that is guarded.

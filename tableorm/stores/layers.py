@@ -13,8 +13,6 @@ import msgspec
 from .capabilities import Capabilities
 from .tables import Operation, Row, RowPage, RowQuery, TableStore
 
-__all__ = ["StoreLayer", "StoreRequest"]
-
 
 class StoreRequest(msgspec.Struct, frozen=True, gc=False):
     """

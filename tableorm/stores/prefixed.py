@@ -22,8 +22,6 @@ from .layers import StoreLayer, StoreRequest
 from .queues import QueueStore
 from .tables import TableStore
 
-__all__ = ["PrefixedBackend"]
-
 _MAX_NAME = 63
 # Any name has at least three characters.
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9]{0,59}", re.ASCII)

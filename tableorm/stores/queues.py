@@ -9,9 +9,6 @@ import attrs
 
 from .capabilities import Capabilities
 
-__all__ = ["Message", "MessageId", "QueueStore"]
-
-
 MessageId = str
 """The name that a queue gives a message: opaque, and never used again in that queue."""
 

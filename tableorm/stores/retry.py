@@ -14,8 +14,6 @@ from attrs.validators import ge
 from ..protocol.codes import Fault
 from .traffic import note_repetition
 
-__all__ = ["RetryBudget", "RetryPolicy", "pause_after", "single_try"]
-
 
 @attrs.frozen
 class RetryPolicy:

@@ -18,8 +18,6 @@ from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op
 from .capabilities import Capabilities
 
-__all__ = ["METHODS", "Bounds", "Operation", "Row", "RowPage", "RowQuery", "TableStore", "Verb"]
-
 Row = dict[str, Any]
 """A stored entity as a JSON object; the module's docstring describes it."""
 

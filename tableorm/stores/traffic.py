@@ -7,8 +7,6 @@ from contextvars import ContextVar
 
 import attrs
 
-__all__ = ["CURRENT", "Traffic", "Transfer", "note_bytes", "note_repetition"]
-
 
 @attrs.define
 class Traffic:

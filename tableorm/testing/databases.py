@@ -12,8 +12,6 @@ from ..database.connect import connect
 from ..database.database import Database
 from ..models.entity import Entity
 
-__all__ = ["MEMORY", "temporary_database"]
-
 MEMORY = "local::memory:"
 
 

@@ -18,8 +18,6 @@ from ..database.database import Database
 from ..protocol.codes import Code, Fault
 from ..stores import BlobStore, Capabilities, Operation, QueueStore, StoreLayer, StoreRequest, TableStore, Verb
 
-__all__ = ["Faults", "PlannedFault"]
-
 T = TypeVar("T")
 
 _OPERATIONS = ("get", "query", *Verb, "transaction", "create-table", "delete-table", "list-tables")
@@ -57,7 +55,7 @@ _OTHER_CODES: dict[str, dict[int, Code]] = {
 class _Fate(Enum):
     """What becomes of a request that meets a fault."""
 
-    REFUSED = "it is refused"
+    REFUSED = "it is rejected"
     DONE = "it is done, and its reply is lost"
     LOST = "it never arrives"
     LATE = "it arrives later, when nobody waits for it any more"
@@ -162,7 +160,7 @@ class Faults:
                 "delete-blob" or "list-blobs".
             with_: The error code of the service, such as "ServerBusy", or the HTTP status.
             table: The table, queue or container that it must be about; None for any.
-            times: How many requests are refused.
+            times: How many requests are rejected.
 
         Raises:
             ValueError: There is no such operation, code or status.

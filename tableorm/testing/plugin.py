@@ -19,17 +19,6 @@ from ..stores import CLOCK, Clock
 from .databases import MEMORY, temporary_database
 from .faults import Faults
 
-__all__ = [
-    "pytest_addoption",
-    "pytest_runtest_call",
-    "tableorm_clock",
-    "tableorm_db",
-    "tableorm_faults",
-    "tableorm_models",
-    "tableorm_options",
-    "tableorm_url",
-]
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option `--tableorm-url`."""

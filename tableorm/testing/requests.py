@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from ..connection.observe import Observation
 from ..database.database import Database
 
-__all__ = ["assert_requests"]
-
 
 @contextmanager
 def assert_requests(db: Database, count: int) -> Generator[Observation]:

@@ -28,8 +28,6 @@ from ..protocol.codes import Code, Fault
 from ..shapes.blob import BlobAddress, add_to_hash
 from ..stores import BlobInfo, BlobStore, Row, single_try
 
-__all__ = ["BlobTransfer", "prepare_blobs"]
-
 T = TypeVar("T")
 
 _LABEL = "copy of blobs"

@@ -5,8 +5,6 @@ The content of rows: whether two of them say the same, however a store spells it
 from ..protocol.edm import ANNOTATION, Edm, ticks_from_text
 from ..stores import Row
 
-__all__ = ["differing_properties", "plain_row"]
-
 _OF_THE_STORE = frozenset({"odata.etag", "Timestamp"})
 
 

@@ -32,8 +32,6 @@ from .content import differing_properties, plain_row
 from .report import TransferReport, make_report
 from .writing import IfExists, RowWriter, check_if_exists
 
-__all__ = ["Selection", "compare_rows", "copy_rows", "transfer_job"]
-
 _KEYS = ("PartitionKey", "RowKey")
 
 
@@ -65,7 +63,7 @@ class Selection:
         try:
             return cls(verb, tuple(dict.fromkeys(tables)), where, None if where is None else parse_filter(where))
         except FilterSyntaxError as error:
-            raise ModelError(f"{verb}(where=...) is refused: {error}") from error
+            raise ModelError(f"{verb}(where=...) is rejected: {error}") from error
 
     def filter_of(self, table: str) -> Filter | None:
         """Return the condition of the rows of a table: shared runs stay with the database that they are of."""
@@ -113,12 +111,12 @@ async def _select(
     for each in (db, target):
         each.require_whole_tables(f"{verb}()")
     if db.backend is target.backend:
-        raise ModelError(f"{verb}() is refused: both sides are one database; give another one as the target")
+        raise ModelError(f"{verb}() is rejected: both sides are one database; give another one as the target")
     if not tables:
         tables = await db.list_tables()
     if name is not None and len(tables) > MOST_RANGES:
         raise ModelError(
-            f"{verb}(name={name!r}) is refused: there are {len(tables)} tables, and a run has at most {MOST_RANGES} "
+            f"{verb}(name={name!r}) is rejected: there are {len(tables)} tables, and a run has at most {MOST_RANGES} "
             "ranges; name fewer tables at a time, or leave out the name of the run"
         )
     return Selection.of(verb, tables, where)

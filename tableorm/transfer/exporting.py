@@ -21,8 +21,6 @@ from .formats import CsvSink, JsonSink
 from .parquet import ParquetSink
 from .report import TransferReport
 
-__all__ = ["export_rows"]
-
 _SINKS: dict[Format, type[JsonSink | CsvSink | ParquetSink]] = {
     "jsonl": JsonSink,
     "csv": CsvSink,

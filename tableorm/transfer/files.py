@@ -14,8 +14,6 @@ from typing import BinaryIO, Literal, cast, get_args
 
 from ..errors import ModelError, shown
 
-__all__ = ["File", "Format", "format_of", "name_of", "reading", "writing"]
-
 File = str | os.PathLike[str] | BinaryIO
 """The path of a file, "-" for stdin or stdout, or a binary file that is open."""
 
@@ -37,7 +35,7 @@ def format_of(verb: str, file: File, given: Format | None) -> Format:
         given = _ENDINGS.get(ending)
     if given is None or given not in get_args(Format):
         raise ModelError(
-            f"{verb}({shown(file)}) is refused: the name does not tell the format; end it with .jsonl, .csv or "
+            f"{verb}({shown(file)}) is rejected: the name does not tell the format; end it with .jsonl, .csv or "
             ".parquet, or give format='jsonl', 'csv' or 'parquet'"
         )
     return given

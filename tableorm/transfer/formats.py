@@ -17,19 +17,6 @@ from ..errors import InputFault, InvalidInput, NotSupported
 from ..protocol.edm import ANNOTATION, SPECIAL_DOUBLES, SYSTEM_MEMBERS, Edm, decode, edm_type, type_of
 from ..stores import Row
 
-__all__ = [
-    "KEYS",
-    "CsvSink",
-    "JsonSink",
-    "Source",
-    "Spool",
-    "bad_row",
-    "chunks",
-    "csv_rows",
-    "json_lines",
-    "refuse_export",
-]
-
 Source = Generator[tuple[int, Row, int], None, None]
 """The rows of a file, each with its number (that of its line, where there are lines) and its approximate bytes."""
 
@@ -53,7 +40,7 @@ def bad_row(
 def refuse_export(row: Row, problem: str) -> NotSupported:
     """Return the error of a row that the format of a file cannot hold."""
     keys = f"({row['PartitionKey']!r}, {row['RowKey']!r})"
-    return NotSupported(f"export of {keys} is refused: {problem}; export JSON Lines, which hold every row")
+    return NotSupported(f"export of {keys} is rejected: {problem}; export JSON Lines, which hold every row")
 
 
 def chunks(source: Source, most: int, most_bytes: int) -> Generator[list[tuple[int, Row]], None, None]:

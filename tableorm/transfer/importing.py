@@ -24,8 +24,6 @@ from .parquet import parquet_rows
 from .report import TransferReport, make_report
 from .writing import IfExists, RowWriter, check_if_exists
 
-__all__ = ["import_rows"]
-
 _SOURCES: dict[Format, Callable[[BinaryIO, str], Source]] = {
     "jsonl": json_lines,
     "csv": csv_rows,

@@ -25,8 +25,6 @@ from ..queries.arrow import arrow_type, load_pyarrow
 from ..stores import Row
 from .formats import KEYS, Source, Spool, bad_row, chunks, refuse_export
 
-__all__ = ["ParquetSink", "parquet_rows"]
-
 _PROPERTY, _TYPE = b"tableorm.property", b"tableorm.type"
 _GROUP_ROWS, _GROUP_BYTES = 10_000, 1 << 25
 _BATCH = 1_000

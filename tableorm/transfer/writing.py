@@ -1,8 +1,8 @@
 """
 Writing rows as they are into a table that may have some of them already.
 
-New rows are inserted, so that nothing is overwritten. Where an insert is refused, or its reply is lost, the rows of the
-table are read: what is there with the same content is done, and the caller says what becomes of the rest. So the
+New rows are inserted, so that nothing is overwritten. Where an insert is rejected, or its reply is lost, the rows of
+the table are read: what is there with the same content is done, and the caller says what becomes of the rest. So the
 same rows can be written again after a crash, and a row of the table that somebody changes meanwhile is never lost.
 """
 
@@ -26,8 +26,6 @@ from ..stores import Operation, Row, Verb, row_keys
 from ..writes.stages.execute import most_row_bytes
 from .content import differing_properties
 
-__all__ = ["IfExists", "RowWriter", "check_if_exists"]
-
 IfExists = Literal["fail", "skip", "replace"]
 """What becomes of a row that is in the target with other content: a failure; or either row is kept."""
 
@@ -35,7 +33,7 @@ IfExists = Literal["fail", "skip", "replace"]
 def check_if_exists(verb: str, if_exists: object) -> None:
     """Refuse what says nothing about rows that exist. Raises ModelError."""
     if if_exists not in get_args(IfExists):
-        raise ModelError(f"{verb}(if_exists={shown(if_exists)}) is refused: give 'fail', 'skip' or 'replace'")
+        raise ModelError(f"{verb}(if_exists={shown(if_exists)}) is rejected: give 'fail', 'skip' or 'replace'")
 
 
 @attrs.define(eq=False)
@@ -100,7 +98,7 @@ class RowWriter:
                     raise error from fault
                 elif len(some) == 1:
                     counts.fail(some[0].row, fault.message)
-                else:  # the others are sent without the one that is refused; or each alone, if none is named
+                else:  # the others are sent without the one that is rejected; or each alone, if none is named
                     at = range(len(some)) if fault.index is None else [fault.index]
                     todo += [[some[number]] for number in at]
                     rest = [each for number, each in enumerate(some) if number not in at]

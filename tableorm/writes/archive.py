@@ -49,8 +49,6 @@ from .stages.encode import encode_surely
 from .stages.prepare import missing_etag
 from .subject import key_of
 
-__all__ = ["archive", "carry_out_archives", "delete_and_note"]
-
 
 async def archive(
     db: Connection, load: Loader, entity: Entity, to: type[Any] | Archive[Any], fields: dict[str, Any]
@@ -62,7 +60,9 @@ async def archive(
     if not isinstance(to, (BlobArchive, DatabaseArchive)):
         return await archive_entity(db, load, entity, to, fields)
     if fields:
-        raise ModelError(f"archive(to={to.name!r}, {', '.join(fields)}=...) is refused: only a model gets other fields")
+        raise ModelError(
+            f"archive(to={to.name!r}, {', '.join(fields)}=...) is rejected: only a model gets other fields"
+        )
     key = key_of(entity)
     check_archivable(to, entity, key)
     await write_change(db, save_change(entity, verb="archive"))

@@ -47,8 +47,6 @@ from .stages.change import delete_change, plain_insert, rewrite_change
 from .stages.complete import complete
 from .stages.encode import encode_surely
 
-__all__ = ["Archive", "BlobArchive", "Copy", "DatabaseArchive", "check_archivable", "kind_of", "open_copy"]
-
 E = TypeVar("E", bound=Entity)
 T = TypeVar("T")
 
@@ -90,7 +88,7 @@ class BlobArchive(Generic[E]):
         try:
             check_container_name(self.name)
         except Fault as fault:
-            raise ModelError(f"BlobArchive({shown(self.name)}) is refused: {fault.message}") from None
+            raise ModelError(f"BlobArchive({shown(self.name)}) is rejected: {fault.message}") from None
         _check_model(self)
         note_follower(schema_of(self.model), f"the archive {self.name!r}")
 
@@ -142,7 +140,7 @@ class DatabaseArchive(Generic[E]):
             database, such as `connect` returns, or one that yields a database that is already open.
 
     Raises:
-        ModelError: The name is refused, or the entities of the model can't be archived; or the table has a model whose
+        ModelError: The name is rejected, or the entities of the model can't be archived; or the table has a model whose
             rows look like decision rows, as described for `workflow`.
     """
 
@@ -153,14 +151,14 @@ class DatabaseArchive(Generic[E]):
     def __attrs_post_init__(self) -> None:
         if not (type(self.name) is str and _NAME.fullmatch(self.name)):
             raise ModelError(
-                f"DatabaseArchive({shown(self.name)}) is refused: a name has up to 63 letters, digits, '_' and '-', a "
+                f"DatabaseArchive({shown(self.name)}) is rejected: a name has up to 63 letters, digits, '_' and '-', a "
                 "letter first"
             )
         _check_model(self)
         schema = schema_of(self.model)
         if not schema.write_token:
             raise ModelError(
-                f"DatabaseArchive({self.name!r}, {schema.name}) is refused: a copy of a row without write tokens "
+                f"DatabaseArchive({self.name!r}, {schema.name}) is rejected: a copy of a row without write tokens "
                 f"cannot be told from what others have put there; declare class {schema.name}(..., write_token=True)"
             )
         note_follower(schema, f"the archive {self.name!r}")
@@ -184,7 +182,7 @@ def _check_model(archive: Archive[Any]) -> None:
         problem = f"has blobs, {names}, which do not leave the database; archive it to a model of another table"
     if problem is not None:
         raise ModelError(
-            f"{type(archive).__name__}({archive.name!r}, {schema.name}) is refused: {schema.name} {problem}"
+            f"{type(archive).__name__}({archive.name!r}, {schema.name}) is rejected: {schema.name} {problem}"
         )
 
 

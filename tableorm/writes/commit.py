@@ -64,21 +64,6 @@ from .stages.seal import work_before
 from .subject import adopt, check_change, forget, key_of, key_of_target
 from .uploads import uploaded, uploads_of
 
-__all__ = [
-    "Found",
-    "Loader",
-    "check_effects",
-    "commit",
-    "delete_target",
-    "home_of",
-    "insert_new",
-    "load_existing",
-    "read_current",
-    "refresh_entity",
-    "with_class",
-    "write_change",
-]
-
 T = TypeVar("T")
 Loader = Callable[[type[Any], str, Row], Any]
 """
@@ -186,7 +171,7 @@ async def delete_target(
         except Conflict as error:
             if type(error) is not Conflict or needs_row(change):
                 raise
-            # It was refused for counts as the entity remembers them: the stored ones, or a changed ETag, decide.
+            # It was rejected for counts as the entity remembers them: the stored ones, or a changed ETag, decide.
             await _write_completed(db, change, missing_ok=missing_ok)
     except EntityNotFound:
         if not missing_ok:
@@ -402,13 +387,14 @@ async def _after_refusal(
     options: SendOptions,
 ) -> Sequence[PlannedWrite] | None:
     """
-    Return what to send in place of writes of which one was refused for the row that is there; None if it stays refused.
+    Return what to send in place of writes of which one was rejected for the row that is there; None if it stays
+    rejected.
 
     Args:
         db: Where the rows are.
         writes: The writes as they were sent. They are returned themselves if they may succeed now.
         given: The writes as they were sent at first.
-        at: Position of the operation that was refused.
+        at: Position of the operation that was rejected.
         code: Why.
         options: How they were sent.
     """
@@ -465,7 +451,7 @@ async def _read_refused(
     db: Connection, writes: Sequence[PlannedWrite], failed: TransactionFailed
 ) -> Sequence[PlannedWrite]:
     """
-    Return writes with the stored row of the delete that was refused for what its entity remembers of others.
+    Return writes with the stored row of the delete that was rejected for what its entity remembers of others.
 
     Raises:
         TransactionFailed: There is no such delete, or the row has changed since the entity was read.
@@ -613,7 +599,7 @@ async def _split(db: Connection, effect: Effect, row: Row | None) -> bool:
 
 
 def _refused_effect(plan: WritePlan, fault: Fault) -> PlannedWrite | None:
-    """Return the write of an effect that was refused since somebody else was faster; None if it was not that."""
+    """Return the write of an effect that was rejected since somebody else was faster; None if it was not that."""
     at = fault.index
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
     return write if write.effect is not None and fault.code in LOST_RACE else None

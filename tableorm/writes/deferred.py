@@ -41,17 +41,6 @@ from .maintainer import Maintainer, PagedRules, deferred_rules
 from .plan import Mode, Refusal, WritePlan, refuse_before_sending, refuse_some
 from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of
 
-__all__ = [
-    "Deferral",
-    "announce",
-    "carry_out",
-    "check_places",
-    "check_room",
-    "coming_entries",
-    "doorbell_for",
-    "schemas_by_kind",
-]
-
 _LOG = make_logger("tableorm.outbox")
 
 

@@ -61,22 +61,6 @@ from .stages.seal import sealed
 from .subject import check_change
 from .uploads import explained_uploads, uploads_of
 
-__all__ = [
-    "AS_READ",
-    "BATCH",
-    "TOKEN",
-    "WriteExplanation",
-    "WriteStep",
-    "changes_of_verb",
-    "explain",
-    "explain_after_reading",
-    "explain_relocation",
-    "explain_writes",
-    "get_step",
-    "put_step",
-    "with_prefix",
-]
-
 TOKEN = "-" * 12  # a real one is drawn when it is sent
 
 BATCH = "/$batch"
@@ -203,7 +187,7 @@ def changes_of_verb(boundary: Boundary, verb: str, target: Any, given: dict[str,
     for name in given:
         if name not in names:
             takes = " and ".join(names) or "nothing"
-            raise ModelError(f"explain_write({verb!r}, {name}=...) is refused: {verb} takes {takes} beside the entity")
+            raise ModelError(f"explain_write({verb!r}, {name}=...) is rejected: {verb} takes {takes} beside the entity")
     return (make(target, **given),)
 
 

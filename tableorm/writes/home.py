@@ -33,8 +33,6 @@ from .plan import Change, PlannedWrite
 from .relocation import Commit, Relocation, is_of, is_removable, stays
 from .stages.change import over_row
 
-__all__ = ["ExpiringHome", "Home", "Homes", "find_existing", "has_remedy", "must_prepare", "names_of"]
-
 
 class Home(HomeRules):
     """
@@ -108,7 +106,7 @@ class Home(HomeRules):
             write: The write, before anything is derived from it.
 
         Raises:
-            TableOrmError: The write is refused.
+            TableOrmError: The write is rejected.
         """
         row = write.origin.stored_row
         mark = mark_of(row)
@@ -121,7 +119,7 @@ class Home(HomeRules):
 
     async def after_refusal(self, db: Connection, write: PlannedWrite) -> PlannedWrite | None:
         """
-        Return what to send in place of an insert that was refused because there is a row; None if that stays refused.
+        Return what to send in place of an insert that was rejected because there is a row; None if that stays rejected.
 
         Args:
             db: Where the row is.

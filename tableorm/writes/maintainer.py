@@ -24,23 +24,6 @@ from ..stores import Operation, Row, RowAddress, Verb, row_keys
 from .patch import Value
 from .plan import Change, Effect, PlannedWrite
 
-__all__ = [
-    "EntryAndEffects",
-    "EntryRules",
-    "Fill",
-    "Maintainer",
-    "PagedRules",
-    "Source",
-    "deferred_rules",
-    "effects_of_delete",
-    "entry_rules",
-    "is_proven",
-    "load_known",
-    "rules_of",
-    "touch_operation",
-    "undo_entry",
-]
-
 
 class Fill(Value, frozen=True):
     """

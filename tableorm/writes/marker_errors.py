@@ -11,8 +11,6 @@ from ..stores import Row
 from .plan import Change, Mode
 from .relocation import stays
 
-__all__ = ["marker_error", "refuse_marker"]
-
 
 def refuse_marker(change: Change, row: Row) -> NoReturn:
     """

@@ -25,16 +25,6 @@ from .plan import Change, PlannedWrite
 from .stages.change import insert_change, unsaved
 from .subject import Subject, check_change, key_of
 
-__all__ = [
-    "applied",
-    "check_arguments",
-    "get_or_insert",
-    "insertion",
-    "made_new",
-    "refuse_other_version",
-    "refuse_unsaved",
-]
-
 M = TypeVar("M", bound=Entity | PropertyBag)
 
 
@@ -75,11 +65,11 @@ def check_arguments(function: object, create: object, if_match: object) -> None:
         raise _not_plain(function)
     if create is not None and if_match is not None:
         raise ModelError(
-            f"modify(create=..., if_match={shown(if_match)}) is refused: who has an ETag knows that there is a row; "
+            f"modify(create=..., if_match={shown(if_match)}) is rejected: who has an ETag knows that there is a row; "
             "give one of the two"
         )
     if create is not None and not isinstance(create, (Entity, PropertyBag)) and not callable(create):
-        raise ModelError(f"modify(create={shown(create)}) is refused: give an entity, or a function that makes one")
+        raise ModelError(f"modify(create={shown(create)}) is rejected: give an entity, or a function that makes one")
 
 
 def _is_plain(function: object) -> bool:

@@ -62,8 +62,6 @@ from .stages.execute import is_light, most_row_bytes, plan_writes, remember
 from .stages.prepare import check_etag, validate
 from .subject import Subject, adopt, check_change, key_of_target
 
-__all__ = ["modify_target"]
-
 _MOST = 1000
 """How many calls are folded at most: the longer the functions take, the likelier it is that another program writes."""
 
@@ -367,7 +365,7 @@ class _Fold:
     async def apply(self, calls: Sequence[_ModifyCall]) -> int:
         """
         Apply the functions of calls, and return of how many: not of those that meet no entity, nor of one whose write
-        may be too large, nor of those after one of which only the write can tell whether it is refused.
+        may be too large, nor of those after one of which only the write can tell whether it is rejected.
         """
         until = monotonic() + _SLICE
         for number, call in enumerate(calls):
@@ -420,7 +418,7 @@ class _Fold:
     def _apply(self, call: _ModifyCall, subject: Subject) -> bool:
         """
         Apply the function of a call, unless its write may be too large; return whether it is told that the write would
-        not be refused.
+        not be rejected.
         """
         before = self._entries_before(subject)
         result: Any = applied(call.function, subject, call.instance)
@@ -580,7 +578,7 @@ def _is_kept(info: FieldInfo, value: object) -> bool:
 
 
 def _sets_maintained(change: Change) -> bool:
-    """Return whether a change is of fields that other entities keep, so that it is going to be refused."""
+    """Return whether a change is of fields that other entities keep, so that it is going to be rejected."""
     maintained = () if change.schema is None else change.schema.maintained
     properties = {member.property for info in maintained for member in info.members}
     return not properties.isdisjoint(change.patch.remove.union(change.patch.set or ()))

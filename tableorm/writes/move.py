@@ -27,24 +27,6 @@ from .stages.change import delete_change, guard_change, insert_change, rewrite_c
 from .stages.encode import encode_surely, is_partial
 from .subject import forget_maintained, key_of
 
-__all__ = [
-    "check_movable",
-    "clearing_write",
-    "command_to_move",
-    "confirming_write",
-    "entity_at_target",
-    "given_fields",
-    "is_leaving",
-    "leaves_partition",
-    "leaving_mark",
-    "leaving_write",
-    "marking_write",
-    "move_changes",
-    "tentative_mark",
-    "tentative_write",
-    "without_mark",
-]
-
 
 def move_changes(
     subject: Entity | PropertyBag, fields: dict[str, Any], pending: PlannedWrite | None = None

@@ -56,8 +56,6 @@ from .stages.encode import encode, encode_surely, needs_row
 from .stages.prepare import missing_etag
 from .subject import adopt, check_change, key_of
 
-__all__ = ["RELOCATION", "archive_entity", "carry_out_moves", "handle_moves", "move_entity"]
-
 RELOCATION = Relocation(commit)
 """The steps of moves to other partitions."""
 
@@ -88,9 +86,9 @@ async def archive_entity(db: Connection, load: Loader, entity: Entity, to: type[
     """Move an entity to the table of another model. Takes and raises what `Database.archive` does."""
     target = schema_of(to)
     if target is entity.__schema__:
-        raise ModelError(f"archive(to={target.name}) is refused: that is the model of the entity; use db.move()")
+        raise ModelError(f"archive(to={target.name}) is rejected: that is the model of the entity; use db.move()")
     if target.abstract:
-        raise ModelError(f"archive(to={target.name}) is refused: it is abstract; name one of its concrete classes")
+        raise ModelError(f"archive(to={target.name}) is rejected: it is abstract; name one of its concrete classes")
     return await _relocate(db, load, entity, target, fields)
 
 

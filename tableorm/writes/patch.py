@@ -10,8 +10,6 @@ from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .rows import overlaid
 
-__all__ = ["HELD", "Expects", "Extent", "Known", "Patch", "Proof", "Value", "apply", "is_removed", "then", "without"]
-
 
 class Value(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The base of what a write consists of: frozen, equal to nothing but itself, and never searched for cycles."""

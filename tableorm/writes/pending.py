@@ -19,20 +19,6 @@ from .plan import Change, Mode, PlannedWrite
 from .stages.compose import gone
 from .subject import adopt
 
-__all__ = [
-    "Attempt",
-    "Condition",
-    "HeldRow",
-    "check_follows",
-    "copy_subject",
-    "other_object",
-    "read_too_late",
-    "restore_subject",
-    "take_values",
-    "unread",
-    "unwritten",
-]
-
 _IMMUTABLE = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime, Decimal, UUID, type(None)})
 
 

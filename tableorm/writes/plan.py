@@ -20,23 +20,6 @@ from ..protocol.codes import Fault
 from ..stores import Operation, Row, RowAddress
 from .patch import Known, Patch, Value
 
-__all__ = [
-    "PLAIN",
-    "Change",
-    "DecisionEffect",
-    "Effect",
-    "Filled",
-    "Mode",
-    "PlannedWrite",
-    "Refusal",
-    "SendOptions",
-    "WritePlan",
-    "check_allowed",
-    "in_transaction",
-    "refuse_before_sending",
-    "refuse_some",
-]
-
 
 class Mode(StrEnum):
     """What a change does to its row, whatever verb the user called."""

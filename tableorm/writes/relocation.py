@@ -58,16 +58,6 @@ from .stages.change import delete_change, guard_change, insert_change
 from .stages.derive import derive
 from .stages.encode import encode_surely
 
-__all__ = [
-    "LOST",
-    "Commit",
-    "Relocation",
-    "entity_of_row",
-    "is_of",
-    "is_removable",
-    "stays",
-]
-
 LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
 
@@ -174,7 +164,7 @@ class Relocation:
 
     async def _check_waiting(self, db: Connection, change: Change, token: str) -> None:
         """
-        Refuse what would fail when the move is confirmed, or what could not be refused any more: an entity that counts
+        Refuse what would fail when the move is confirmed, or what could not be rejected any more: an entity that counts
         in one which does not exist, or which must not have that count.
         """
         plain = encode_surely(change, token)

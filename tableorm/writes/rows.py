@@ -8,18 +8,6 @@ from ..models.schema import MISFITS, FieldInfo, Schema
 from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, SYSTEM_MEMBERS, Edm
 from ..stores import Row
 
-__all__ = [
-    "NOT_PROPERTIES",
-    "changes",
-    "compare",
-    "content",
-    "is_absent_value",
-    "is_int32",
-    "overlaid",
-    "rebased",
-    "same_value",
-]
-
 NOT_PROPERTIES = SYSTEM_MEMBERS | {WRITE_TOKENS, MANIFEST, MOVE, PLACES, OPENED}
 """Members of a row that are no properties of an entity's own."""
 

@@ -15,8 +15,6 @@ from .commit import Loader
 from .pending import Attempt
 from .transaction import Transaction
 
-__all__ = ["run_transaction"]
-
 T = TypeVar("T")
 
 
@@ -65,7 +63,7 @@ def _begun(fn: Callable[[Transaction], Awaitable[T]], tx: Transaction) -> Awaita
     """Call a function with a transaction. Raises ModelError if it is none, or there is nothing to await."""
     begun: object = fn(tx) if callable(cast("object", fn)) else None
     if not inspect.isawaitable(begun) or begun is cast("object", NOT_AWAITED):
-        raise ModelError(f"run_transaction({shown(fn)}) is refused: give an `async def fn(tx)`")
+        raise ModelError(f"run_transaction({shown(fn)}) is rejected: give an `async def fn(tx)`")
     return begun
 
 

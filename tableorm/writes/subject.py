@@ -13,18 +13,6 @@ from ..models.schema import Schema
 from ..models.state import STATE, set_state, state_of
 from .plan import Change, Mode
 
-__all__ = [
-    "Subject",
-    "adopt",
-    "check_change",
-    "forget",
-    "forget_maintained",
-    "key_from",
-    "key_of",
-    "key_of_target",
-    "schema_of_subject",
-]
-
 Subject = Entity | PropertyBag
 
 

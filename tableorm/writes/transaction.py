@@ -62,8 +62,6 @@ from .stages.encode import encode, needs_row
 from .stages.prepare import check_etag
 from .subject import adopt, check_change, forget, key_from, key_of, key_of_target
 
-__all__ = ["Transaction"]
-
 E = TypeVar("E", bound=Entity)
 M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")
@@ -78,7 +76,7 @@ class Transaction(AsyncOnly):
 
     Each method takes its entity as it is at the time of the call. Every row is represented by a single object: the one
     that you passed first, or the one that `get` or `modify` returned; both keep returning that object. Several
-    operations on it become one when the block ends. Writing the row through another object is refused, because that
+    operations on it become one when the block ends. Writing the row through another object is rejected, because that
     object doesn't know the earlier changes.
 
     Args:
@@ -489,7 +487,7 @@ class Transaction(AsyncOnly):
                     return
 
     async def _find_existing(self, error: TransactionFailed, writes: Sequence[PlannedWrite]) -> list[PlannedWrite]:
-        """Return the inserts that leave the rows as they are that they find, if one of them was refused for that."""
+        """Return the inserts that leave the rows as they are that they find, if one of them was rejected for that."""
         cause, at = error.__cause__, error.index
         refused = next((write for write in writes if write.index == at and write.origin.exist_ok), None)
         if refused is None or not isinstance(cause, EntityExists):

@@ -2,7 +2,7 @@
 Part of stage 5: blobs that are fields of entities are sent before the transaction that writes their addresses.
 
 A message tells workers of each upload before it begins; it stays hidden as long as this program works on it. If the
-transaction is refused, the uploads are deleted; if nobody knows what became of it, they are left to workers.
+transaction is rejected, the uploads are deleted; if nobody knows what became of it, they are left to workers.
 """
 
 import asyncio
@@ -29,8 +29,6 @@ from ..shapes.encrypted import NO_KEYS
 from ..shapes.sealed_blob import SEALED_KEY_BYTES
 from ..stores import Message
 from .plan import PlannedWrite, refuse_before_sending
-
-__all__ = ["explained_uploads", "uploaded", "uploads_of"]
 
 _LOG = make_logger("tableorm.outbox")
 
@@ -139,7 +137,7 @@ class _Sending:
         self.sent = True
 
     async def _keep(self) -> None:
-        """Hide the message as long as the write goes on. If a worker has it all the same, the commit is refused."""
+        """Hide the message as long as the write goes on. If a worker has it all the same, the commit is rejected."""
         while self.message is not None:
             await asyncio.sleep(max(shared_bell.HIDDEN_SECONDS / 3, 1))
             with suppress(Fault):
@@ -190,7 +188,7 @@ async def uploaded(db: Connection, writes: Sequence[PlannedWrite]) -> AsyncGener
 
     Raises:
         EncodeError: A blob comes from a stream that was sent before, or two fields have the same one.
-        TableOrmError: An upload was refused, or the store did not answer.
+        TableOrmError: An upload was rejected, or the store did not answer.
         TransactionFailed: One of these errors, in a transaction.
     """
     sendings: list[_Sending] = []

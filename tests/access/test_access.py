@@ -41,7 +41,7 @@ KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(2)]
 
 
 async def test_refusals_come_before_the_wire(world: World) -> None:
-    """What the token does not allow is refused by name, without a request; a query shows what is in the range."""
+    """What the token does not allow is rejected by name, without a request; a query shows what is in the range."""
     start, end = {"department": "Sales", "id": 100}, {"department": "Sales", "id": 199}
     token = await world.owner.grant(Employee, "ra", HOUR, start=start, end=end)
     async with world.open(token) as mine:
@@ -162,7 +162,7 @@ class Member(Entity, table="Members", partition_key="{club}", row_key="member_{i
 
 
 async def test_a_grant_tells_of_copies_outside(tmp_path: Path) -> None:
-    """An index is named if its copies need not be in the range; what needs them is refused, and nothing done."""
+    """An index is named if its copies need not be in the range; what needs them is rejected, and nothing done."""
     one, club = {"club": "chess", "id": 7}, {"club": "chess"}
     async with connect(f"local:{tmp_path}/a.tables") as db:
         await db.create_tables(Member)
@@ -249,7 +249,7 @@ async def test_a_table_by_name(db: Database) -> None:
     token = await db.grant("Directory", "r", HOUR, start=start, end=end)
     assert "&spk=a&srk=b&epk=c&sig=" in token
     for side, message in (
-        ({"department": "a"}, "'department' is refused"),
+        ({"department": "a"}, "'department' is rejected"),
         ({"RowKey": "a"}, "ends at RowKey 'a' without a PartitionKey"),
     ):
         with pytest.raises(ModelError, match=message):
@@ -296,18 +296,18 @@ IN_NOTE = {"tenant": "acme", "topic": "x"}
         (Employee, {"start": {"department": "b"}, "end": {"department": "a"}}, "the end comes before the start"),
         (Employee, {"start": {"department": "a", "id": -1}}, "-1"),
         (Employee, {"end": {"department": ""}}, "epk is empty"),
-        (Employee, {"permissions": "rx"}, "permissions='rx' is refused"),
-        (Employee, {"permissions": ""}, "permissions='' is refused"),
+        (Employee, {"permissions": "rx"}, "permissions='rx' is rejected"),
+        (Employee, {"permissions": ""}, "permissions='' is rejected"),
         (Employee, {"permissions": None}, "needs permissions, or the stored access policy"),
         (Employee, {"expires_in": None}, "needs expires_in, or the stored access policy"),
         (Employee, {"expires_in": dt.timedelta(0)}, "give a timedelta of a second at least"),
-        (Employee, {"expires_in": 3600}, "expires_in=3600 is refused; give a timedelta of a second at least"),
-        (Employee, {"expires_in": dt.timedelta.max}, "is refused"),
+        (Employee, {"expires_in": 3600}, "expires_in=3600 is rejected; give a timedelta of a second at least"),
+        (Employee, {"expires_in": dt.timedelta.max}, "is rejected"),
         (Employee, {"ip": "nowhere"}, "sip 'nowhere' is not an address"),
-        (Employee, {"policy": ""}, "policy='' is refused; pass a string, or omit it"),
-        (Employee, {"ip": ""}, "ip='' is refused"),
-        ("Directory", {"start": {"PartitionKey": None}}, "PartitionKey=None is refused; give the text of a key"),
-        ("Directory", {"end": {"PartitionKey": "a", "RowKey": 7}}, "RowKey=7 is refused"),
+        (Employee, {"policy": ""}, "policy='' is rejected; pass a string, or omit it"),
+        (Employee, {"ip": ""}, "ip='' is rejected"),
+        ("Directory", {"start": {"PartitionKey": None}}, "PartitionKey=None is rejected; give the text of a key"),
+        ("Directory", {"end": {"PartitionKey": "a", "RowKey": 7}}, "RowKey=7 is rejected"),
         (Note, {"start": {**IN_NOTE, "at": OLD}, "end": {**IN_NOTE, "at": NEW}}, "ticks_desc reverse that order"),
         (Note, {"start": {**IN_NOTE, "at": NEW, "n": 1}, "end": {**IN_NOTE, "at": NEW, "n": 2}}, "do not sort as"),
         (Item, {"start": {"id": "a"}, "end": {"id": "b"}}, "give the same 'id' in start and end"),
@@ -319,7 +319,7 @@ IN_NOTE = {"tenant": "acme", "topic": "x"}
 async def test_grants_that_cannot_be(
     db: Database, model: type[Entity] | str, options: dict[str, Any], message: str
 ) -> None:
-    """What would be useless or more than was asked for is refused, naming what is wrong."""
+    """What would be useless or more than was asked for is rejected, naming what is wrong."""
     given: dict[str, Any] = {"permissions": "r", "expires_in": HOUR} | options
     with pytest.raises(ModelError, match=message):
         await db.grant(model, **given)
@@ -352,7 +352,7 @@ async def test_a_file_and_its_server_take_each_others_tokens(tmp_path: Path) -> 
 
 
 async def test_the_published_key_opens_no_file(tmp_path: Path) -> None:
-    """In process, what anyone can sign is refused: a file has a key of its own."""
+    """In process, what anyone can sign is rejected: a file has a key of its own."""
     path = tmp_path / "hr.tables"
     async with connect(f"local:{path}") as db:
         await db.create_tables(Employee)
@@ -429,7 +429,7 @@ async def test_a_token_as_it_was_copied(world: World, text: str) -> None:
     ],
 )
 async def test_what_is_no_token(tmp_path: Path, sas: Any, error: type[Exception], message: str) -> None:
-    """It is refused by what is wrong with it, at the latest when it is used."""
+    """It is rejected by what is wrong with it, at the latest when it is used."""
     async with connect(f"local:{tmp_path}/hr.tables") as db:
         await db.create_tables(Employee)
     with pytest.raises(error, match=message):

@@ -55,8 +55,8 @@ FREE = {
     "blobs": "lies below the mapper",
     "queues": "lies below the mapper",
     "store": "lies below the mapper",
-    "close": "is refused in a scope",
-    "open": "is refused in a scope",
+    "close": "is rejected in a scope",
+    "open": "is rejected in a scope",
     "observe": "notes what is sent",
     "url": "says where the tables are",
     "prefix": "says what names begin with",
@@ -68,7 +68,7 @@ FREE = {
     "cached": "makes a cache, which has a test of its own",
     "bulk": "makes a bulk, which has a test of its own",
     "transaction": "makes a transaction, which has a test of its own",
-    "start": "takes an entity that the transaction writes, and so was refused before",
+    "start": "takes an entity that the transaction writes, and so was rejected before",
     "report": "says what the operations became",
     "concurrency": "says how many transactions are under way",
     "select": "is narrowed, see below",
@@ -154,7 +154,7 @@ async def db(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def refuses(owner: Any, name: str, given: tuple[tuple[Any, ...], dict[str, Any]], row: Any) -> bool:
-    """Return whether a call was refused; False if the method does not take such arguments. It is never let through."""
+    """Return whether a call was rejected; False if the method does not take such arguments. It is never let through."""
     args, keywords = given
     method: Callable[..., Any] = getattr(owner, name)
     try:

@@ -112,7 +112,7 @@ async def test_what_cannot_be_read_is_left_to_the_service(stub: Stub) -> None:
 
 
 async def test_a_function_opens_tables_only(stub: Stub) -> None:
-    """Where queues and blobs are to be opened with it too, it is refused; beside it there are none."""
+    """Where queues and blobs are to be opened with it too, it is rejected; beside it there are none."""
 
     async def supplier() -> str:
         return token()
@@ -137,7 +137,7 @@ class Counting(MemoryStore):
 
 
 async def test_ping_with_a_token() -> None:
-    """It asks for a row where the token allows that; to be refused for want of `r` is an answer too."""
+    """It asks for a row where the token allows that; to be rejected for want of `r` is an answer too."""
     store = Counting()
     await store.create_table("Directory")
     for sas in (token(sp="r", spk="Sales", epk="Sales"), token(sp="a"), token(sp=None, si="x", se=None)):

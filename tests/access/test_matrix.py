@@ -159,7 +159,7 @@ async def do(tables: TableStore, name: str, keys: Keys, *, transaction: bool = F
 
 
 async def code_of(tables: TableStore, name: str, keys: Keys, *, transaction: bool = False) -> str | None:
-    """The code that an operation is refused with; None if it is done."""
+    """The code that an operation is rejected with; None if it is done."""
     try:
         await do(tables, name, keys, transaction=transaction)
     except Fault as fault:
@@ -181,7 +181,7 @@ async def prepare(owner: Engine, name: str, keys: Keys) -> None:
 
 
 def is_allowed(name: str, letters: str, keys: Keys) -> bool:
-    """As the reference says. A query is never refused for its range; it shows less."""
+    """As the reference says. A query is never rejected for its range; it shows less."""
     return NEEDS[name] <= set(letters) and (INSIDE[keys] or name == "query")
 
 

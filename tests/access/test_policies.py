@@ -70,7 +70,7 @@ async def test_policies_that_lack_something(db: Database) -> None:
 
 
 async def test_five_at_most(world: World) -> None:
-    """A sixth is refused before anything is sent, naming those that there are."""
+    """A sixth is rejected before anything is sent, naming those that there are."""
     policies = world.owner.policies(Employee)
     for number in range(5):
         await policies.set(f"p{number}", "r", starts_at=LONG_AGO, expires_at=LATER)
@@ -81,15 +81,15 @@ async def test_five_at_most(world: World) -> None:
 
 
 async def test_what_cannot_be(world: World) -> None:
-    """Names, permissions and times that are none are refused by name."""
+    """Names, permissions and times that are none are rejected by name."""
     policies = world.owner.policies(Employee)
     for name in ("", "x" * 65, " x", "x\n", "a\tb", "\0", "\ud800"):
         with pytest.raises(ModelError, match="a name has 1 to 64 printable characters"):
             await policies.set(name)
-    with pytest.raises(ModelError, match="permissions='rw' is refused"):
+    with pytest.raises(ModelError, match="permissions='rw' is rejected"):
         await policies.set("x", "rw")
     with pytest.raises(ModelError, match="is naive; give it a time zone"):
-        await policies.set("x", "r", expires_at=dt.datetime(2099, 1, 1))  # noqa: DTZ001 - that is what is refused
+        await policies.set("x", "r", expires_at=dt.datetime(2099, 1, 1))  # noqa: DTZ001 - that is what is rejected
     with pytest.raises(ModelError, match="resource name length"):
         world.owner.policies("x")
     if world.name == "azurite":

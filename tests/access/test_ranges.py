@@ -65,7 +65,7 @@ def test_a_range_of_the_last_field(tenant: str, one: int, two: int, topic: str, 
 
 @given(texts, logs, logs, logs)
 def test_time_that_runs_backwards(host: str, one: dict[str, Any], two: dict[str, Any], other: dict[str, Any]) -> None:
-    """Of descending ticks the range begins with the newest; the other way round it is refused."""
+    """Of descending ticks the range begins with the newest; the other way round it is rejected."""
     new, old = max(one["at"], two["at"]), min(one["at"], two["at"])
     start, end = {"host": host, "at": new}, {"host": host, "at": old}
 

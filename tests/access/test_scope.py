@@ -141,7 +141,7 @@ class Parcel(Entity, table="Rows", partition_key="{tenant}", row_key="parcel_{id
 
 def test_values_of_new_entities(mine: Scope) -> None:
     """What validators refuse is said with model and field, all of it; so is a name that does not exist."""
-    with pytest.raises(InvalidInput, match=r"Parcel.weight: -1 is refused: 'weight' must be > 0") as caught:
+    with pytest.raises(InvalidInput, match=r"Parcel.weight: -1 is rejected: 'weight' must be > 0") as caught:
         mine.new(Parcel, id="abcd", weight=-1)
     assert [fault.path for fault in caught.value.faults] == [("id",), ("weight",)]
     with pytest.raises(ModelError, match="Parcel has no field 'wight'"):
@@ -162,7 +162,7 @@ async def test_queries_are_narrowed(db: Database, mine: Scope) -> None:
 
 
 async def test_an_entity_does_not_leave_its_scope(mine: Scope) -> None:
-    """A changed key field is refused, and a copy of it under another key."""
+    """A changed key field is rejected, and a copy of it under another key."""
     order = await mine.get(Order, number=1)
     with pytest.raises(AccessDenied, match=OTHER):
         await mine.insert(order.evolve(tenant="other"))
@@ -172,7 +172,7 @@ async def test_an_entity_does_not_leave_its_scope(mine: Scope) -> None:
 
 
 async def test_moves_stay_in_the_scope(mine: Scope) -> None:
-    """An entity is moved within its partition; another value of the scope's field is refused."""
+    """An entity is moved within its partition; another value of the scope's field is rejected."""
     order = await mine.get(Order, number=1)
     await mine.move(order, number=5)
     async with mine.transaction() as tx:
@@ -232,7 +232,7 @@ async def test_everything_else_works_in_it(mine: Scope) -> None:
     ],
 )
 async def test_models_that_cannot_be_scoped(mine: Scope, model: type[Any], message: str) -> None:
-    """Keys that do not tell the field are refused by name, before a request."""
+    """Keys that do not tell the field are rejected by name, before a request."""
     fields: dict[str, Any] = {"id": "x"} if model is Plain else {"n": 1}
     with pytest.raises(ModelError, match=message):
         await mine.get(model, **fields)
@@ -276,8 +276,8 @@ async def test_conditions_on_keys_are_joined(mine: Scope) -> None:
 
 
 async def test_what_concerns_whole_tables(mine: Scope) -> None:
-    """A token of a whole table is refused; so is to open or close the view."""
-    with pytest.raises(ModelError, match=r"grant\(Shop\) is refused in the scope of tenant='acme'"):
+    """A token of a whole table is rejected; so is to open or close the view."""
+    with pytest.raises(ModelError, match=r"grant\(Shop\) is rejected in the scope of tenant='acme'"):
         await mine.grant("Shop", "r", dt.timedelta(hours=1))
     for call in (mine.open(), mine.close()):
         with pytest.raises(NotSupported, match="a scope is a view of an open database"):
@@ -295,7 +295,7 @@ async def test_scopes_in_scopes(db: Database, mine: Scope) -> None:
         mine.scope(tenant="other")
     with pytest.raises(ModelError, match="give the key fields and their values"):
         db.scope()
-    with pytest.raises(ModelError, match=r"scope\(tenant=None\) is refused: a key field has a value"):
+    with pytest.raises(ModelError, match=r"scope\(tenant=None\) is rejected: a key field has a value"):
         db.scope(tenant=None)
 
 
@@ -385,7 +385,7 @@ async def test_no_marker_row_is_forged(db: Database, row_key: str, properties: d
     bag = PropertyBag("Shop", "acme", row_key, dict(properties))
 
     for verb in ("insert", "upsert"):
-        with pytest.raises(ModelError, match="is refused in the scope of tenant='acme': it is a marker row"):
+        with pytest.raises(ModelError, match="is rejected in the scope of tenant='acme': it is a marker row"):
             await getattr(acme, verb)(bag)
     async with acme.transaction() as tx:
         with pytest.raises(ModelError, match="it is a marker row"):

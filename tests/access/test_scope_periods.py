@@ -145,7 +145,7 @@ async def test_queries_of_indexes_and_several_models(mine: Scope) -> None:
 
 
 async def test_points_are_filled(db: Database, mine: Scope) -> None:
-    """`get`, `exists` and `get_many` read the rows of the scope; a key of another tenant is refused."""
+    """`get`, `exists` and `get_many` read the rows of the scope; a key of another tenant is rejected."""
     key = Visit.key(tenant="other", at=FIRST, n=0)
 
     assert await mine.get(Visit, at=FIRST, n=0) == await db.get(Visit, tenant="acme", at=FIRST, n=0)
@@ -164,7 +164,7 @@ async def test_points_are_filled(db: Database, mine: Scope) -> None:
 
 
 async def test_writes_stay_in_the_scope(db: Database, mine: Scope) -> None:
-    """New entities get the tenant, in every period; those of others are refused, and no row of theirs changes."""
+    """New entities get the tenant, in every period; those of others are rejected, and no row of theirs changes."""
     before = await _count_of_others(db)
     theirs = await db.get(Visit, tenant="other", at=FIRST, n=0)
     await mine.insert(mine.new(Visit, at=FIRST + 7 * DAY, n=1))
@@ -212,7 +212,7 @@ async def test_a_cursor_of_others_is_refused(db: Database, mine: Scope) -> None:
 
 
 async def test_another_value_is_refused_in_conditions(mine: Scope) -> None:
-    """A query that asks for another tenant is refused before anything is sent."""
+    """A query that asks for another tenant is rejected before anything is sent."""
     with pytest.raises(AccessDenied, match="tenant is 'other'"):
         await mine.select(Visit).where(Visit.tenant == "other", Visit.at >= FIRST).all()
 
@@ -277,7 +277,7 @@ async def test_rows_without_a_model_in_shared_partitions(db: Database) -> None:
 
 
 async def test_models_whose_keys_do_not_tell(db: Database) -> None:
-    """A model without the field is refused by name, at once if the scope names it; so are keys others may have."""
+    """A model without the field is rejected by name, at once if the scope names it; so are keys others may have."""
     with pytest.raises(ModelError, match="Foreign cannot be used in the scope of tenant='acme': 'tenant' is not a"):
         db.scope(Foreign, tenant="acme")
     with pytest.raises(ModelError, match="Foreign cannot be used in the scope of tenant='acme': 'tenant' is not a"):

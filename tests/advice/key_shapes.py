@@ -7,8 +7,6 @@ import uuid
 
 from tableorm.keys.ranges import KeyPosition
 
-__all__ = ["SHAPES", "make_keys"]
-
 
 def make_keys(shape: str, count: int) -> set[KeyPosition]:
     """Return about so many keys as programs make them."""

@@ -278,7 +278,7 @@ def test_what_is_ignored() -> None:
 
 
 def test_wrong_arguments() -> None:
-    """A code that no rule has is refused, with the nearest one, and so is no model at all."""
+    """A code that no rule has is rejected, with the nearest one, and so is no model at all."""
     with pytest.raises(ModelError, match=r"one_partition.*one-partition"):
         lint(OnePartition, ignore=["one_partition"])
     with pytest.raises(ModelError, match="needs at least one model"):

@@ -173,7 +173,7 @@ async def test_what_is_refused(db: Database) -> None:
         await measure_table(db.scope(tenant="a"), "Rows")
     with pytest.raises(TableNotFound, match="Rows"):
         await measure_table(db, "Rows")
-    with pytest.raises(ModelError, match=r"measure_table\('Rows', sample=0\) is refused: give 1 or more"):
+    with pytest.raises(ModelError, match=r"measure_table\('Rows', sample=0\) is rejected: give 1 or more"):
         await measure_table(db, "Rows", sample=0)
-    with pytest.raises(ModelError, match=r"measure_table\('Rows', parallel='many'\) is refused: give 1 or more"):
+    with pytest.raises(ModelError, match=r"measure_table\('Rows', parallel='many'\) is rejected: give 1 or more"):
         await measure_table(db, "Rows", parallel=wrong)

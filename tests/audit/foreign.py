@@ -7,8 +7,6 @@ from typing import Any
 from tableorm import Database, Entity, Index, Mapped, field
 from tableorm.stores import Operation, Row, RowQuery, Verb
 
-__all__ = ["TABLE", "Clerk", "Employee", "EmployeeOfOld", "everyone", "fill", "merge", "snapshot", "write"]
-
 TABLE = "Directory"
 
 

@@ -77,7 +77,7 @@ def test_a_cursor_is_compressed() -> None:
 
 
 def test_a_cursor_that_becomes_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small text that would be decompressed to more than any cursor holds is refused, before it is."""
+    """A small text that would be decompressed to more than any cursor holds is rejected, before it is."""
     monkeypatch.setattr(ranges, "_MAX_BYTES", 1000, raising=False)
     for size, large in ((10, False), (2000, True)):
         cursor = write_cursor(PURPOSE, [JobRange(table="x" * size, partitions=Bounds())], JobCounts())
@@ -96,7 +96,7 @@ NESTED = compress(b"[[]," + b"[" * 20_000 + b"]" * 20_000 + b"]")
     "body", [b"plain", b"", compress(b"{"), compress(b"[[],[]]"), compress(b'[[{"table":1}],{}]'), NESTED]
 )
 def test_a_cursor_of_nonsense(body: bytes) -> None:
-    """One that was put together otherwise is refused as damaged, though its check is right."""
+    """One that was put together otherwise is rejected as damaged, though its check is right."""
     raw = b"\x01" + PURPOSE + body
     cursor = urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).decode("ascii")
     with pytest.raises(CursorError, match="damaged"):
@@ -104,7 +104,7 @@ def test_a_cursor_of_nonsense(body: bytes) -> None:
 
 
 def test_a_cursor_of_another_version() -> None:
-    """A cursor of a program that writes them in another form is refused, although nothing of it is damaged."""
+    """A cursor of a program that writes them in another form is rejected, although nothing of it is damaged."""
     cursor = write_cursor(PURPOSE, [JobRange(table="x", partitions=Bounds())], JobCounts())
     assert cursor is not None
     raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))[:-4]
@@ -116,7 +116,7 @@ def test_a_cursor_of_another_version() -> None:
 
 
 async def test_a_cursor_of_a_table_without_models() -> None:
-    """One that says of another table how far that is read is refused by each call that takes cursors."""
+    """One that says of another table how far that is read is rejected by each call that takes cursors."""
     async with connect("local::memory:") as db:
         await db.create_tables(Ship)
         calls: dict[str, Callable[[str], Awaitable[object]]] = {

@@ -403,13 +403,13 @@ async def test_what_cannot_be_audited_is_refused() -> None:
             await db.audit(Plain)
         numbers: list[Any] = [0, -1, "2", 1.5, True]
         for parallel in numbers:
-            refused = re.escape(f"audit(parallel={parallel!r}) is refused: give a number from 1 up")
+            refused = re.escape(f"audit(parallel={parallel!r}) is rejected: give a number from 1 up")
             with pytest.raises(ModelError, match=f"^{refused}$"):
                 await db.audit(Employee, parallel=parallel)
         calls: list[Any] = [later, 5]
         for call in calls:
             with pytest.raises(
-                ModelError, match=r"^audit\(on_progress=.*\) is refused: give a plain function, which is"
+                ModelError, match=r"^audit\(on_progress=.*\) is rejected: give a plain function, which is"
             ):
                 await db.audit(Employee, on_progress=call)
         with pytest.raises(TableNotFound):

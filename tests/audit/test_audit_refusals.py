@@ -56,7 +56,7 @@ async def test_a_copy_that_cannot_be_written_stops_no_building(db: Database) -> 
 
 
 async def test_what_can_be_repaired_of_an_entity_is(db: Database) -> None:
-    """Of two copies that are missing the one is written that can be; without repair nothing is said to be refused."""
+    """Of two copies that are missing the one is written that can be; without repair nothing is said to be rejected."""
 
     class Both(AnyFile, kind="File"):
         by_code = Index(row_key="code_{code}", unique=True)

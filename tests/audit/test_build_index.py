@@ -138,21 +138,21 @@ async def test_what_is_no_index_is_refused() -> None:
     """Only an index can be built, or what is like one; which of them the model has is said."""
     give = "give an index of a class, as in Employee.by_email, or a list, a count, or a sum"
     refused: list[tuple[Any, str]] = [
-        (5, f"build_index(5) is refused: {give}"),
-        (int, f"build_index(<class 'int'>) is refused: {give}"),
-        (Employee.name, f"build_index(<field Employee.name>) is refused: {give}"),
-        (Employee, f"build_index({Employee!r}) is refused: {give}; Employee has by_email, by_name, by_age"),
-        (Before, f"build_index({Before!r}) is refused: {give}; Before has none"),
-        (Department.manager, f"build_index(Department.manager) is refused: {give}; Department has none"),
+        (5, f"build_index(5) is rejected: {give}"),
+        (int, f"build_index(<class 'int'>) is rejected: {give}"),
+        (Employee.name, f"build_index(<field Employee.name>) is rejected: {give}"),
+        (Employee, f"build_index({Employee!r}) is rejected: {give}; Employee has by_email, by_name, by_age"),
+        (Before, f"build_index({Before!r}) is rejected: {give}; Before has none"),
+        (Department.manager, f"build_index(Department.manager) is rejected: {give}; Department has none"),
     ]
     number: Any = 1
     async with connect("local::memory:") as db:
         for index, message in refused:
             with pytest.raises(ModelError, match=f"^{re.escape(message)}"):
                 await db.build_index(index)
-        with pytest.raises(ModelError, match=r"^build_index\(parallel=0\) is refused: give a number from 1 up$"):
+        with pytest.raises(ModelError, match=r"^build_index\(parallel=0\) is rejected: give a number from 1 up$"):
             await db.build_index(Worker.by_badge, parallel=0)
-        with pytest.raises(ModelError, match=r"^build_index\(no_older_writers=1\) is refused: give True or False$"):
+        with pytest.raises(ModelError, match=r"^build_index\(no_older_writers=1\) is rejected: give True or False$"):
             await db.build_index(Worker.by_badge, no_older_writers=number)
 
 

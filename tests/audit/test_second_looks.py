@@ -1,5 +1,5 @@
 """
-Second looks at a row: repairs that are refused for a while, what is sent, and entities of an older version.
+Second looks at a row: repairs that are rejected for a while, what is sent, and entities of an older version.
 """
 
 from collections.abc import AsyncIterator

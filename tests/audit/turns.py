@@ -13,8 +13,6 @@ from tableorm.audit.context import AuditContext, EntitySnapshot
 from tableorm.connection.tasks import stop_tasks
 from tableorm.stores import Row
 
-__all__ = ["MOST", "Snapshots", "count_snapshots"]
-
 MOST = 10
 """So many take a millisecond or two."""
 

@@ -18,8 +18,6 @@ from tableorm.stores import Operation, Row, RowQuery, Verb
 from tableorm.testing import MemoryStore
 from tests.azure.stub import Answer, Request, batch_answer, error_answer
 
-__all__ = ["URL", "CosmosStub"]
-
 URL = "http://stub.table.cosmos.azure.com"
 
 T = TypeVar("T")
@@ -35,7 +33,7 @@ class CosmosStub:
 
     Args:
         seed: Of the shuffling.
-        throttle: Of how many requests one is refused for its rate; 0 for none.
+        throttle: Of how many requests one is rejected for its rate; 0 for none.
     """
 
     def __init__(self, seed: int = 0, throttle: int = 0) -> None:

@@ -14,8 +14,6 @@ from tableorm.protocol.edm import ANNOTATION, Edm, ticks_from_text, type_of
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compile_filter, constant, to_odata
 from tableorm.stores import Row
 
-__all__ = ["ABSENT_IS_FALSE", "CRASHES", "DIFFERENCES", "Difference", "may_crash", "possible"]
-
 _SAME = frozenset({Op.EQ, Op.NE})
 _TEXTUAL = frozenset({Edm.INT64, Edm.DATETIME, Edm.GUID, Edm.BINARY})
 # A constant is compared with its own type, and with wider numbers.

@@ -322,7 +322,7 @@ async def test_a_token_of_the_tenant_that_the_service_names(secure: Stub, name: 
 
 @pytest.mark.parametrize("challenge", [{}, {"WWW-Authenticate": "Basic"}, {"WWW-Authenticate": CHALLENGE}], ids=str)
 async def test_a_token_that_does_not_open(secure: Stub, challenge: dict[str, str]) -> None:
-    """What is refused again, or for another reason, is denied."""
+    """What is rejected again, or for another reason, is denied."""
     secure.answers = [Answer(401, challenge)]
     async with all_of(secure, key=None, credential=Token()) as backend:
         fault = await refusal(CALLS["row"](backend))
@@ -362,7 +362,7 @@ async def test_writes_in_doubt_are_sent_once(stub: Stub, name: str, answer: Answ
 
 @pytest.mark.parametrize("name", list(WRITES))
 async def test_writes_that_were_throttled_are_repeated(stub: Stub, name: str) -> None:
-    """They were refused unread."""
+    """They were rejected unread."""
     stub.answers = [error_answer(503, "ServerBusy"), error_answer(404, "BlobNotFound")]
     async with all_of(stub) as backend:
         await refusal(WRITES[name](backend))

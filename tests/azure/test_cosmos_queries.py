@@ -109,7 +109,7 @@ async def test_answers_are_those_of_an_ordered_store(cosmos: Database, sorted_st
 
 
 async def test_what_needs_no_order_is_not_sorted(cosmos: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts, deletions, existence and unordered results are of any size; the rest is refused, not wrong."""
+    """Counts, deletions, existence and unordered results are of any size; the rest is rejected, not wrong."""
     monkeypatch.setattr("tableorm.queries.run._MOST_SORTED", 100)
     query = cosmos.select(Expense).where(BOTH)
 

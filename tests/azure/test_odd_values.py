@@ -207,7 +207,7 @@ def drop_size(bag: PropertyBag) -> None:
 
 @pytest.mark.parametrize("name", ["unset date of .NET", "half of a surrogate pair", "no guid", "above Int32"])
 async def test_a_value_is_written_back_as_it_came(db: Database, name: str) -> None:
-    """By each verb, of a bag and of an entity whose model does not know it, with its type; a new one is refused."""
+    """By each verb, of a bag and of an entity whose model does not know it, with its type; a new one is rejected."""
     members, back = odd_members(name)
     await put(db, "b", {**members, "size": 1, "text": "x"})
 
@@ -331,8 +331,8 @@ async def moves(azurite: Azurite) -> AsyncIterator[tuple[Database, Database]]:
 @pytest.mark.parametrize("name", list(ODD))
 async def test_a_value_moves_as_it_came(azurite: Azurite, moves: tuple[Database, Database], name: str) -> None:
     """
-    To another partition, to another database and into a blob; or it is refused by its name before anything is moved: to
-    the table of another model, whose row it is not yet, and where JSON has no such text.
+    To another partition, to another database and into a blob; or it is rejected by its name before anything is moved:
+    to the table of another model, whose row it is not yet, and where JSON has no such text.
     """
     (db, cold), (members, back) = moves, odd_members(name)
     to_blob = BlobArchive("odd-values", Moving)

@@ -253,7 +253,7 @@ def test_too_much(url: str, options: dict[str, Any], named: str) -> None:
     ],
 )
 def test_options_that_make_no_sense(name: str, value: Any, error: type[Exception]) -> None:
-    """They are refused by name, not met as a pool without bound or as a request that fails."""
+    """They are rejected by name, not met as a pool without bound or as a request that fails."""
     with pytest.raises(error, match=f"'{name}' must be"):
         connect("https://acc.table.core.windows.net", key="a2V5", **{name: value})
 

@@ -38,7 +38,7 @@ PARTITIONS = ["p", "", "😀", "it's", "a b+%41"]
 KEYS = ["", "a", "b", "é", "\ue000", "😀", "''", "x" * 512]
 BAD_KEYS = ["a/b", "a\\b", "a#", "?", "\t", "\x7f", "x" * 513, "😀" * 257]
 VALUES: st.SearchStrategy[tuple[Any, str | None]] = PRESENT | st.tuples(st.none(), st.none())
-# Values, names and rows that are refused; each row is of the size or number that its name says.
+# Values, names and rows that are rejected; each row is of the size or number that its name says.
 BAD_PROPERTIES: list[Row] = [
     {"A" * 256: 1},
     {"a-b": 1},

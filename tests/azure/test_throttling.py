@@ -129,7 +129,7 @@ async def test_one_policy_for_queues(stub: Stub) -> None:
 
 
 def test_options_of_the_sdk_for_retries() -> None:
-    """They are refused, since there is one policy for all backends; the message names it."""
+    """They are rejected, since there is one policy for all backends; the message names it."""
     with pytest.raises(TypeError, match=r"unknown option 'retry_total'.*; retry=RetryPolicy\(\.\.\.\) says how"):
         connect("https://account.table.core.windows.net", key=KEY, retry_total=3)
 

@@ -4,8 +4,6 @@ Models that commands import by name.
 
 from tableorm import Entity, Mapped
 
-__all__ = ["Employee", "Manager"]
-
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
     department: Mapped[str]

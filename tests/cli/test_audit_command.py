@@ -68,7 +68,7 @@ def test_an_audit_with_a_name_is_a_shared_run(url: str) -> None:
     async def look(db: Database) -> None:
         (run,) = await db.runs()
         assert (run.name, run.what, run.state, run.written) == ("nightly", "repair Employee", "done", 1)
-        with pytest.raises(ModelError, match=r"audit\(name='nightly', cursor=...\) is refused"):
+        with pytest.raises(ModelError, match=r"audit\(name='nightly', cursor=...\) is rejected"):
             await db.audit(Employee, name="nightly", cursor="x")
 
     in_database(url, look)
@@ -117,7 +117,7 @@ def test_report_as_json(url: str) -> None:
     ],
 )
 def test_wrong_usage(url: str, model: str, problem: str) -> None:
-    """What names no model is refused with status 2, and is not shown if it may be a key."""
+    """What names no model is rejected with status 2, and is not shown if it may be a key."""
     done = tableorm("audit", url, model)
 
     assert done.returncode == 2 and problem in done.stderr and "c2VjcmV0" not in done.stderr

@@ -62,7 +62,7 @@ def test_copy_and_verify(urls: tuple[str, str]) -> None:
 
 
 def test_what_is_no_copy(urls: tuple[str, str], tmp_path: Path) -> None:
-    """A source that is not there, and a word that is no choice, are refused; nothing is made."""
+    """A source that is not there, and a word that is no choice, are rejected; nothing is made."""
     missing = run_command("copy", f"local:{tmp_path / 'no.tables'}", urls[1])
     wrong = run_command("copy", *urls, "--if-exists", "merge")
 

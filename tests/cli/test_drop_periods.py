@@ -103,7 +103,7 @@ def test_what_goes(url: str, before: str, model: str, gone: list[str]) -> None:
 
 
 def test_what_is_refused(url: str) -> None:
-    """What is no day is refused before anything is deleted."""
+    """What is no day is rejected before anything is deleted."""
     done = run_command("drop-periods", "--before", "yesterday", "period_models:Login")
 
     assert done.returncode == 1

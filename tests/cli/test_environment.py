@@ -125,7 +125,7 @@ def test_credentials_stay_with_their_url(asked: dict[str, Any], monkeypatch: pyt
     ],
 )
 def test_two_credentials(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], problem: str) -> None:
-    """Two credentials are refused in one line, which says where each of them stands and shows neither."""
+    """Two credentials are rejected in one line, which says where each of them stands and shows neither."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 

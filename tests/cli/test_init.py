@@ -40,7 +40,7 @@ def test_a_new_project_passes_its_tests(tmp_path: Path) -> None:
     ("name", "problem"), [("2nd", "is not a valid package name"), ("asyncio", "is a module"), ("Pytest", "is a module")]
 )
 def test_a_folder_without_a_name_for_the_package(name: str, problem: str, tmp_path: Path) -> None:
-    """A folder whose name is not a valid package name, or hides a module, is refused, and nothing is written."""
+    """A folder whose name is not a valid package name, or hides a module, is rejected, and nothing is written."""
     done = tableorm("init", str(tmp_path / name))
 
     assert (done.returncode, f"'{name.lower()}' {problem}" in done.stderr) == (1, True)

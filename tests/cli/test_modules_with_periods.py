@@ -61,7 +61,7 @@ def test_a_model_that_is_named_is_refused(command: tuple[str, ...], module: str)
     done = run_command(name, *options, f"{module}:MixedVisit", f"{module}:MixedPage")
 
     assert done.returncode == 1
-    assert "(MixedVisit) is refused: MixedVisit has a table for each period, and " in done.stderr
+    assert "(MixedVisit) is rejected: MixedVisit has a table for each period, and " in done.stderr
     assert "() works on plain tables only; leave MixedVisit out" in done.stderr
 
 

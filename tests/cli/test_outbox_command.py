@@ -235,7 +235,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_worker_is_refused(url: str) -> None:
-    """A model without a kind, and arguments that are not models, are refused by name."""
+    """A model without a kind, and arguments that are not models, are rejected by name."""
     assert tableorm("worker", url, "tests.cli.models:Nothing").returncode == 2
     assert tableorm("worker", url, MODEL, "--concurrency", "0").returncode == 2
 

@@ -207,11 +207,11 @@ def test_conditions(case: tuple[str, Expression]) -> None:
         ("age.real == 3", "has no field 'age.real'"),
         ("name == f'{age}'", "is not understood"),
         ("(" * 500 + "age" + ")" * 500, "--where"),
-        ("not " * 20_000 + "age == 3", "--where is refused"),
+        ("not " * 20_000 + "age == 3", "--where is rejected"),
     ],
 )
 def test_what_is_no_condition(text: str, problem: str) -> None:
-    """It is refused by the part that is not understood; nothing of it is run."""
+    """It is rejected by the part that is not understood; nothing of it is run."""
     with pytest.raises((ModelError, ValueError)) as refused:
         parse_where(text, Sailor)
     assert problem in str(refused.value)
@@ -235,7 +235,7 @@ def test_lists_and_links_in_conditions() -> None:
     where = parse_where("by.partition_key == 'Argo' and ship == 'Argo'", Task)
     assert str(where) == "(Task.by.partition_key == 'Argo') & (Task.ship == 'Argo')"
     for text in ("tags.contains(5)", "tags.startswith('wet')", "ship.contains('A')", "'A' in ship"):
-        with pytest.raises((ModelError, EncodeError), match="is refused"):
+        with pytest.raises((ModelError, EncodeError), match="is rejected"):
             parse_where(text, Task)
 
 
@@ -243,7 +243,7 @@ def test_system_properties_in_conditions() -> None:
     """Keys and Timestamp are compared as they are stored."""
     moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     assert str(parse_where("Timestamp >= '2026-01-01T00:00:00Z'", Sailor)) == str(Timestamp >= moment)
-    with pytest.raises(ModelError, match="'2026-01-01' is refused: write a time as in '2026-01-31T12:00:00Z'"):
+    with pytest.raises(ModelError, match="'2026-01-01' is rejected: write a time as in '2026-01-31T12:00:00Z'"):
         parse_where("Timestamp >= '2026-01-01'", Sailor)
 
 

@@ -83,7 +83,7 @@ def test_what_cannot_be_deleted(url: str) -> None:
 
 
 def test_models_that_never_expire(url: str) -> None:
-    """They are refused by name, all of them."""
+    """They are rejected by name, all of them."""
     done = run_command("sweep", url, "tests.cli.models:Employee", "tests.cli.models:Manager")
 
     assert done.returncode == 1

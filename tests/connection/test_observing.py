@@ -98,7 +98,7 @@ async def test_every_request_is_told(connecting: Connect) -> None:
 
 
 async def test_requests_of_queues_are_told() -> None:
-    """What a program asks of `db.queues` is told and counted as requests for rows are, also what is refused."""
+    """What a program asks of `db.queues` is told and counted as requests for rows are, also what is rejected."""
     told: list[str] = []
     async with connect(
         "local::memory:", on_request=lambda request: told.append(f"{request.line} {request.outcome}")
@@ -325,7 +325,7 @@ async def test_databases_are_told_apart(people: Database) -> None:
 
 
 async def test_an_observation_is_used_once(people: Database) -> None:
-    """Its requests are those of one block: another `with` is refused."""
+    """Its requests are those of one block: another `with` is rejected."""
     seen = people.observe()
     with seen:
         pass
@@ -357,7 +357,7 @@ async def asynchronous(request: ObservedRequest) -> None: ...
 
 @pytest.mark.parametrize("hook", [asynchronous, 3])
 def test_a_hook_is_a_plain_function(hook: Any) -> None:
-    """An `async def` function, which nobody would await, is refused; so is what is no function."""
+    """An `async def` function, which nobody would await, is rejected; so is what is no function."""
     with pytest.raises(TypeError, match="give a plain function"):
         connect("local::memory:", on_request=hook)
     with pytest.raises(TypeError, match="give a plain function"):
@@ -533,6 +533,6 @@ async def test_a_plan_shows_no_values(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("slow", [0, -1.0, float("nan")])
 def test_slow_is_a_number_above_zero(slow: float) -> None:
-    """A limit that every request would pass, or none, is refused."""
+    """A limit that every request would pass, or none, is rejected."""
     with pytest.raises(ValueError, match="give a number of seconds above 0, or None"):
         connect("local::memory:", slow=slow)

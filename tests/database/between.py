@@ -13,8 +13,6 @@ from typing import Any
 from tableorm.stores import BlobStore, Capabilities, QueueStore, Row, RowPage, RowQuery, StoreLayer, TableStore
 from tableorm_local import LocalBackend
 
-__all__ = ["Awkward", "Between", "Gated", "Meanwhile", "Recorded", "Shuffled", "Slow"]
-
 
 class Between(StoreLayer):
     """A backend, and its own table store, in front of the embedded engine."""

@@ -183,7 +183,7 @@ async def test_query_deletes_leave_marker_rows(db: Database) -> None:
 
 
 async def test_nobody_is_counted_in_a_marker_row(db: Database) -> None:
-    """A write that would change what a marker row keeps is refused."""
+    """A write that would change what a marker row keeps is rejected."""
     row = dict(await db.store.get("Staff", "red", "team"))
     await db.store.write("Staff", Operation(Verb.REPLACE, {**row, "EntityType": "Team#_forward"}, row["odata.etag"]))
     before = await stored(db)

@@ -108,7 +108,7 @@ async def test_what_cannot_be_prepared(db: Database) -> None:
         await db.prepare_periods(Plain)
     with pytest.raises(ModelError, match="those of numbers"):
         await db.prepare_periods(Batch)
-    with pytest.raises(ModelError, match="ahead=-1 is refused"):
+    with pytest.raises(ModelError, match="ahead=-1 is rejected"):
         await db.prepare_periods(Login, ahead=-1)
 
 
@@ -164,10 +164,10 @@ async def test_months_and_numbers_are_dropped(db: Database) -> None:
 
 
 async def test_what_is_not_dropped(db: Database) -> None:
-    """Bounds of another type, plain models, scopes, and what reads one table are refused by name."""
+    """Bounds of another type, plain models, scopes, and what reads one table are rejected by name."""
     with pytest.raises(EncodeError, match="needs an aware datetime"):
         await db.drop_periods(Login, before=dt.datetime(2024, 1, 1))  # noqa: DTZ001
-    with pytest.raises(EncodeError, match=r"before: .* is refused: Bill\.\w+ needs a date, got"):
+    with pytest.raises(EncodeError, match=r"before: .* is rejected: Bill\.\w+ needs a date, got"):
         await db.drop_periods(Bill, before=NOON)
     with pytest.raises(ModelError, match="a model has a table for each period by a template"):
         await db.drop_periods(Plain, before=NOON)
@@ -175,16 +175,16 @@ async def test_what_is_not_dropped(db: Database) -> None:
         await db.scope(user="a").drop_periods(Login, before=NOON)
     with pytest.raises(ModelError, match=r"drop_periods\(\)"):
         await db.drop_table(Login)
-    with pytest.raises(ModelError, match=r"audit\(Login\) is refused: Login has a table .*; leave Login out"):
+    with pytest.raises(ModelError, match=r"audit\(Login\) is rejected: Login has a table .*; leave Login out"):
         await db.audit(Plain, Login)
     with pytest.raises(
-        ModelError, match=r"worker\(Login, Bill\) is refused: .* have a table .*; leave Login, Bill out"
+        ModelError, match=r"worker\(Login, Bill\) is rejected: .* have a table .*; leave Login, Bill out"
     ):
         db.worker(Plain, Login, Bill)
 
 
 async def test_what_works_on_one_table_is_refused(db: Database) -> None:
-    """Rewrites, shared runs, archives, workers, policies and workflows are refused by the name of the model."""
+    """Rewrites, shared runs, archives, workers, policies and workflows are rejected by the name of the model."""
     login = Login(user="a", at=NOON)
     await db.insert(login)
     calls: list[Callable[[], Any]] = [
@@ -232,7 +232,7 @@ async def test_blobs_of_a_period_go_with_it(db: Database, dry_run: bool) -> None
 
 
 async def test_blobs_that_are_not_there(db: Database) -> None:
-    """No container is no blob; and what names no blobs is refused."""
+    """No container is no blob; and what names no blobs is rejected."""
     await db.insert(Login(user="a", at=NOON))
 
     for odd in ("logs", "logs/", "/x", "LOGS/x", 7):

@@ -148,7 +148,7 @@ async def test_no_secret_is_shown(
 )
 @pytest.mark.parametrize("url", ["local:x.tables", "https://acc.table.core.windows.net"])
 def test_options_that_are_wrong(url: str, options: dict[str, Any]) -> None:
-    """An option of another type or form is refused without its value."""
+    """An option of another type or form is rejected without its value."""
     with pytest.raises((TableOrmError, TypeError)) as caught:
         connect(url, **options)
 

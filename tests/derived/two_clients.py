@@ -24,8 +24,6 @@ from tableorm.testing import MemoryStore
 from tests.faults import FaultyStore
 from tests.outbox.network import connected
 
-__all__ = ["ALLOWED", "TwoClients"]
-
 ALLOWED = (Conflict, EntityNotFound, NotLoaded, NotRead, EncodeError, NotSupported, OutcomeUnknown)
 """What a program may be told that works with what it has read long ago."""
 

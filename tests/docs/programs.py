@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["run_program"]
-
 _FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 """False on Windows, where each program starts as usual."""
 _PROCESSES: Any = multiprocessing.get_context("forkserver" if _FORKS else "spawn")

@@ -85,7 +85,7 @@ async def test_the_server_refuses_it_too(place: Running) -> None:
 
 
 async def test_strangers_get_no_token(place: Running) -> None:
-    """Another password, or none, is refused; a user gets the same token as long as it is good."""
+    """Another password, or none, is rejected; a user gets the same token as long as it is good."""
     assert (await ask(place, "guess"))[0] == 401
     assert (await ask(place, ""))[0] == 401
     first, again = await ask(place, PASSWORDS["ann"]), await ask(place, PASSWORDS["ann"])

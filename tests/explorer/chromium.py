@@ -14,8 +14,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-__all__ = ["Page", "open_page", "wait_until"]
-
 
 async def wait_until(check: Callable[[], object]) -> None:
     """Return as soon as something is true; the limit of tests ends the waiting."""

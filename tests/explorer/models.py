@@ -6,8 +6,6 @@ import datetime as dt
 
 from tableorm import Database, Entity, Index, Mapped, PropertyBag
 
-__all__ = ["SALES", "SITES", "Employee", "Visit", "fill"]
-
 SALES, SITES = 210, 20
 
 

@@ -153,7 +153,7 @@ async def test_plan_is_shown_before_anything_is_sent(db: Database, person: Perso
     await person.press("enter")
     assert {row[4] for row in person.rows} == {"59"}
 
-    for text, problem in (("agee == 1", "did you mean 'age'?"), ("age == 'x'", "Employee.age"), ("age ==", "refused")):
+    for text, problem in (("agee == 1", "did you mean 'age'?"), ("age == 'x'", "Employee.age"), ("age ==", "rejected")):
         await person.type(text)
         assert problem in person.text("#plan") and person.app.query_one("#plan").has_class("refused")
 

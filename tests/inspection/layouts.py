@@ -15,8 +15,6 @@ from tableorm.stores import Row
 ROWS = 100
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
-__all__ = ["LAYOUTS", "NOW", "ROWS", "Layout", "Long", "make_row"]
-
 
 class Long(int):
     """A number that is stored as an Int64; programs in C# say `long`."""

@@ -145,7 +145,7 @@ async def test_a_sample() -> None:
 
 
 async def test_nothing_to_read() -> None:
-    """A table without rows has no models; one that is not there, and a number that is none, are refused."""
+    """A table without rows has no models; one that is not there, and a number that is none, are rejected."""
     async with connect("local::memory:") as db:
         await db.create_tables("Empty")
 

@@ -255,7 +255,7 @@ def test_nothing_can_satisfy(text: str, conditions: list[tuple[str, Op | None, A
     ],
 )
 def test_conditions_of_another_type(text: str, condition: tuple[str, Op, Any], words: list[str]) -> None:
-    """A value that is not of the field's type is refused, showing model, key, value and field."""
+    """A value that is not of the field's type is rejected, showing model, key, value and field."""
     with pytest.raises(TemplateError) as caught:
         parse(text).bounds([Condition(*condition)])
     for word in ["Order.row_key", *words]:

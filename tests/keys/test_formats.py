@@ -1,5 +1,5 @@
 """
-Key formats: the text of each value, its order, and what is refused.
+Key formats: the text of each value, its order, and what is rejected.
 """
 
 import datetime as dt
@@ -241,7 +241,7 @@ def test_the_hash_never_changes(annotation: Any, spec: str, value: Any, text: st
     ],
 )
 def test_values_that_do_not_fit(annotation: Any, spec: str, value: Any, words: list[str]) -> None:
-    """A value too wide, negative, of another type, or outside DateTime is refused, saying what it was and what fits."""
+    """A value too wide, negative, of another type, or outside DateTime is rejected; the error says what fits."""
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # the words are asserted below
         form_of(annotation, spec).to_text(value)
     for word in words:
@@ -267,7 +267,7 @@ def test_values_that_do_not_fit(annotation: Any, spec: str, value: Any, words: l
     ],
 )
 def test_unknown_formats(annotation: Any, spec: str, words: list[str]) -> None:
-    """A format that a type has not is refused, naming it and what there is."""
+    """A format that a type has not is rejected, naming it and what there is."""
     problem = make_format(annotation, spec)
 
     assert isinstance(problem, str)

@@ -95,7 +95,7 @@ def test_int32_in_a_key() -> None:
     [(("a/b", "r"), ["PartitionKey", "U+002F"]), (("p", "x" * 513), ["RowKey", "512"]), (("p", None), ["RowKey"])],
 )
 def test_bad_stored_keys(keys: tuple[str, str], words: list[str]) -> None:
-    """Keys that the service would refuse are refused, for a model and for a bag."""
+    """Keys that the service would refuse are rejected, for a model and for a bag."""
     with pytest.raises(EncodeError) as of_model:
         Employee.key_of(*keys)
     with pytest.raises(EncodeError) as of_bag:

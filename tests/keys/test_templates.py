@@ -1,5 +1,5 @@
 """
-Key templates: what parses, what is refused, and that every key reads back into what made it.
+Key templates: what parses, what is rejected, and that every key reads back into what made it.
 """
 
 import datetime as dt
@@ -215,7 +215,7 @@ def test_kind_in_a_template() -> None:
     ],
 )
 def test_what_cannot_parse_is_refused(text: str, words: list[str]) -> None:
-    """A template that could not be read back, or never makes a key, is refused: model, key, template and fault."""
+    """A template that could not be read back, or never makes a key, is rejected: model, key, template and fault."""
     with pytest.raises(TemplateError) as caught:
         parse(text)
     message = str(caught.value)
@@ -236,7 +236,7 @@ def test_what_cannot_parse_is_refused(text: str, words: list[str]) -> None:
     ],
 )
 def test_keys_that_cannot_be_made(text: str, given_values: dict[str, Any], words: list[str]) -> None:
-    """A missing value, one that does not fit, and a key that is too long are refused, showing template and fault."""
+    """A missing value, one that does not fit, and a key that is too long are rejected, showing template and fault."""
     with pytest.raises(TemplateError) as caught:
         parse(text).format(given_values)
     for word in ["Order.row_key", repr(text), *words]:
@@ -262,7 +262,7 @@ def test_the_longest_keys(text: str) -> None:
     ],
 )
 def test_keys_of_another_template(text: str, key: str) -> None:
-    """A key that does not match the template is refused with ValueError, showing the key."""
+    """A key that does not match the template is rejected with ValueError, showing the key."""
     with pytest.raises(ValueError, match=re.escape(repr(key))):
         parse(text).parse(key)
 
@@ -301,7 +301,7 @@ def keys_of_others(draw: st.DrawFn, key: str) -> str:
 
 @given(template_texts, values, st.data())
 def test_what_a_key_gives_makes_the_key(text: str, given_values: dict[str, Any], data: st.DataObject) -> None:
-    """Whatever stands in a store, the fields that are read from a key make that very key, or the key is refused."""
+    """Whatever stands in a store, the fields that are read from a key make that very key, or the key is rejected."""
     template = parse_or_skip(text)
     assume(all(part.format and part.format.full for part in template.field_parts))
     key = data.draw(keys_of_others(template.format(given_values)))

@@ -1,5 +1,5 @@
 """
-Keys that escape nothing, for tables of other programs: what is stored is the value, and what cannot be is refused.
+Keys that escape nothing, for tables of other programs: what is stored is the value, and what cannot be is rejected.
 """
 
 from typing import Any

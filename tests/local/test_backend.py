@@ -74,7 +74,7 @@ async def test_options_that_are_none() -> None:
 
 
 async def test_open_without_creating(tmp_path: Path) -> None:
-    """With create=False a path without a file is refused and nothing is made; an existing file is opened."""
+    """With create=False a path without a file is rejected and nothing is made; an existing file is opened."""
     path = tmp_path / "typo.tables"
     backend = LocalBackend.from_url(f"local:{path}", timeout=1.0, options={"create": False})
     with pytest.raises(Unavailable, match=r"there is no database .*typo\.tables"):
@@ -89,6 +89,6 @@ async def test_open_without_creating(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["local:", "local:a\0b"])
 def test_no_path(url: str) -> None:
-    """A URL without a path is refused, showing the forms."""
+    """A URL without a path is rejected, showing the forms."""
     with pytest.raises(ModelError, match="give local:PATH or local::memory:"):
         LocalBackend.from_url(url, timeout=1.0, options={})

@@ -315,23 +315,23 @@ async def test_refused_names(db: Database, name: str) -> None:
 async def test_refused_arguments(db: Database) -> None:
     """Each names the log, the argument and its value."""
     for arguments, problem in (
-        ({"container": "No"}, "the log 'q' in the container 'No' is refused"),
-        ({"segment_bytes": 0}, r"LogStream\('q', segment_bytes=0\) is refused: give 1 to 67108864"),
-        ({"flush_seconds": 0}, r"LogStream\('q', flush_seconds=0\) is refused"),
+        ({"container": "No"}, "the log 'q' in the container 'No' is rejected"),
+        ({"segment_bytes": 0}, r"LogStream\('q', segment_bytes=0\) is rejected: give 1 to 67108864"),
+        ({"flush_seconds": 0}, r"LogStream\('q', flush_seconds=0\) is rejected"),
     ):
         with pytest.raises(ModelError, match=problem):
             LogStream(db, "q", **arguments)  # pyright: ignore[reportArgumentType]
     for start, end, problem in ((NOON.replace(tzinfo=None), NOON, "start="), (NOON, NOON.date(), "end=")):
         with pytest.raises(
-            ModelError, match=rf"read_log\('q', {problem}.* is refused: give a datetime with a time zone"
+            ModelError, match=rf"read_log\('q', {problem}.* is rejected: give a datetime with a time zone"
         ):
             await anext(read_log(db, "q", start, end))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    with pytest.raises(AccessDenied, match="refused in a scope: blobs are of the whole database"):
+    with pytest.raises(AccessDenied, match="rejected in a scope: blobs are of the whole database"):
         LogStream(db.scope(tenant="a"), "q")
 
 
 async def test_a_database_without_blobs() -> None:
-    """A stream is refused when it is opened, and not when it first has much to store."""
+    """A stream is rejected when it is opened, and not when it first has much to store."""
     async with Database(TablesAlone(), retry=QUICK) as db:
         with pytest.raises(NotSupported, match="has no blobs"):
             async with LogStream(db, "q"):

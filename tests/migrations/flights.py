@@ -8,8 +8,6 @@ from typing import Any
 
 from tableorm import Database, Entity, Index, Int32, Mapped, field
 
-__all__ = ["DAY", "ROW_KEY", "Flight", "TailFlight", "expected_rows", "fill", "flights", "rows_of"]
-
 DAY = dt.date(2024, 1, 1)
 ROW_KEY = "{day:%Y-%m-%d}_{number:06d}"
 

@@ -13,8 +13,6 @@ from tableorm.jobs.plan import plan_ranges
 from tableorm.jobs.ranges import JobRange
 from tableorm_migrations.rekey import sides, window
 
-__all__ = ["quick_runs"]
-
 
 async def _plan_few(*args: Any, **options: Any) -> list[JobRange]:
     """Return a few ranges, whatever is asked for."""

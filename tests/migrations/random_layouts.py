@@ -279,7 +279,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 
 def make_layout(spec: Spec) -> Layout | ModelError | TemplateError:
-    """Return the two models; or the error by which one of them is refused. The same each time."""
+    """Return the two models; or the error by which one of them is rejected. The same each time."""
     if spec not in _made:
         try:
             _made[spec] = _make_layout(spec, len(_made))

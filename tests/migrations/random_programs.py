@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from tableorm.stores import Row
 from tests.migrations.random_layouts import Layout, Values, extras
 
-__all__ = ["Stage", "Step", "Who", "Write", "programs"]
-
 Who = Literal["older", "newer"]
 
 VERBS = ("insert", "insert", "insert", "save", "save", "modify", "delete", "hold", "save held")

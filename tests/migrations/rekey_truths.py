@@ -13,8 +13,6 @@ from tableorm.stores import Row
 from tests.migrations.random_layouts import Layout, Values, rows_of_entities
 from tests.migrations.random_programs import Who, Write
 
-__all__ = ["Truth", "Truths"]
-
 SIDES: dict[Who, int] = {"older": 0, "newer": 1}
 
 

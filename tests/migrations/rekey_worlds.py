@@ -38,8 +38,6 @@ from tests.migrations.random_programs import Stage, Step, Who, Write
 from tests.migrations.rekey_truths import Truth, Truths
 from tests.rekeys import Turns, TurnStore, draw_fates, opened, rekeying_of
 
-__all__ = ["World", "carry_out", "go_there_and_back"]
-
 MOVERS = ("mover1", "mover2")
 LEASE = 0.05
 OPEN = {RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK}
@@ -296,7 +294,7 @@ class World:
             )  # it may have been read between two steps of a move
 
     async def _save_held(self, write: Write) -> None:
-        """Save what was read some time ago: that is refused if it has changed since."""
+        """Save what was read some time ago: that is rejected if it has changed since."""
         if not self._held[write.who]:
             return
         held = self._held[write.who].pop(0)

@@ -217,7 +217,7 @@ def test_a_snapshot_is_not_written_past_revisions(project: Project) -> None:
 
 
 def test_branches_that_meet_are_noticed_by_the_check(project: Project) -> None:
-    """Two revisions that follow the same one are refused by name."""
+    """Two revisions that follow the same one are rejected by name."""
     text = (project.folder / "revisions" / "0001_items.py").read_text(encoding="utf-8")
     for name in ("0002_mine", "0002_theirs"):
         branch = text.replace('"0001_items"', f'"{name}"').replace("follows=None", 'follows="0001_items"')
@@ -234,8 +234,8 @@ def test_a_change_that_is_refused(project: Project) -> None:
     status, said, error = project.run("revision", "items", "--message", "numbers")
 
     assert status == 1
-    assert "(type-changed): is refused" in said
-    assert error == "tableorm: no revision was written, since a change is refused or needs a re-key\n"
+    assert "(type-changed): is rejected" in said
+    assert error == "tableorm: no revision was written, since a change is rejected or needs a re-key\n"
 
 
 def test_rewrite_and_build_index(project: Project) -> None:

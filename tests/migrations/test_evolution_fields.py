@@ -459,7 +459,7 @@ def test_a_renamed_property_of_another_type_is_told_with_both_types() -> None:
     """The report names the types, since an upgrade has to convert the values as well."""
     (found,) = Case((), Required, PropertyRenamedNumber, both_work).judge()[1:]
 
-    assert "property 'more' becomes 'More', and str becomes int (property-renamed): is refused" in str(found)
+    assert "property 'more' becomes 'More', and str becomes int (property-renamed): is rejected" in str(found)
 
 
 def test_a_text_in_place_of_a_blob_is_another_type() -> None:
@@ -473,7 +473,7 @@ def test_all_removed_fields_that_may_be_the_new_one_are_named() -> None:
     """Nobody guesses which of them it was: the person who reads the report knows."""
     (found,) = Case((), Both, Renewed, both_work).judge()[1:]
 
-    assert "property 'newest' is new, and 'more', 'other' are gone (field-replaced): is refused" in str(found)
+    assert "property 'newest' is new, and 'more', 'other' are gone (field-replaced): is rejected" in str(found)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -135,7 +135,7 @@ def test_a_table_is_rekeyed_online(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_that_takes_over_nothing() -> None:
-    """A model without `moved_from=` is refused, and so is another database without `--offline`."""
+    """A model without `moved_from=` is rejected, and so is another database without `--offline`."""
     done = run_command("migrate", "verify", URL, "rekeyed_notes:Note", "--offline")
 
     assert done.returncode != 0

@@ -29,7 +29,7 @@ def test_any_layout(data: st.DataObject) -> None:
 
 @given(specs(guarded=False) | specs())
 def test_what_is_refused(spec: Spec) -> None:
-    """Two models that cannot be told apart, or read back, are refused with the name of one and what to do."""
+    """Two models that cannot be told apart, or read back, are rejected with the name of one and what to do."""
     made = make_layout(spec)
     if isinstance(made, Layout):
         return

@@ -320,7 +320,7 @@ class Other(Flight, table="RekeyTrips", kind="Trip", partition_key="x_{origin}")
 
 @in_memory
 async def test_what_is_refused(db: Database) -> None:
-    """Models whose rows cannot be told apart, a field that would be lost, and wrong arguments are refused by name."""
+    """Models whose rows cannot be told apart, a field that would be lost, and wrong arguments are rejected by name."""
     await fill(db, Trip, 1)
 
     with pytest.raises(NotSupported, match="both have the kind 'Trip' in table RekeyTrips"):

@@ -112,7 +112,7 @@ async def test_each_phase_in_turn(db: Database) -> None:
 
 @in_memory
 async def test_gates_and_phases_are_checked(db: Database) -> None:
-    """What the operator has to say is asked for, and what does not follow is refused with the phase."""
+    """What the operator has to say is asked for, and what does not follow is rejected with the phase."""
     await fill(db, Leg, 5)
 
     with pytest.raises(NotSupported, match="pass no_blind_writers=True"):

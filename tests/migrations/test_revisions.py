@@ -128,7 +128,7 @@ def test_nothing_is_written_where_nothing_has_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("model", "code"), [(Typed, "type-changed"), (Rekeyed, "row-key-changed")])
 def test_nothing_is_written_of_what_is_refused(tmp_path: Path, model: type[Entity], code: str) -> None:
-    """A change that is refused, or needs a re-key, makes no revision."""
+    """A change that is rejected, or needs a re-key, makes no revision."""
     revise(tmp_path, First)
     before = (tmp_path / "kept.json").read_bytes()
     draft = revise(tmp_path, model)
@@ -223,7 +223,7 @@ def test_a_snapshot_that_revisions_do_not_lead_to(tmp_path: Path) -> None:
 
 
 def test_revisions_that_are_missing(tmp_path: Path) -> None:
-    """The snapshot names the last one: a folder without it is refused, also if it is empty or not there."""
+    """The snapshot names the last one: a folder without it is rejected, also if it is empty or not there."""
     revise(tmp_path, First)
     revise(tmp_path, Second, message="titles")
     path = tmp_path / "kept.json"

@@ -302,7 +302,7 @@ async def test_the_models_are_those_of_the_last_revision(in_file: Open, folder: 
 
 
 async def test_two_folders_that_race(in_file: Open, folder: Path) -> None:
-    """Of two revisions of one name, the database has the first that is begun; the other one is refused."""
+    """Of two revisions of one name, the database has the first that is begun; the other one is rejected."""
     other = folder.parent / "other" / "revisions"
     other.parent.mkdir()
     revise(folder, Item)

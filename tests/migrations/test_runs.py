@@ -208,7 +208,7 @@ async def test_an_empty_table(db: Database) -> None:
 
 
 async def test_what_cannot_be_asked(db: Database) -> None:
-    """Arguments that are refused, a table that is not there, a scope, and a name that another run has."""
+    """Arguments that are rejected, a table that is not there, a scope, and a name that another run has."""
     with pytest.raises(TableNotFound):
         await rewrite(db, Player)
     assert await db.runs() == []

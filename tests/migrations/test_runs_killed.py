@@ -30,7 +30,7 @@ def run_program(name: str, *arguments: object) -> list[Any]:
 def test_builders_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
     """
     Two processes build one index, or one list, and die after any of their requests; the same call ends what they have
-    begun. A reader is refused, or finds each entity that a writer had confirmed; in the end an audit finds nothing.
+    begun. A reader is rejected, or finds each entity that a writer had confirmed; in the end an audit finds nothing.
     """
     found = run_program("killed_builds.py", f"local:{tmp_path}/test.tables", rounds(1, 0), tmp_path, "list")
 

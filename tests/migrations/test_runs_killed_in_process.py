@@ -184,7 +184,7 @@ async def test_a_network_that_fails_at_random(tmp_path: Path, monkeypatch: pytes
                 await run(db, lease)
 
     async def read_agents() -> list[str]:
-        """Nobody writes agents, so all of them are found, or the index or the list is refused."""
+        """Nobody writes agents, so all of them are found, or the index or the list is rejected."""
         while not over.is_set():
             async with connected(store) as db:
                 with suppress(NotSupported):

@@ -159,7 +159,7 @@ def test_a_change_inside_of_a_pydantic_model_is_noticed() -> None:
 
 
 def test_a_member_of_a_type_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is refused, and if the type is gone afterwards, the snapshot; both name it, and the class."""
+    """The model is rejected, and if the type is gone afterwards, the snapshot; both name it, and the class."""
     with pytest.raises(ModelError, match=r"Never\.it is declared as .*Wrong.*, which has no JSON form: .*'Decimal'"):
 
         class Never(Entity, table="JsonNever", partition_key="{group}", row_key="x"):  # pyright: ignore[reportUnusedClass]

@@ -146,7 +146,7 @@ def test_removed_kinds_do_not_come_back_as_something_else(tmp_path: Path) -> Non
     [b"", b"{}", b"[]", b'{"format": 9, "models": []}', b'{"models": [], "more": 1}', b'"\xff"', b'{"models":' * 9999],
 )
 def test_files_that_are_no_snapshots(tmp_path: Path, text: bytes) -> None:
-    """They are refused by name."""
+    """They are rejected by name."""
     path = tmp_path / "models.json"
     path.write_bytes(text)
     with pytest.raises(ModelError, match=r"models\.json"):
@@ -186,7 +186,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_command(folder: Path) -> None:
-    """It fails where models differ, writes what is not refused, and leaves the file alone otherwise."""
+    """It fails where models differ, writes what is not rejected, and leaves the file alone otherwise."""
     module = folder / "shop.py"
     module.write_text(MODELS, encoding="utf-8")
     status, said = migrate("shop")
@@ -206,7 +206,7 @@ def test_the_command(folder: Path) -> None:
     kept = (folder / "models.snapshot.json").read_bytes()
     status, said = migrate("shop", "--write")
     assert status == 1
-    assert "Item.note: str becomes int (type-changed): is refused: stored values are of the old type" in said
+    assert "Item.note: str becomes int (type-changed): is rejected: stored values are of the old type" in said
     assert "was not written" in said
     assert (folder / "models.snapshot.json").read_bytes() == kept
 

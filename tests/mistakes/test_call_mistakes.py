@@ -68,10 +68,10 @@ PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ),
     (ACCOUNT, {"key": "a2V5", "sas": "sv=1"}, TypeError, r"connect\(\) got key and sas; give one of them"),
     ("local::memory:", {"colour": 1}, TypeError, "does not know 'colour'; a local database has the options timeout"),
-    ("local::memory:", {"timeout": 0}, ValueError, r"connect\(timeout=0\) is refused: give seconds above 0"),
-    ("local::memory:", {"timeout": "5"}, ModelError, r"connect\(timeout='5'\) is refused"),
+    ("local::memory:", {"timeout": 0}, ValueError, r"connect\(timeout=0\) is rejected: give seconds above 0"),
+    ("local::memory:", {"timeout": "5"}, ModelError, r"connect\(timeout='5'\) is rejected"),
     ("local::memory:", {"prefix": 5}, ModelError, r"connect\(prefix=5\): no name begins so; give 1 to 60 letters"),
-    ("local::memory:", {"echo": "yes"}, ModelError, r"connect\(echo='yes'\) is refused: give True or False"),
+    ("local::memory:", {"echo": "yes"}, ModelError, r"connect\(echo='yes'\) is rejected: give True or False"),
     ("local::memory:", {"blobs": "x"}, ModelError, "blobs does not begin with a scheme"),
 ]
 
@@ -149,37 +149,37 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (lambda db: db.get_many([order()]), r"get_many\(\) needs keys, got Order.* make them with Model.key\(...\)"),
     (lambda db: db.modify(Order, None, shop="a", number=1), "modify: None is no plain function; give one that changes"),
-    (lambda db: db.modify(Order, len, attempts=0), r"modify\(attempts=0\) is refused: try at least once"),
+    (lambda db: db.modify(Order, len, attempts=0), r"modify\(attempts=0\) is rejected: try at least once"),
     (lambda db: db.delete(Order, shop="a", number="x", if_match="*"), "Order.row_key: .* needs an int, got 'x'"),
     (lambda db: db.get(Order, note="x"), "does not take 'note', which is not a key field of the model"),
     (lambda db: db.refresh(Order), "is not an entity; give an instance of a model, or a bag"),
     (
         lambda db: db.lookup(Order.by_note),
-        r"lookup\(Order.by_note\) is refused: .*read it by db.select\(Order.by_note\)",
+        r"lookup\(Order.by_note\) is rejected: .*read it by db.select\(Order.by_note\)",
     ),
-    (lambda db: db.lookup(Order), r"lookup\(.*Order.*\) is refused: give an index list of a model"),
+    (lambda db: db.lookup(Order), r"lookup\(.*Order.*\) is rejected: give an index list of a model"),
     (
         lambda db: db.select(Order).all(),
         r"Order: the query visits every partition of table Orders, .*Order.shop == ...",
     ),
     (lambda db: db.select(Order).where("a eq 1").all(), "'a eq 1' is not a condition; compare a field of the class"),
-    (lambda db: db.select(Order).limit(-1).all(), r"limit\(-1\) is refused: give a number of entities from 0"),
-    (lambda db: db.select(Order).only("note").all(), r"only\('note'\) is refused: .* as in only\(Order.note\)"),
-    (lambda db: db.select(Order).page(0), r"page\(size=0\) is refused: give a number of entities from 1 to 1000"),
+    (lambda db: db.select(Order).limit(-1).all(), r"limit\(-1\) is rejected: give a number of entities from 0"),
+    (lambda db: db.select(Order).only("note").all(), r"only\('note'\) is rejected: .* as in only\(Order.note\)"),
+    (lambda db: db.select(Order).page(0), r"page\(size=0\) is rejected: give a number of entities from 1 to 1000"),
     (
         lambda db: db.select(Order).where(Order.shop == "a").page(5, "x"),
         "'x' is not a cursor; pass Page.cursor unchanged",
     ),
-    (lambda db: db.bulk(concurrency=0), r"bulk\(concurrency=0, rate=None\) is refused: give a whole number"),
+    (lambda db: db.bulk(concurrency=0), r"bulk\(concurrency=0, rate=None\) is rejected: give a whole number"),
     (lambda db: db.explain_write(["save"], order()), r"explain_write\(\['save'\]\) is unknown; use insert, save"),
-    (lambda db: db.explain_write("save", order(), only=["note"]), r"only=...\) is refused: save takes nothing beside"),
+    (lambda db: db.explain_write("save", order(), only=["note"]), r"only=...\) is rejected: save takes nothing beside"),
     (lambda db: db.audit("Orders"), "'Orders' is not a model"),
     (lambda db: db.audit(order()), r"Order\(shop='a'.* is an entity, and not a model; give its class, Order"),
     (
         lambda db: db.audit(Order, on_progress=5),
-        r"audit\(on_progress=5\) is refused: give a plain function, which is not awaited",
+        r"audit\(on_progress=5\) is rejected: give a plain function, which is not awaited",
     ),
-    (lambda db: db.build_index("by_note"), r"build_index\('by_note'\) is refused: give an index of a class"),
+    (lambda db: db.build_index("by_note"), r"build_index\('by_note'\) is rejected: give an index of a class"),
     (lambda db: db.build_index(ANY), r"give an index of a class, .*, or a sum; Order has by_note$"),
     (lambda db: db.create_tables(order()), r"Order\(shop='a'.* is an entity, and not a model; give its class, Order"),
     (lambda db: db.create_tables([Order]), r"\[<class .*Order'>\] is not a model"),
@@ -188,21 +188,21 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
         r"select_raw\(<class .*Order'>\): The specified resource name is not text: .*; a table name is letters",
     ),
     (lambda db: db.select_raw(None), r"select_raw\(None\): The specified resource name is not text: None"),
-    (lambda db: db.select(Order).where(shop="a"), r"where\(shop='a'\) is refused: write where\(Order.shop == 'a'\)"),
+    (lambda db: db.select(Order).where(shop="a"), r"where\(shop='a'\) is rejected: write where\(Order.shop == 'a'\)"),
     (
         lambda db: db.select(Order).bind("local:x"),
         r"'local:x' is not a database; give one that connect\(url\) has made, or a scope of it",
     ),
     (
         lambda db: db.run_transaction(order, attempts="5"),
-        r"run_transaction\(attempts='5'\) is refused: try at least once",
+        r"run_transaction\(attempts='5'\) is rejected: try at least once",
     ),
-    (lambda db: db.grant(Order, 5, HOUR), r"grant\(Order\): permissions=5 is refused; give letters of 'raud'"),
+    (lambda db: db.grant(Order, 5, HOUR), r"grant\(Order\): permissions=5 is rejected; give letters of 'raud'"),
     (
         lambda db: db.grant(Order, "r", HOUR, start="a"),
-        r"grant\(Order\): start='a' is refused; give fields of the key and their values",
+        r"grant\(Order\): start='a' is rejected; give fields of the key and their values",
     ),
-    (lambda db: db.policies(Order).set("p", ["r"]), r"permissions=\['r'\] is refused"),
+    (lambda db: db.policies(Order).set("p", ["r"]), r"permissions=\['r'\] is rejected"),
     (lambda db: db.merge(order(), [[]], if_match="*"), r"merge\(only=\[...\]\) of Order: \[\] is not a field"),
     (lambda db: db.upsert(order(), []), r"upsert\(mode=\[\]\) is unknown"),
     (lambda db: db.scope(shop="b").insert(order()), "Order.shop is 'a', and this scope is of shop='b'"),
@@ -221,13 +221,13 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
 
 
 VALUES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: to_dict(ANY), r"to_dict\(<class .*Order'>\) is refused: give an entity, and not its model"),
+    (lambda: to_dict(ANY), r"to_dict\(<class .*Order'>\) is rejected: give an entity, and not its model"),
     (lambda: to_dict(PropertyBag("T", "a", "b")), "PropertyBag'> is not a model"),  # type: ignore[arg-type]
     (lambda: to_dict(order(), include=NUMBER), r"to_dict\(include=...\) of Order: 5 is not a field"),
-    (lambda: order().update(NUMBER), r"Order.update\(5\) is refused: give a Partial\(Order, {...}\) of the fields"),
+    (lambda: order().update(NUMBER), r"Order.update\(5\) is rejected: give a Partial\(Order, {...}\) of the fields"),
     (
         lambda: order().update(note="x"),  # type: ignore[arg-type]
-        r"Order.update\(note=...\) is refused: set the field, as in entity.note = value, or give a Partial",
+        r"Order.update\(note=...\) is rejected: set the field, as in entity.note = value, or give a Partial",
     ),
     (lambda: from_dict(NUMBER, {}), "5 is not a model"),
     (lambda: Partial(order(), {}), "is not a model"),  # type: ignore[arg-type]
@@ -242,12 +242,12 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
 
 
 def test_a_database_that_is_closed_in_another_event_loop(tmp_path: Path) -> None:
-    """It is refused at once, and stays open where it was opened: there it is used and closed as ever."""
+    """It is rejected at once, and stays open where it was opened: there it is used and closed as ever."""
     with asyncio.Runner() as runner:
         db = runner.run(connect(f"local:{tmp_path}/data.tables").open())
         runner.run(db.create_tables(Order))
         begun = time.monotonic()
-        with pytest.raises(NotSupported, match=r"close\(\) is refused: the database was opened in another event loop"):
+        with pytest.raises(NotSupported, match=r"close\(\) is rejected: the database was opened in another event loop"):
             asyncio.run(db.close())
         assert time.monotonic() - begun < 5
         assert "Orders" in runner.run(db.tables())

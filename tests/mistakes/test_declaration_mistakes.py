@@ -53,8 +53,8 @@ def declare(body: dict[str, Any], **keywords: Any) -> type[Entity]:
 
 
 KEYWORDS: list[tuple[dict[str, Any], str]] = [
-    ({"table": "my_table"}, r"Wrong: table='my_table' is refused: .* a table name is letters and digits"),
-    ({"table": "tableormUpkeep"}, r"Wrong: table='tableormUpkeep' is refused: tableorm keeps its own records there"),
+    ({"table": "my_table"}, r"Wrong: table='my_table' is rejected: .* a table name is letters and digits"),
+    ({"table": "tableormUpkeep"}, r"Wrong: table='tableormUpkeep' is rejected: tableorm keeps its own records there"),
     ({"table": ...}, r"Wrong needs table: class Wrong\(Entity, table=..."),
     ({"partition_key": "{shp}"}, r"Wrong.partition_key: template '{shp}' names 'shp', .* its fields: shop, number"),
     (
@@ -66,12 +66,12 @@ KEYWORDS: list[tuple[dict[str, Any], str]] = [
         r"does not know the format '06d' of a str; there are 'lower', and such as 'desc\(26\)'",
     ),
     ({"partition_key": "a/b"}, r"template 'a/b' has a character in 'a/b' that keys forbid"),
-    ({"kind": "a:b"}, r"Wrong: kind='a:b' is refused: it must be text that is not empty and holds no ':' or '#'"),
-    ({"version": 0}, r"Wrong: version=0 is refused: versions count from 1"),
-    ({"kind": None, "version": 2}, r"Wrong: version=2 is refused with kind=None, which stores no version"),
+    ({"kind": "a:b"}, r"Wrong: kind='a:b' is rejected: it must be text that is not empty and holds no ':' or '#'"),
+    ({"version": 0}, r"Wrong: version=0 is rejected: versions count from 1"),
+    ({"kind": None, "version": 2}, r"Wrong: version=2 is rejected with kind=None, which stores no version"),
     ({"discriminator": "type"}, r"Wrong: discriminator='type' is unknown; use 'property', 'row_key', 'partition_key'"),
     ({"naming": "camel"}, r"Wrong: naming='camel' is unknown; use 'as_written', 'pascal' or a function"),
-    ({"abstract": "yes"}, r"Wrong: abstract='yes' is refused: give True or False"),
+    ({"abstract": "yes"}, r"Wrong: abstract='yes' is rejected: give True or False"),
     (
         {"Table": "x"},
         r"Wrong: there is no class keyword 'Table'; did you mean 'table'\? the keywords are table, partition_key",
@@ -110,9 +110,9 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"etag": (Mapped[str], ...)}, r"every entity has an attribute 'etag'; .* etag_: .* field\(name='etag'\)"),
     (
         {"kind": "Order"},
-        r"Wrong.kind is refused: every entity has an attribute 'kind'; write class Wrong\(Entity, kind=...\)",
+        r"Wrong.kind is rejected: every entity has an attribute 'kind'; write class Wrong\(Entity, kind=...\)",
     ),
-    ({"extra": {}}, r"Wrong.extra is refused: every entity has an attribute 'extra'; call it otherwise"),
+    ({"extra": {}}, r"Wrong.extra is rejected: every entity has an attribute 'extra'; call it otherwise"),
     ({"_total": (Mapped[int], ...)}, r"Wrong._total: a field name must be a public identifier other than self"),
     (
         {"pk": (Mapped[str], field(name="PartitionKey"))},
@@ -144,26 +144,26 @@ def test_a_field_of_a_class(body: dict[str, Any], message: str) -> None:
 
 
 ARGUMENTS: list[tuple[Any, dict[str, Any], str]] = [
-    (field, {"defaults": 1}, r"field\(defaults=...\) is refused: there is no such argument; did you mean 'default'\?"),
-    (field, {"default": 1, "factory": int}, r"field\(default=..., factory=...\) is refused: give one of them"),
-    (field, {"factory": "x"}, r"field\(factory='x'\) is refused: give a function that makes the value"),
+    (field, {"defaults": 1}, r"field\(defaults=...\) is rejected: there is no such argument; did you mean 'default'\?"),
+    (field, {"default": 1, "factory": int}, r"field\(default=..., factory=...\) is rejected: give one of them"),
+    (field, {"factory": "x"}, r"field\(factory='x'\) is rejected: give a function that makes the value"),
     (field, {"init": False}, r"field\(init=False\) is not supported: .* leave init out"),
-    (Index, {"row_key": 5}, r"Index\(row_key=5\) is refused: give a template, as in 'email_{email}'"),
+    (Index, {"row_key": 5}, r"Index\(row_key=5\) is rejected: give a template, as in 'email_{email}'"),
     (
         Index,
         {"row_key": "a_{b}", "unique": "yes"},
-        r"Index\(unique='yes'\) is refused: give True or False",
+        r"Index\(unique='yes'\) is rejected: give True or False",
     ),
     (
         Index,
         {"row_key": "a_{b}", "include": "some"},
         r"Index\(include='some'\) is unknown; use 'all', 'keys' or a list",
     ),
-    (IndexList, {"row_key": "a_{b}", "divide_at": 5}, r"IndexList\(divide_at=5\) is refused: give bytes from 2048"),
+    (IndexList, {"row_key": "a_{b}", "divide_at": 5}, r"IndexList\(divide_at=5\) is rejected: give bytes from 2048"),
     (
         lambda: Count(cast("Any", "orders")),
         {},
-        r"Count\('orders'\) is refused: give a field, as in `lambda: Department.employee_count`",
+        r"Count\('orders'\) is rejected: give a field, as in `lambda: Department.employee_count`",
     ),
     (Sum, {}, r"field"),
     (Embedded, {}, r"fields"),
@@ -187,7 +187,7 @@ def test_an_option_of_a_verb_is_no_key_field(option: str) -> None:
 
 
 async def test_two_models_of_one_kind() -> None:
-    """Their rows could not be told apart: they are refused when tables are made, and in one query."""
+    """Their rows could not be told apart: they are rejected when tables are made, and in one query."""
     twin: Any = declare({}, kind="Order", row_key="twin_{number}")
     async with connect("local::memory:") as db:
         for use in (lambda: db.create_tables(Order, twin), lambda: db.select(Order, twin).all()):
@@ -225,7 +225,7 @@ USES: list[Callable[[Any, type[Entity]], Awaitable[object]]] = [
 
 @pytest.mark.parametrize("second", USES)
 async def test_two_models_of_one_kind_on_one_database(second: Callable[[Any, type[Entity]], Awaitable[object]]) -> None:
-    """The second one is refused when the database is used with it, whatever each of them is used for."""
+    """The second one is rejected when the database is used with it, whatever each of them is used for."""
     for first in USES:
         async with connect("local::memory:") as db:
             await db.create_tables("Shops")
@@ -258,7 +258,7 @@ ENTITIES: list[tuple[Any, str]] = [
         lambda: setattr(order(), "etag", "x"),
         r"Order has no field 'etag', which is set to 'x'; the fields are shop, number.*; keep",
     ),
-    (lambda: delattr(order(), "shop"), r"del Order.shop is refused: an entity has all of its fields; set it to None"),
+    (lambda: delattr(order(), "shop"), r"del Order.shop is rejected: an entity has all of its fields; set it to None"),
     (lambda: ANY.key("a", 1), r"Order.key\(\) takes fields by name: write Order.key\(shop='a', number=1\)"),
     (lambda: ANY.key(shop="a", number="1"), r"Order.row_key: .* needs an int, got '1' \(str\) \(field 'number'\)"),
     (lambda: ANY.key(shop="a", number=-1), r"Order.row_key: .* cannot hold -1 in 6 digits; 0 to 999999 fit"),
@@ -324,12 +324,12 @@ ELSEWHERE: list[tuple[dict[str, Any], str]] = [
     ({"partition_key": "n_{number}"}, r"Index\(partition_key=...\) puts rows .* add consistency='eventual'"),
     (
         {"consistency": "eventual"},
-        r"consistency='eventual'\) is refused without partition_key or table: .* leave it out",
+        r"consistency='eventual'\) is rejected without partition_key or table: .* leave it out",
     ),
     ({"table": "ByNumber", "consistency": "strong"}, r"Index\(consistency='strong'\) is unknown; use 'eventual'"),
     (
         {"table": "ByNumber", "consistency": "eventual", "unique": True, "include": "all"},
-        r"Index\(include='all', unique=True, consistency='eventual'\) is refused: its entries reserve values and hold",
+        r"Index\(include='all', unique=True, consistency='eventual'\) is rejected: its entries reserve values and hold",
     ),
     (
         {"partition_key": "{shop}", "consistency": "eventual"},
@@ -363,11 +363,11 @@ LISTS_ELSEWHERE: list[tuple[dict[str, Any], str]] = [
     ({"blob": True}, r"IndexList\(blob=True\) puts lists where .* add consistency='eventual'"),
     (
         {"blob": True, "consistency": "eventual", "table": "Lists"},
-        r"IndexList\(blob=True, table=...\) is refused: a blob has no rows; leave table out",
+        r"IndexList\(blob=True, table=...\) is rejected: a blob has no rows; leave table out",
     ),
     (
         {"blob": True, "consistency": "eventual", "divide_at": 4096},
-        r"IndexList\(blob=True, divide_at=...\) is refused: a blob has no rows; leave divide_at out",
+        r"IndexList\(blob=True, divide_at=...\) is rejected: a blob has no rows; leave divide_at out",
     ),
 ]
 

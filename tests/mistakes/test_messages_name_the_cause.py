@@ -60,7 +60,7 @@ async def test_a_missing_table_of_a_counted_entity() -> None:
             {},
             r"Count\(...\) needs the key fields of the model that has the field.*: name=\"{department}\"",
         ),
-        ({"id": 1}, r"Count\(..., id=1\) is refused: a key field is given as a text, which is a template"),
+        ({"id": 1}, r"Count\(..., id=1\) is rejected: a key field is given as a text, which is a template"),
     ],
 )
 def test_the_key_of_a_count(key: dict[str, Any], message: str) -> None:

@@ -133,7 +133,7 @@ def test_what_does_not_fit_a_key_has_a_path() -> None:
     ((path, problem),) = faults_of(email="x" * 600)
     assert path == ("email",)
     what = "Order.by_email.row_key makes a key that has 611 characters, 512 are allowed"
-    assert problem == f"is refused: {what}; shorten email, id"
+    assert problem == f"is rejected: {what}; shorten email, id"
 
 
 def test_what_makes_a_key_too_long_shows_no_key() -> None:
@@ -217,9 +217,9 @@ FIELDS = [
 
 @pytest.mark.parametrize("declared", FIELDS, ids=["on_write", "on_insert", "factory"])
 def test_a_function_that_needs_arguments_makes_no_value(declared: Any) -> None:
-    """It is refused when the class is made, with model and field."""
+    """It is rejected when the class is made, with model and field."""
     members = {"__annotations__": {"id": Mapped[int], "stamp": Mapped[Any]}, "stamp": declared}
-    with pytest.raises(ModelError, match=r"Made\.stamp: field\(\w+=.*\) is refused: .* this one needs entity"):
+    with pytest.raises(ModelError, match=r"Made\.stamp: field\(\w+=.*\) is rejected: .* this one needs entity"):
         types.new_class(
             "Made",
             (Entity,),

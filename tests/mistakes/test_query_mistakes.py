@@ -42,7 +42,7 @@ USES: list[tuple[Callable[[Any], object], str]] = [
 @pytest.mark.parametrize("kind", ["select", "select_raw", "union"])
 @pytest.mark.parametrize(("use", "message"), USES)
 def test_a_query_is_no_list(use: Callable[[Any], object], message: str, kind: str) -> None:
-    """Each use as one is refused, and says what a query has instead."""
+    """Each use as one is rejected, and says what a query has instead."""
     db = connect("local::memory:")
     queries: dict[str, Any] = {
         "select": db.select(Order),

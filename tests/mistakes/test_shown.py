@@ -1,5 +1,5 @@
 """
-What people see of objects: at a prompt, in a notebook, and in the traceback of a class that is refused.
+What people see of objects: at a prompt, in a notebook, and in the traceback of a class that is rejected.
 """
 
 import traceback

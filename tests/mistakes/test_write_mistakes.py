@@ -123,7 +123,7 @@ async def test_a_malformed_etag_is_one_error(db: Database, model: Any, tag: Any)
         with pytest.raises(EncodeError, match=rf"of {model.__name__}\.if_match: .* nor an ETag") as caught:
             await verb(entity, if_match=tag)
         assert isinstance(caught.value, ValueError)
-    with pytest.raises(EncodeError, match=rf"delete of select\({model.__name__}\)\.if_match: .* is refused"):
+    with pytest.raises(EncodeError, match=rf"delete of select\({model.__name__}\)\.if_match: .* is rejected"):
         await db.select(model).allow_scan().delete(if_match=tag)
     with pytest.raises(EncodeError, match="if_match"):
         async with db.transaction() as tx:
@@ -170,7 +170,7 @@ async def test_deleting_a_stale_entity_says_that_it_is_stale(db: Database, delet
 
 @pytest.mark.parametrize("if_match", [None, "*"])
 async def test_a_stale_entity_that_is_saved_and_then_deleted(db: Database, if_match: str | None) -> None:
-    """The save needs the ETag that was read, so its transaction is refused, however the row is deleted after it."""
+    """The save needs the ETag that was read, so its transaction is rejected, however the row is deleted after it."""
     stale = await insert_team(db)
     await db.delete(ANN, if_match="*")
     stale.extra["motto"] = "onwards"

@@ -144,7 +144,7 @@ def test_what_is_no_property(name: str) -> None:
     ],
 )
 def test_what_cannot_be_set(name: str, value: Any, words: list[str]) -> None:
-    """A bad name or a value that does not fit is refused, naming the row and the property; the bag is unchanged."""
+    """A bad name or a value that does not fit is rejected, naming the row and the property; the bag is unchanged."""
     found = bag(real=1.5)
     found.set("small", 5, Edm.INT32)
     before = dict(found.row)

@@ -190,7 +190,7 @@ class Driving(User):
 
 
 async def test_rows_in_other_partitions_follow(db: Database) -> None:
-    """The entry that it had as another class goes, and counts in one model agree; in two, it is refused."""
+    """The entry that it had as another class goes, and counts in one model agree; in two, it is rejected."""
     await db.create_tables(Desk, Van, Sitting, Typing, Driving)
     for name in "ab":
         await db.insert(Desk(name=name))

@@ -1,5 +1,5 @@
 """
-Classes and their keywords: bases, mixins, what is inherited, and what a class statement is refused with.
+Classes and their keywords: bases, mixins, what is inherited, and what a class statement is rejected with.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
 
 
 def test_plain_mixins() -> None:
-    """Fields on a class that is no entity are refused by name; a plain class without fields may be mixed in."""
+    """Fields on a class that is no entity are rejected by name; a plain class without fields may be mixed in."""
 
     class Marked:
         note: Mapped[str]
@@ -62,7 +62,7 @@ def test_plain_mixins() -> None:
 
 
 def test_generic_models() -> None:
-    """A generic model is refused: a row has known types."""
+    """A generic model is rejected: a row has known types."""
     with refused("Odd", "generic"):
 
         class Odd(Entity, Generic[T], table="Odd", partition_key="p", row_key="r"):  # pyright: ignore[reportUnusedClass]

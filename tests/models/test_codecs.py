@@ -380,7 +380,7 @@ def test_types_of_values_that_are_made() -> None:
 
 
 def test_required_fields() -> None:
-    """None in a field that is not optional is refused when it is set, naming the field and what to declare."""
+    """None in a field that is not optional is rejected when it is set, naming the field and what to declare."""
     entity = Strict(owner="jun", n=5, text="x", guid=UUID(int=1))
 
     with pytest.raises(EncodeError, match=r"Strict\.text: None is missing: the field is str; .* `str \| None`"):
@@ -414,7 +414,7 @@ def test_defaults_of_absent_properties() -> None:
     ],
 )
 def test_rows_that_do_not_fit(members: Row, words: list[str]) -> None:
-    """A stored row that does not fit is refused, naming model, keys, field, and what was found."""
+    """A stored row that does not fit is rejected, naming model, keys, field, and what was found."""
     row = STRICT | members
     row = {name: value for name, value in row.items() if value is not None}
 
@@ -442,7 +442,7 @@ def test_rows_that_do_not_fit(members: Row, words: list[str]) -> None:
     ],
 )
 def test_properties_of_another_type(member: str, value: object, annotation: str | None) -> None:
-    """Types come from the declaration: a property of another type is refused, not converted."""
+    """Types come from the declaration: a property of another type is rejected, not converted."""
     row: Row = {"PartitionKey": "p", "RowKey": "r", member: value}
     if annotation is not None:
         row[f"{member}@odata.type"] = annotation
@@ -559,7 +559,7 @@ def test_keys_of_several_fields(day: dt.date, at: dt.datetime, name: str, color:
     ],
 )
 def test_a_part_of_a_key_that_does_not_fit(row_key: str) -> None:
-    """It is refused, also if the field is taken from the other key."""
+    """It is rejected, also if the field is taken from the other key."""
     with pytest.raises(DecodeError, match=r"Composed.*row_key"):
         read_composed("2014-08-31", row_key)
 

@@ -129,11 +129,11 @@ def test_numbers_without_a_point() -> None:
 
 
 def test_missing_fields() -> None:
-    """Fields with a default may be missing; others, and None where it may not be, are refused as in a call."""
+    """Fields with a default may be missing; others, and None where it may not be, are rejected as in a call."""
     assert make({"owner": "x", "n": 1}) == Thing(owner="x", n=1)
     with pytest.raises(InvalidInput, match=r"^Thing.owner: is missing; the field is str$"):
         make({"n": 1})
-    with pytest.raises(InvalidInput, match=r"^Thing.n: None is refused: the field is int, and never null$"):
+    with pytest.raises(InvalidInput, match=r"^Thing.n: None is rejected: the field is int, and never null$"):
         make({"owner": "x", "n": None})
 
 
@@ -165,7 +165,7 @@ def test_what_was_not_loaded() -> None:
     ],
 )
 def test_values_that_do_not_fit(name: str, value: Any, words: list[str]) -> None:
-    """An unknown name or a value that is not the field's in either mode is refused, naming model, field and value."""
+    """An unknown name or a value that is not the field's in either mode is rejected, naming model, field and value."""
     with pytest.raises(EncodeError) as caught:
         make({"owner": "x", "n": 1, name: value})
     for word in words:
@@ -211,7 +211,7 @@ def test_all_faults_at_once() -> None:
     assert (
         "  Part.rooms['a b'].floor: 2 is given for a member that does not exist; Address has street, since" in message
     )
-    assert any(line.startswith("  Part.count: -1 is refused: ") and "must be >= 0" in line for line in message)
+    assert any(line.startswith("  Part.count: -1 is rejected: ") and "must be >= 0" in line for line in message)
 
 
 def test_faults_of_validators_alone() -> None:
@@ -253,13 +253,13 @@ class Parcel(Entity, table="Parcels", partition_key="p", row_key="{id}"):
 
 @pytest.mark.parametrize("value", ["NaN", "sNaN", Decimal("NaN"), Decimal("sNaN")])
 def test_numbers_that_json_text_does_not_keep(value: object) -> None:
-    """In a nested class NaN is refused with its path and in plain words, also the one that Python cannot compare."""
+    """In a nested class NaN is rejected with its path and in plain words, also the one that Python cannot compare."""
     with pytest.raises(InvalidInput) as caught:
         from_dict(Parcel, {"id": "a", "weights": [{"grams": value}]})
 
     (fault,) = caught.value.faults
     assert fault.path == ("weights", 0, "grams")
-    assert fault.problem == "is refused: JSON text keeps neither NaN nor infinite floats; give a finite number"
+    assert fault.problem == "is rejected: JSON text keeps neither NaN nor infinite floats; give a finite number"
     with pytest.raises(ValueError, match="has something in it that JSON text does not keep, such as NaN"):
         Parcel.__schema__.fields["weights"].type.encode([Weight(Decimal(str(value)))])
 
@@ -271,7 +271,7 @@ def test_numbers_that_a_validator_cannot_compare(value: str) -> None:
         from_dict(Parcel, {"id": "a", "price": value})
 
     (fault,) = caught.value.faults
-    assert (fault.path, fault.problem) == (("price",), "is refused: it cannot be compared or computed with")
+    assert (fault.path, fault.problem) == (("price",), "is rejected: it cannot be compared or computed with")
 
 
 def test_validators_of_nested_classes() -> None:
@@ -289,7 +289,7 @@ def test_validators_of_nested_classes() -> None:
         (("lines", 1, "start"), "x"),
         (("lines", 1, "quantity"), -1),
     ]
-    assert "Drawing.lines[0].quantity: 0 is refused: 'quantity' must be >= 1" in str(caught.value)
+    assert "Drawing.lines[0].quantity: 0 is rejected: 'quantity' must be >= 1" in str(caught.value)
 
 
 def test_validators_of_nested_classes_that_look_at_other_members() -> None:
@@ -332,11 +332,11 @@ def test_validators_that_look_something_up() -> None:
         from_dict(Truck, {"id": "a", "loads": [{"unit": "g", "limit": "lb"}]})
 
     assert [(fault.path, fault.problem) for fault in caught.value.faults] == [
-        (("loads", 1, "unit"), "is refused: 'lb' is not known"),
-        (("unit",), "is refused: 't' is not known"),
+        (("loads", 1, "unit"), "is rejected: 'lb' is not known"),
+        (("unit",), "is rejected: 't' is not known"),
     ]
     assert [(fault.path, fault.problem) for fault in nested.value.faults] == [
-        (("loads",), "is refused: 'lb' is not known; the field is list[Load]"),
+        (("loads",), "is rejected: 'lb' is not known; the field is list[Load]"),
     ]
 
 
@@ -362,7 +362,7 @@ def test_many_faults(data: dict[str, Any]) -> None:
 
 
 def test_what_is_no_object() -> None:
-    """Data that is no mapping is refused by what it is."""
+    """Data that is no mapping is rejected by what it is."""
     with pytest.raises(InvalidInput, match=r"^Part: \[\] is a list; give an object whose members are fields"):
         from_dict(Part, cast(Any, []))
 
@@ -386,7 +386,7 @@ class Forest(Entity, table="Forests", partition_key="p", row_key="r"):
 
 
 def test_data_that_nests_deeply() -> None:
-    """Data nested deeper than Python's stack is refused, and what is wrong far inside is found."""
+    """Data nested deeper than Python's stack is rejected, and what is wrong far inside is found."""
     tree: dict[str, Any] = {"name": 1}
     for _ in range(10):
         tree = {"name": "x", "children": [tree]}
@@ -428,7 +428,7 @@ def test_some_fields() -> None:
 
 
 def test_fields_that_cannot_be_chosen() -> None:
-    """A field that does not exist, a text in place of a list, and a field that was not loaded are refused by name."""
+    """A field that does not exist, a text in place of a list, and a field that was not loaded are rejected by name."""
     part = Part(id="a")
     del part.__dict__["count"]
     wrong: list[Collection[Field[Any] | str]] = ["id", ["idd"], [Thing.owner]]
@@ -457,7 +457,7 @@ async def test_the_etag() -> None:
 
 
 def test_modes_and_models_that_do_not_exist() -> None:
-    """An unknown mode, a class that is not a model, and an abstract base are refused by name."""
+    """An unknown mode, a class that is not a model, and an abstract base are rejected by name."""
 
     class Base(Entity, abstract=True): ...
 
@@ -483,11 +483,11 @@ class Crate(Entity, table="Crates", partition_key="{tenant}", row_key="{shelf}-{
         ({"shelf": "a", "number": -1}, {"number": r"does not fit \w+.row_key '\{shelf\}-\{number:03d\}': .*-1"}),
         (
             {"tenant": "x" * 513, "shelf": "a", "number": 1},
-            {"tenant": r"is refused: \w+.partition_key makes a key that has 513"},
+            {"tenant": r"is rejected: \w+.partition_key makes a key that has 513"},
         ),
         (
             {"tenant": "t", "shelf": "x" * 600, "number": 1},
-            {"shelf": r"is refused: \w+.row_key makes a key that .*shorten"},
+            {"shelf": r"is rejected: \w+.row_key makes a key that .*shorten"},
         ),
         ({"tenant": "x" * 600, "shelf": "x" * 600, "number": 1}, {"tenant": "partition_key", "shelf": "row_key"}),
     ],

@@ -1,5 +1,5 @@
 """
-Declaring models: what a class may say, and what it is refused with.
+Declaring models: what a class may say, and what it is rejected with.
 """
 
 import datetime as dt
@@ -139,7 +139,7 @@ def test_post_init() -> None:
 
 
 def test_a_constructor_of_its_own() -> None:
-    """A model that defines `__init__` is refused, with what to write instead."""
+    """A model that defines `__init__` is rejected, with what to write instead."""
     with refused("Person.__init__", "classmethod", "converter", "__attrs_post_init__"):
 
         class Person(Entity, table="People", partition_key="p", row_key="{name}"):  # pyright: ignore[reportUnusedClass]
@@ -194,7 +194,7 @@ def test_kind_of_a_model() -> None:
     assert Chosen.__schema__.kind_properties == {"EntityType": "chosen:3"}
     assert Nothing.__schema__.kind_properties == {}
     assert (Named.kind, Chosen.kind, Nothing.kind) == ("Named", "chosen", None)
-    with pytest.raises(ModelError, match="version=2 is refused with kind=None"):
+    with pytest.raises(ModelError, match="version=2 is rejected with kind=None"):
         type("Old", (Entity,), {}, table="T1x", partition_key="p", row_key="r", kind=None, version=2)
 
 
@@ -253,7 +253,7 @@ class _Other(Entity, table="Others", partition_key="p", row_key="{a}"):
     ],
 )
 def test_types_that_cannot_be_stored(annotation: Any, words: list[str]) -> None:
-    """A type without a stored form is refused, naming the field, the type, and what there is."""
+    """A type without a stored form is rejected, naming the field, the type, and what there is."""
     with refused("Odd.a", *words):
         type("Odd", (Entity,), {"__annotations__": {"a": Mapped[annotation]}, "__module__": __name__}, abstract=True)
 
@@ -269,7 +269,7 @@ def test_types_that_cannot_be_stored(annotation: Any, words: list[str]) -> None:
     ],
 )
 def test_defaults_that_do_not_fit(annotation: Any, default: Any, words: list[str]) -> None:
-    """A default that could never be written is refused, not stored for later."""
+    """A default that could never be written is rejected, not stored for later."""
     with refused("Odd.a", *words):
         space = {"__annotations__": {"a": Mapped[annotation]}, "a": field(default=default), "__module__": __name__}
         type("Odd", (Entity,), space, abstract=True)
@@ -325,7 +325,7 @@ def test_what_field_does_not_do() -> None:
 
 
 def test_hiding_an_inherited_field() -> None:
-    """An attribute or method named as an inherited field would never be seen, so it is refused."""
+    """An attribute or method named as an inherited field would never be seen, so it is rejected."""
     with refused("Odd.age", "5", "hides an inherited field"):
 
         class Odd(Employee):  # pyright: ignore[reportUnusedClass]

@@ -165,7 +165,7 @@ def test_extra_of_a_new_entity() -> None:
     ],
 )
 def test_extra_is_not_for_fields(name: str, words: list[str]) -> None:
-    """A property of the model, of the service, or with a bad name is refused, saying what to do."""
+    """A property of the model, of the service, or with a bad name is rejected, saying what to do."""
     with pytest.raises(EncodeError) as caught:
         ken().extra[name] = 5
     for word in [repr(name)[1:-1], *words]:
@@ -219,7 +219,7 @@ def test_a_row_is_kept_as_it_was_read() -> None:
 
 
 def test_no_model() -> None:
-    """What is not a model is refused by name."""
+    """What is not a model is rejected by name."""
     with pytest.raises(ModelError, match=r"<class 'int'> is not a model; declare it as class int\(Entity"):
         schema_of(int)
 

@@ -204,7 +204,7 @@ def test_a_mistake_of_the_program_is_no_fault_of_the_client() -> None:
     assert http_status(TemplateError("needs digits", "Order", "row_key", "{id}", fields=["id"])) == 422
     assert http_status(TemplateError("needs 'shop' (got None)", "Order", "partition_key", "{shop}")) == 500
     assert http_status(EncodeError("is a str", "Order", "count", "5")) == 422
-    assert http_status(EncodeError("is refused", "Order", "orders", 5, misuse=True)) == 500
+    assert http_status(EncodeError("is rejected", "Order", "orders", 5, misuse=True)) == 500
     assert http_status(InvalidInput("Order", [InputFault(("count",), "is a str", "5")])) == 422
 
 
@@ -229,8 +229,8 @@ MESSAGES: list[tuple[BaseException, str]] = [
     (TemplateError(SECRET, "Order", "row_key", SECRET, fields=["id"]), "id: a value does not fit the key"),
     (TemplateError(SECRET, "Order", "row_key", SECRET), "the service has failed"),
     (
-        InvalidInput("Order", [InputFault(("boxes",), "is refused: too few", 0), InputFault(("x",), "is one", 1)]),
-        "Order: the data has 2 faults\n  Order.boxes: 0 is refused: too few\n  Order.x: 1 is one",
+        InvalidInput("Order", [InputFault(("boxes",), "is rejected: too few", 0), InputFault(("x",), "is one", 1)]),
+        "Order: the data has 2 faults\n  Order.boxes: 0 is rejected: too few\n  Order.x: 1 is one",
     ),
     (Unavailable(SECRET), "the service is busy: try again later"),
     (TableOrmError(SECRET), "the service has failed"),

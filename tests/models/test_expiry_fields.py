@@ -11,7 +11,7 @@ from tests.models.test_declaration import refused
 
 
 def test_a_field_that_is_no_expiry() -> None:
-    """A model says by one field, a time that its own writes can change, when an entity expires; or it is refused."""
+    """A model says by one field, a time that its own writes can change, when an entity expires; or it is rejected."""
     keys: dict[str, Any] = {"table": "Declared", "partition_key": "{id}"}
     with refused("Twice has several fields with expiry=True: ends, expires; an entity expires once: keep one"):
 
@@ -20,19 +20,19 @@ def test_a_field_that_is_no_expiry() -> None:
             ends: Mapped[dt.datetime | None] = field(default=None, expiry=True)
             expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
-    with refused("Daily.expires = field(expiry=True) is refused: it is declared date; write expires: Mapped"):
+    with refused("Daily.expires = field(expiry=True) is rejected: it is declared date; write expires: Mapped"):
 
         class Daily(Entity, row_key="daily", **keys):  # pyright: ignore[reportUnusedClass]
             id: Mapped[str]
             expires: Mapped[dt.date | None] = field(default=None, expiry=True)
 
-    with refused("Keyed.expires = field(expiry=True) is refused: it is part of the key"):
+    with refused("Keyed.expires = field(expiry=True) is rejected: it is part of the key"):
 
         class Keyed(Entity, row_key="keyed_{expires:ticks}", **keys):  # pyright: ignore[reportUnusedClass]
             id: Mapped[str]
             expires: Mapped[dt.datetime] = field(expiry=True)
 
-    with refused("Kept.expires = field(expiry=True) is refused: other entities keep it"):
+    with refused("Kept.expires = field(expiry=True) is rejected: other entities keep it"):
 
         class Kept(Entity, row_key="kept", **keys):  # pyright: ignore[reportUnusedClass]
             id: Mapped[str]

@@ -130,7 +130,7 @@ def test_long_chains_are_pickled(forward: bool) -> None:
 
 
 def test_a_prefix_without_utf8_form() -> None:
-    """No stored text starts with half a character, so the prefix is refused, also of a field in a key."""
+    """No stored text starts with half a character, so the prefix is rejected, also of a field in a key."""
     for expression in (NAME, Employee.department):
         with pytest.raises(EncodeError, match="lone surrogate"):
             expression.startswith("\ud83d")

@@ -230,7 +230,7 @@ def test_a_newer_row() -> None:
 
 @pytest.mark.parametrize("kind", ["Employee:", "Employee:x", "Employee:0", "Employee:-1", "Employee:1.5", "Employee:²"])
 def test_versions_that_are_no_numbers(kind: str) -> None:
-    """A version that is no number from 1 is refused, naming the row."""
+    """A version that is no number from 1 is rejected, naming the row."""
     with pytest.raises(DecodeError, match=r"Employee.*Sales.*version.*not a number from 1"):
         KindSet.of([Employee]).load(employee(kind))
 
@@ -316,7 +316,7 @@ def test_upgrades_that_are_wrong() -> None:
     ],
 )
 def test_upgrades_that_never_run(model: Any, version: Any, words: list[str]) -> None:
-    """An upgrade from a version that is not below the model's, or taken already, is refused; so is one of no model."""
+    """An upgrade from a version that is not below the model's, or taken already, is rejected; so is one of no model."""
     with pytest.raises(ModelError) as caught:
         upgrade(model, from_version=version)(lambda bag: bag)
     for word in words:

@@ -92,7 +92,7 @@ def test_a_row_without_manifest_has_no_entries() -> None:
 
 
 def test_a_form_belongs_to_one_class() -> None:
-    """A pattern that takes the form of another one is refused."""
+    """A pattern that takes the form of another one is rejected."""
     with pytest.raises(ValueError, match=r"'list' is that of ListEntry; choose another name"):
 
         @manifest_form("list")

@@ -95,7 +95,7 @@ def test_a_model_beside_its_own_decision_rows() -> None:
 
 @pytest.mark.parametrize(("table", "row_key"), [("MarkersA", "{id}"), ("MarkersB", "~{id}"), ("MarkersC", "~o_{id}")])
 def test_keys_like_those_of_decision_rows(table: str, row_key: str) -> None:
-    """A model whose RowKeys can begin as those of decision rows is refused where it declares something deferred."""
+    """A model whose RowKeys can begin as those of decision rows is rejected where it declares something deferred."""
     with pytest.raises(ModelError, match=r"Order.row_key: a RowKey of '.*' can begin with '~o_', .* begin it with"):
 
         class Order(InShop, table=table, row_key=row_key):  # pyright: ignore[reportUnusedClass]
@@ -116,12 +116,12 @@ def test_derived_keys_like_those_of_decision_rows() -> None:
 
 
 def test_models_whose_kind_does_not_tell() -> None:
-    """A model without a kind, or with a function as discriminator, is refused where something is deferred."""
+    """A model without a kind, or with a function as discriminator, is rejected where something is deferred."""
 
     class Order(InShop, table="MarkersKinds", row_key="order_{id}"):
         elsewhere = Deferred()
 
-    with pytest.raises(ModelError, match=r"Any is refused in table markerskinds, where Order.elsewhere .* kind=None"):
+    with pytest.raises(ModelError, match=r"Any is rejected in table markerskinds, where Order.elsewhere .* kind=None"):
 
         class Any(InShop, table="markerskinds", row_key="any_{id}", kind=None):  # pyright: ignore[reportUnusedClass]
             pass
@@ -129,7 +129,7 @@ def test_models_whose_kind_does_not_tell() -> None:
     def tell(bag: PropertyBag) -> type[Entity]:
         raise AssertionError(bag)
 
-    with pytest.raises(ModelError, match=r"Told is refused .* with a function as its discriminator"):
+    with pytest.raises(ModelError, match=r"Told is rejected .* with a function as its discriminator"):
 
         class Told(InShop, table="MarkersKinds", row_key="told_{id}", discriminator=tell):  # pyright: ignore[reportUnusedClass]
             pass
@@ -143,7 +143,7 @@ def test_the_model_that_defers_comes_last() -> None:
     class Old(InShop, table="MarkersLast", row_key="old_{id}", kind=None):
         pass
 
-    with pytest.raises(ModelError, match=r"Old is refused in table MarkersLast, where Order.elsewhere has decision"):
+    with pytest.raises(ModelError, match=r"Old is rejected in table MarkersLast, where Order.elsewhere has decision"):
 
         class Order(InShop, table="MarkersLast", row_key="order_{id}"):  # pyright: ignore[reportUnusedClass]
             elsewhere = Deferred()
@@ -173,12 +173,12 @@ def with_database_archive(model: type[Entity]) -> None:
 FOLLOWERS = [(with_workflow, "workflow"), (with_blob_archive, "archive"), (with_database_archive, "archive")]
 
 
-@pytest.mark.parametrize(("kind", "problem"), [(None, "Old is refused in table .*,"), ("Old", r"Old.row_key: .*,")])
+@pytest.mark.parametrize(("kind", "problem"), [(None, "Old is rejected in table .*,"), ("Old", r"Old.row_key: .*,")])
 @pytest.mark.parametrize(("follow", "what"), FOLLOWERS)
 def test_what_follows_a_model_that_is_like_decision_rows(
     follow: Callable[[type[Entity]], None], what: str, kind: str | None, problem: str
 ) -> None:
-    """A workflow or archive is refused where a model of the table could be taken for a decision row."""
+    """A workflow or archive is rejected where a model of the table could be taken for a decision row."""
     table = f"Followed{follow.__name__.replace('_', '')}{kind}"
 
     class Order(InShop, table=table, row_key="order_{id}", write_token=True):
@@ -198,7 +198,7 @@ def test_what_follows_a_model_that_is_like_decision_rows(
 
 @pytest.mark.parametrize(("follow", "what"), FOLLOWERS)
 def test_a_model_beside_one_that_is_followed(follow: Callable[[type[Entity]], None], what: str) -> None:
-    """Where a model has a workflow or archive, a model that is declared later is refused in the same way."""
+    """Where a model has a workflow or archive, a model that is declared later is rejected in the same way."""
     table = f"Beside{follow.__name__.replace('_', '')}"
 
     class Order(InShop, table=table, row_key="order_{id}", write_token=True):
@@ -206,7 +206,7 @@ def test_a_model_beside_one_that_is_followed(follow: Callable[[type[Entity]], No
 
     follow(Order)
     with pytest.raises(
-        ModelError, match=rf"Late is refused .* where the {what} 'marked' has decision rows: with kind=N"
+        ModelError, match=rf"Late is rejected .* where the {what} 'marked' has decision rows: with kind=N"
     ):
 
         class Late(InShop, table=table, row_key="late_{id}", kind=None):  # pyright: ignore[reportUnusedClass]

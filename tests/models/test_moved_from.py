@@ -174,12 +174,12 @@ def declared(moved_from: Any, **keywords: Any) -> type[Entity]:
 
 
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: declared("Plain"), r"Wrong: moved_from='Plain' is refused: write moved_from=MovedFrom\(OldModel\)"),
-    (lambda: declared(Plain), r"Wrong: moved_from=.*Plain.* is refused: write moved_from=MovedFrom\(Plain\)"),
-    (lambda: declared(MovedFrom(Entity)), r"Wrong: moved_from=MovedFrom\(.*Entity.*\) is refused: give a model"),
+    (lambda: declared("Plain"), r"Wrong: moved_from='Plain' is rejected: write moved_from=MovedFrom\(OldModel\)"),
+    (lambda: declared(Plain), r"Wrong: moved_from=.*Plain.* is rejected: write moved_from=MovedFrom\(Plain\)"),
+    (lambda: declared(MovedFrom(Entity)), r"Wrong: moved_from=MovedFrom\(.*Entity.*\) is rejected: give a model"),
     (
         lambda: declared(MovedFrom(Abstract)),
-        r"Wrong: moved_from=Abstract is refused: Abstract is abstract; name a model",
+        r"Wrong: moved_from=Abstract is rejected: Abstract is abstract; name a model",
     ),
     (
         lambda: declared(MovedFrom(Kindless)),
@@ -193,9 +193,9 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
         lambda: declared(MovedFrom(Untracked)),
         r"Untracked is not tracked, so that an upsert of it would .* class Untracked\(\.\.\., tracked=True\)",
     ),
-    (lambda: declared(MovedFrom(Periods)), r"moved_from=Periods is refused: Periods has a table for each period"),
-    (lambda: declared(MovedFrom(Expiring)), r"moved_from=Expiring is refused: Expiring has entities that expire"),
-    (lambda: declared(MovedFrom(Kept)), r"moved_from=Kept is refused: Kept has fields that other entities keep"),
+    (lambda: declared(MovedFrom(Periods)), r"moved_from=Periods is rejected: Periods has a table for each period"),
+    (lambda: declared(MovedFrom(Expiring)), r"moved_from=Expiring is rejected: Expiring has entities that expire"),
+    (lambda: declared(MovedFrom(Kept)), r"moved_from=Kept is rejected: Kept has fields that other entities keep"),
     (
         lambda: declared(MovedFrom(Counted)),
         r"Counted has Counted.counts, and only an Index in the partition of its entities fol",
@@ -208,7 +208,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: declared(MovedFrom(Flight, to_new=lambda _: None)),
-        r"Wrong: moved_from=Flight is refused: Flight has no field 'a', so that its value .* or give to_old=",
+        r"Wrong: moved_from=Flight is rejected: Flight has no field 'a', so that its value .* or give to_old=",
     ),
     (
         lambda: declared(MovedFrom(Flight, to_new=lambda _: None, to_old=lambda _: FLIGHT)),

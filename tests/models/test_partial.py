@@ -92,7 +92,7 @@ async def test_update_is_saved() -> None:
 
 
 def test_fields_that_cannot_be_changed() -> None:
-    """Fields of the key, those that other entities maintain, and unknown ones are refused when the partial is made."""
+    """Fields of the key, those that other entities maintain, and unknown ones are rejected when the partial is made."""
     with pytest.raises(InvalidInput) as caught:
         Partial(Order, {"id": "2", "lines": 1, "totall": 2, "total": 1})
 
@@ -102,26 +102,26 @@ def test_fields_that_cannot_be_changed() -> None:
         (("totall",), "unknown"),
     ]
     message = str(caught.value)
-    assert "Order.id: '2' is refused: the field is part of the key, which stays; leave it out\n" in message
-    assert "Order.lines: 1 is refused: writes of other entities maintain the field; leave it out" in message
+    assert "Order.id: '2' is rejected: the field is part of the key, which stays; leave it out\n" in message
+    assert "Order.lines: 1 is rejected: writes of other entities maintain the field; leave it out" in message
     assert message.endswith("does not exist; the model's fields are note, total, code, due")
 
 
 def test_a_key_beside_a_new_entity() -> None:
-    """A field of the key in a `WithoutKey` is refused since the key is given apart, and nothing says that it stays."""
-    with pytest.raises(InvalidInput, match="'2' is refused: the field is part of the key, which is given apart"):
+    """A field of the key in a `WithoutKey` is rejected since the key is given apart, and nothing says that it stays."""
+    with pytest.raises(InvalidInput, match="'2' is rejected: the field is part of the key, which is given apart"):
         WithoutKey(Order, {"id": "2", "total": 1})
 
 
 @pytest.mark.parametrize("body", [Partial, WithoutKey])
 def test_fields_that_a_write_fills(body: Callable[[type[Dated], dict[str, Any]], object]) -> None:
-    """What `on_insert` and `on_write` make is refused in a body; the message says that it is to be left out."""
+    """What `on_insert` and `on_write` make is rejected in a body; the message says that it is to be left out."""
     with pytest.raises(InvalidInput) as caught:
         body(Dated, {"made": "2024-02-29T00:00:00Z", "changed": None})
 
     assert [(fault.path, fault.problem) for fault in caught.value.faults] == [
-        (("made",), "is refused: the insert fills the field; leave it out"),
-        (("changed",), "is refused: each write fills the field; leave it out"),
+        (("made",), "is rejected: the insert fills the field; leave it out"),
+        (("changed",), "is rejected: each write fills the field; leave it out"),
     ]
 
 
@@ -157,9 +157,9 @@ def test_all_or_nothing() -> None:
     fitting.update(changes)
     other = Range(id="b", low=7)
 
-    with pytest.raises(InvalidInput, match=r"^Range.high: 5 is refused: it is below low, 7$"):
+    with pytest.raises(InvalidInput, match=r"^Range.high: 5 is rejected: it is below low, 7$"):
         other.update(changes)
-    with pytest.raises(InvalidInput, match=r"^Range.high: 2 is refused: it is below low, 3$"):
+    with pytest.raises(InvalidInput, match=r"^Range.high: 2 is rejected: it is below low, 3$"):
         other.update(Partial(Range, {"low": 3, "high": 2}))
 
     assert (fitting.high, other) == (5, Range(id="b", low=7))
@@ -192,16 +192,16 @@ class Named(Base, table="Named", partition_key="p", row_key="{name}"): ...
 
 
 def test_keys_of_one_class_alone() -> None:
-    """A field that is in the key of an entity's own class is refused by the update, if its base does not know."""
+    """A field that is in the key of an entity's own class is rejected by the update, if its base does not know."""
     changes = Partial(Base, {"name": "b"})
 
-    with pytest.raises(InvalidInput, match=r"^Named.name: 'b' is refused: the field is part of the key"):
+    with pytest.raises(InvalidInput, match=r"^Named.name: 'b' is rejected: the field is part of the key"):
         Named(name="a").update(changes)
 
 
 def test_partials_of_something_else() -> None:
-    """What is not a model, and a partial of another model, are refused by name."""
-    with pytest.raises(ModelError, match=r"Partial of <class 'int'> is refused: it is not a model"):
+    """What is not a model, and a partial of another model, are rejected by name."""
+    with pytest.raises(ModelError, match=r"Partial of <class 'int'> is rejected: it is not a model"):
         Partial(cast(Any, int), {})
     with pytest.raises(ModelError, match=r"Order.update\(\) takes a Partial\[Order\], not one of Range"):
         Order(owner="jun", id="1").update(cast(Any, Partial(Range, {})))
@@ -233,7 +233,7 @@ def test_what_a_body_without_key_refuses() -> None:
         (("wight",), "unknown"),
         (("weight",), "missing"),
     ]
-    with pytest.raises(InvalidInput, match=r"Parcel.weight: 0.0 is refused: 'weight' must be > 0"):
+    with pytest.raises(InvalidInput, match=r"Parcel.weight: 0.0 is rejected: 'weight' must be > 0"):
         WithoutKey(Parcel, {"weight": 0})
 
 
@@ -265,7 +265,7 @@ def test_a_change_by_which_another_field_passes_no_more() -> None:
     """A validator of a field that is not changed is asked too, since it may look at one that is."""
     book = Book(id=1)
 
-    with pytest.raises(InvalidInput, match=f"^Book.reader: None is refused: {PAIR}$"):
+    with pytest.raises(InvalidInput, match=f"^Book.reader: None is rejected: {PAIR}$"):
         book.update(Partial(Book, {"state": "on loan"}))
     assert book == Book(id=1)
 
@@ -275,12 +275,12 @@ def test_a_change_by_which_another_field_passes_no_more() -> None:
 
 @pytest.mark.parametrize("data", [{"state": "on loan"}, {"reader": "ann"}])
 def test_data_whose_fields_do_not_fit_one_another(data: dict[str, str]) -> None:
-    """Also where each field fits by itself, what a client sends is refused as its input, with the field."""
-    with pytest.raises(InvalidInput, match=f"^Book.reader: .* is refused: {PAIR}$") as refused:
+    """Also where each field fits by itself, what a client sends is rejected as its input, with the field."""
+    with pytest.raises(InvalidInput, match=f"^Book.reader: .* is rejected: {PAIR}$") as refused:
         WithoutKey(Book, data).entity(id=1)
     assert [fault.path for fault in refused.value.faults] == [("reader",)]
 
-    with pytest.raises(InvalidInput, match=f"^Book.reader: .* is refused: {PAIR}$"):
+    with pytest.raises(InvalidInput, match=f"^Book.reader: .* is rejected: {PAIR}$"):
         from_dict(Book, {"id": 1, **data})
     assert WithoutKey(Book, {"state": "on loan", "reader": "ann"}).entity(id=1).reader == "ann"
 

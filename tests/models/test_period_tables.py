@@ -1,5 +1,5 @@
 """
-Models with a table for each period: which templates of names there are, what they name, and what is refused with them.
+Models with a table for each period: which templates of names there are, what they name, and what is rejected with them.
 """
 
 import datetime as dt
@@ -203,7 +203,7 @@ _REFUSED: dict[str, Any] = {
 
 @pytest.mark.parametrize("what", _REFUSED)
 def test_declarations_that_are_refused(what: str) -> None:
-    """What has rows of its own besides index entries in the table, or promises more than a period, is refused."""
+    """What has rows of its own besides index entries in the table, or promises more than a period, is rejected."""
     with pytest.raises(ModelError, match=r"Declared.*beside"):
         declare("RefuseDerived{at:%Y%m%d}", beside=_REFUSED[what]())
 

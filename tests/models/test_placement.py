@@ -16,7 +16,7 @@ class Shop(Entity, table="PlacedShops", partition_key="{town}", row_key="shop_{i
 
 
 def test_the_entries_of_another_model_in_one_table() -> None:
-    """Two indexes in one table whose keys could be equal are refused, and told apart by literal text."""
+    """Two indexes in one table whose keys could be equal are rejected, and told apart by literal text."""
     with pytest.raises(ModelError, match=r"Farm.by_crop: its rows in table PlacedTrades could have the keys of Shop"):
 
         class Farm(Entity, table="PlacedFarms", partition_key="{land}", row_key="farm_{id:03d}"):  # pyright: ignore[reportUnusedClass]
@@ -41,7 +41,7 @@ def test_the_entries_of_another_model_in_one_table() -> None:
 
 
 def test_the_entities_of_another_model_in_the_table_of_an_index() -> None:
-    """The order of the classes does not matter: the class that comes last is refused."""
+    """The order of the classes does not matter: the class that comes last is rejected."""
     with pytest.raises(ModelError, match=r"Trade: its rows in table PlacedTrades could have the keys of Shop.by_trade"):
 
         class Trade(Entity, table="PlacedTrades", partition_key="{name}", row_key="{place}_{number:03d}"):  # pyright: ignore[reportUnusedClass]

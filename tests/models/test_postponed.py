@@ -116,7 +116,7 @@ def test_a_base_resolves_where_it_stands() -> None:
 
 
 def test_unknown_names() -> None:
-    """A name that nothing defines, or not yet, is refused with the field and the name."""
+    """A name that nothing defines, or not yet, is rejected with the field and the name."""
 
     def unknown() -> object:
         class Odd(Entity, abstract=True):
@@ -142,7 +142,7 @@ def test_unknown_names() -> None:
 
 
 def test_plain_annotations_are_seen_through() -> None:
-    """What is not a field is refused also when its annotation is text, and so is a mixin's field."""
+    """What is not a field is rejected also when its annotation is text, and so is a mixin's field."""
 
     def own() -> object:
         class Odd(Entity, abstract=True):

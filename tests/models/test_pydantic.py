@@ -220,7 +220,7 @@ def test_fields_of_an_answer() -> None:
     }
     assert THINGS.dump_python(thing, exclude_defaults=True) == {"owner": "jun", "n": 1, "small": 4}
     with pytest.raises(
-        ValueError, match=r"Thing: .'places': .0.. is refused: a field is included or excluded as a whole"
+        ValueError, match=r"Thing: .'places': .0.. is rejected: a field is included or excluded as a whole"
     ):
         THINGS.dump_python(thing, exclude={"places": {0}})
 
@@ -410,7 +410,7 @@ def test_a_page() -> None:
 def test_a_maintained_field_of_a_body() -> None:
     """Other entities maintain it, so a body has not got it, or with the value that it begins with."""
     body = {"owner": "jun", "n": 1, "seen": 7}
-    with pytest.raises(ValueError, match="7 is refused: writes of other entities maintain the field; leave it out"):
+    with pytest.raises(ValueError, match="7 is rejected: writes of other entities maintain the field; leave it out"):
         THINGS.validate_python(body)
     assert (
         THINGS.validate_python({**body, "seen": 0}) == from_dict(Thing, {**body, "seen": 0}) == Thing(owner="jun", n=1)
@@ -440,15 +440,15 @@ def test_schema_of_a_body_without_key() -> None:
 
 
 def test_what_stands_for_no_model() -> None:
-    """A base without classes, and a partial of nothing or of what is no model, are refused by name."""
+    """A base without classes, and a partial of nothing or of what is no model, are rejected by name."""
 
     class Lonely(Entity, abstract=True): ...
 
     for annotation, message in (
         (Lonely, "Lonely is abstract and has no concrete classes yet"),
         (Partial[Any], "is not a model"),
-        (WithoutKey[Person], r"WithoutKey\[Person\] is refused: Person is abstract; name a class of it"),
-        (Partial, r"Partial of None is refused: .* Partial\[Order\]"),
+        (WithoutKey[Person], r"WithoutKey\[Person\] is rejected: Person is abstract; name a class of it"),
+        (Partial, r"Partial of None is rejected: .* Partial\[Order\]"),
     ):
         with pytest.raises(ModelError, match=message):
             TypeAdapter(annotation)
@@ -506,7 +506,7 @@ async def test_bodies_and_answers(client: httpx.AsyncClient) -> None:
 
 
 async def test_patch(client: httpx.AsyncClient) -> None:
-    """A partial sets what the request has; a field of the key in it is refused."""
+    """A partial sets what the request has; a field of the key in it is rejected."""
     await client.post("/things", json={"owner": "jun", "n": 1, "day": "2024-02-29"})
 
     answer = await client.patch("/things/jun", json={"day": None, "color": "blue"})

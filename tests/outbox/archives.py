@@ -24,8 +24,6 @@ from tableorm.writes.archive import carry_out_archives
 from tableorm.writes.archive_copy import kind_of
 from tests.faults import QUICK, FaultyBackend, FaultyStore, RowBlobs
 
-__all__ = ["HOUR", "Customer", "Order", "World"]
-
 HOUR = dt.timedelta(hours=1)
 
 

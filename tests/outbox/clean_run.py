@@ -12,8 +12,6 @@ from tests.outbox.network import HOUR, Death, connected, failing_at
 from tests.outbox.plans import Plan, prepare
 from tests.outbox.staff import MODELS, Content, content_of, find_misread, find_problems, is_in_a_move, recover
 
-__all__ = ["CleanRun", "die_after_commit", "prepared", "recovered", "run_plan", "worker_writes"]
-
 
 @attrs.frozen
 class CleanRun:

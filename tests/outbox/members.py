@@ -11,15 +11,6 @@ from tableorm.stores import Operation, Row, TableStore
 from tableorm.testing.contract.base import everything
 from tests.faults import FaultyStore
 
-__all__ = [
-    "Member",
-    "Watched",
-    "extra_reservations",
-    "members_of",
-    "reservations_of",
-    "wrong_reservations",
-]
-
 
 class Member(Entity, table="Guild", partition_key="{town}", row_key="member_{id:03d}"):
     town: Mapped[str]

@@ -15,8 +15,6 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
-__all__ = ["FATES", "HOUR", "Death", "Jittery", "Mortal", "Unsteady", "connected", "drain", "failing_at"]
-
 HOUR = dt.timedelta(hours=1)
 FATES = tuple(fate for fate in Fate if fate is not Fate.FINE)
 

@@ -17,8 +17,6 @@ from tests.outbox.portraits import Portrait
 from tests.outbox.sailors import Harbour, Passenger, Sailor, Ship
 from tests.outbox.staff import GUEST, MODELS, STORAGE, Content, Former, Person, Welcome
 
-__all__ = ["PLANS", "Plan", "Step", "prepare"]
-
 Step = Callable[[Database], Awaitable[object]]
 
 

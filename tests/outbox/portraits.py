@@ -11,8 +11,6 @@ from tableorm.shapes.blob import MARK_LENGTH, BlobAddress
 from tableorm.stores import Row, TableStore
 from tableorm.testing.contract.base import everything
 
-__all__ = ["Portrait", "extra_pictures", "portraits_of", "wrong_pictures"]
-
 
 class Portrait(Entity, table="Gallery", partition_key="{hall}", row_key="portrait_{id:03d}"):
     hall: Mapped[str]

@@ -9,8 +9,6 @@ from tableorm import Count, Embedded, Entity, Index, Mapped, Sum, field, many
 from tableorm.stores import TableStore
 from tableorm.testing.contract.base import everything
 
-__all__ = ["COUNT_ROWS", "Harbour", "Passenger", "Sailor", "Ship", "wrong_copies", "wrong_totals"]
-
 COUNT_ROWS = ("#_subtotal", "#_share")
 """The kinds of the rows of counts, which stay."""
 

@@ -38,30 +38,6 @@ from tests.outbox.members import Member, extra_reservations, wrong_reservations
 from tests.outbox.portraits import Portrait, extra_pictures, wrong_pictures
 from tests.outbox.sailors import COUNT_ROWS, Harbour, Passenger, Sailor, Ship, wrong_copies, wrong_totals
 
-__all__ = [
-    "CITIES",
-    "GUEST",
-    "MODELS",
-    "NAMES",
-    "STORAGE",
-    "TARGETS",
-    "Badge",
-    "Content",
-    "Former",
-    "Person",
-    "Welcome",
-    "committed_decisions",
-    "content_of",
-    "extra_entries",
-    "find_misread",
-    "find_problems",
-    "is_in_a_move",
-    "members_of",
-    "names_in_blobs",
-    "recover",
-    "wrong_entries",
-]
-
 GUEST = "Guest"
 """The name of people who are welcomed."""
 

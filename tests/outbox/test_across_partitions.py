@@ -297,7 +297,7 @@ async def test_a_damaged_row_of_a_count_lowers_no_total(db: Database, change: Ro
 
 @pytest.mark.parametrize("change", [{"Value": "x"}, {"EntityType": "Odd"}])
 async def test_a_damaged_subtotal_is_found(db: Database, change: Row) -> None:
-    """Writes that would add to it are refused, and the total stays; when it is deleted, an audit makes it anew."""
+    """Writes that would add to it are rejected, and the total stays; when it is deleted, an audit makes it anew."""
     await insert_clerks(db, 6, ["a"])
     rows = await db.select_raw("Clerks").where("EntityType eq '#_subtotal'").allow_scan().all()
     damaged = next(row for row in rows if "staff" in row["Field"])
@@ -316,7 +316,7 @@ async def test_a_damaged_subtotal_is_found(db: Database, change: Row) -> None:
 
 
 async def test_what_is_counted_needs_an_office(db: Database) -> None:
-    """An office that does not exist is refused before anything is sent; one in which clerks are counted stays."""
+    """An office that does not exist is rejected before anything is sent; one in which clerks are counted stays."""
     with pytest.raises(ReferenceNotFound, match="office_x"):
         await db.insert(Clerk(town="Bern", id=1, office="x"))
     await db.insert(Clerk(town="Bern", id=1, office="a"))
@@ -436,7 +436,7 @@ def declare_lost() -> type[Entity]:
     [(declare_far, "add consistency='eventual'"), (declare_lost, "give via= an index with partition_key='{office}'")],
 )
 def test_refused_declarations(declare: Callable[[], type[Entity]], remedy: str) -> None:
-    """What cannot be kept right is refused when it is declared, with what to do instead."""
+    """What cannot be kept right is rejected when it is declared, with what to do instead."""
     with pytest.raises(ModelError, match=re.escape(remedy)):
         declare()
 
@@ -444,7 +444,7 @@ def test_refused_declarations(declare: Callable[[], type[Entity]], remedy: str) 
 @pytest.mark.parametrize("kind", ["Other", "Office#_forward"])
 @pytest.mark.parametrize("made", [lambda: Clerk(town="Bern", id=1, office="d"), lambda: Branch(office="d", id=1)])
 async def test_a_row_of_another_kind_is_no_source(db: Database, kind: str, made: Callable[[], Entity]) -> None:
-    """What refers to its key is refused, and the row stays as it is."""
+    """What refers to its key is rejected, and the row stays as it is."""
     await db.insert(PropertyBag("Offices", "offices", "office_d", {"EntityType": kind, "title": "of others"}))
     before = await db.store.get("Offices", "offices", "office_d")
     with pytest.raises(ReferenceNotFound, match="does not exist"):

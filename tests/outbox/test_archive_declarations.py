@@ -124,9 +124,9 @@ async def names_of(db: Database, container: str, prefix: str = "") -> list[str]:
 
 def test_archives_that_are_refused() -> None:
     """An archive has a name, and a model whose rows say what they are; for a database they also have write tokens."""
-    with pytest.raises(ModelError, match=r"BlobArchive\('Old_Bills'\) is refused: .* a container name is lower case"):
+    with pytest.raises(ModelError, match=r"BlobArchive\('Old_Bills'\) is rejected: .* a container name is lower case"):
         BlobArchive("Old_Bills", Bill)
-    with pytest.raises(ModelError, match=r"DatabaseArchive\('1'\) is refused: a name has up to 63 letters"):
+    with pytest.raises(ModelError, match=r"DatabaseArchive\('1'\) is rejected: a name has up to 63 letters"):
         DatabaseArchive("1", Bill, open_nothing)
     with pytest.raises(ModelError, match="Base is abstract; declare an archive for each of its concrete classes"):
         BlobArchive("old", Base)
@@ -146,7 +146,7 @@ async def test_entities_that_are_refused(db: Database) -> None:
         ModelError, match="cannot be archived to 'old-bills', which is for Bill; declare an archive for"
     ):
         await db.archive(cast("Any", plain), to=BILLS)
-    with pytest.raises(ModelError, match=r"archive\(to='old-plain', year=\.\.\.\) is refused"):
+    with pytest.raises(ModelError, match=r"archive\(to='old-plain', year=\.\.\.\) is rejected"):
         await db.archive(plain, to=cast("Any", PLAIN), year=2026)
     with pytest.raises(LimitExceeded, match=r"archive of Plain .* characters, 1 to 1024 are allowed"):
         await db.archive(long, to=PLAIN)
@@ -212,7 +212,7 @@ async def test_a_blob_and_back(db: Database) -> None:
 
 
 def test_blobs_that_cannot_be_read() -> None:
-    """What is no blob of an archive, of another model, or of a newer program, is refused."""
+    """What is no blob of an archive, of another model, or of a newer program, is rejected."""
     row = {"PartitionKey": "a", "RowKey": "p", "EntityType": "Plain", "odata.etag": "e", "Timestamp": "t"}
     for content in (b"{}", b'{"format": 1, "of others": ' + b"[" * 100_000):
         with pytest.raises(DecodeError, match="of a blob cannot be read"):

@@ -186,7 +186,7 @@ def test_an_empty_key_has_a_name() -> None:
 
 
 async def test_a_name_that_is_too_long(db: Database) -> None:
-    """The write is refused by name before anything is sent, and so is the lookup."""
+    """The write is rejected by name before anything is sent, and so is the lookup."""
     before = db.stats.requests
     with pytest.raises(
         TemplateError, match=r"Book\.tagged.*name of 3\d+ characters, and 1024 are allowed; shorten tag"
@@ -210,7 +210,7 @@ async def full(db: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
 
 
 async def test_a_list_that_is_full_takes_no_more(full: Database) -> None:
-    """The write of an entity that would come into it is refused, and nothing of it is sent; the list stays right."""
+    """The write of an entity that would come into it is rejected, and nothing of it is sent; the list stays right."""
     with pytest.raises(LimitExceeded, match=r"Book\.tagged: the list 'tag_new' .* is full: .* of 64; declare an Index"):
         await full.insert(book(3))
     with pytest.raises(TransactionFailed, match=r"operation 1: .* is full"):
@@ -274,7 +274,7 @@ class Draft(Entity, table="BlobDrafts", partition_key="{shelf}", row_key="draft_
 
 
 async def test_an_archive_into_a_full_list(full: Database) -> None:
-    """It is refused before the entity leaves the place where it is."""
+    """It is rejected before the entity leaves the place where it is."""
     await full.create_tables(Draft)
     draft = Draft(shelf="a", id=3, tag="new")
     await full.insert(draft)
@@ -307,7 +307,7 @@ class WithoutBlobs(FaultyBackend):
 
 
 async def test_a_database_without_blobs() -> None:
-    """Writes that concern the list, and lookups, are refused by name before anything is sent; all else is not."""
+    """Writes that concern the list, and lookups, are rejected by name before anything is sent; all else is not."""
     async with Database(WithoutBlobs(MemoryStore())) as db:
         await db.create_tables(Book)
         before = db.stats.requests
@@ -321,7 +321,7 @@ async def test_a_database_without_blobs() -> None:
 
 
 async def test_a_token_for_one_table(tmp_path: Path) -> None:
-    """It opens no blobs: a lookup is refused by name, and what needs no list is not."""
+    """It opens no blobs: a lookup is rejected by name, and what needs no list is not."""
     url = f"local:{tmp_path}/a.tables"
     async with connect(url, key=DEVELOPMENT_KEY) as db:
         await db.create_tables(Book)
@@ -451,7 +451,7 @@ async def test_a_list_that_was_in_rows_comes_into_blobs(db: Database) -> None:
 
 
 async def test_a_scope_and_lists_in_blobs() -> None:
-    """A scope writes lists whose keys tell that they are of it; others are refused, and looked up for its own."""
+    """A scope writes lists whose keys tell that they are of it; others are rejected, and looked up for its own."""
     async with connect("local::memory:") as db:
         await db.create_tables(Note)
         for tenant in ("acme", "other"):

@@ -87,7 +87,7 @@ def test_it_comes_back(decision: Decision) -> None:
 
 
 def test_work_that_is_too_large() -> None:
-    """More work than a property holds is refused, with the numbers; the most that fits is a row that a store takes."""
+    """More work than a property holds is rejected, with the numbers; the most that fits is a row that a store takes."""
 
     def of_size(size: int) -> Decision:
         return committed(entries={"by_name": (IndexEntry("x" * size),)})

@@ -102,7 +102,7 @@ ONCE = RetryPolicy(attempts=1, base=0.0)
 """Each fault is met on the last attempt."""
 
 OUTAGES = ((0, 1), (0, 3), (0, 999), (2, 999), (4, 999))
-"""How many requests are fine after the one that met a fault, and how many are refused then."""
+"""How many requests are fine after the one that met a fault, and how many are rejected then."""
 
 SINGLE_WRITES = [plan for plan in PLANS if plan.act not in (reinsert, move_on, insert_by_bulk, join_by_bulk)]
 """The plans whose error is of all that they write."""

@@ -143,7 +143,7 @@ async def test_a_workflow_runs_after_the_commit(db: Database) -> None:
 
 
 async def test_a_workflow_without_a_commit(db: Database) -> None:
-    """If the block fails, or the transaction is refused, nothing runs."""
+    """If the block fails, or the transaction is rejected, nothing runs."""
     await db.insert(Order(customer="ann", id=7))
     order, other = Order(customer="ann", id=7), Order(customer="bob", id=7)
     with pytest.raises(TransactionFailed):
@@ -272,7 +272,7 @@ async def test_a_try_that_fails_is_a_line_of_the_log(db: Database, caplog: pytes
 
 
 async def test_workflows_that_cannot_start(db: Database) -> None:
-    """Entities that the transaction does not write, other models, and arguments that are not JSON are refused."""
+    """Entities that the transaction does not write, other models, and arguments that are not JSON are rejected."""
     order, other = Order(customer="ann", id=7), Order(customer="ann", id=8)
     with pytest.raises(NotSupported, match="which this transaction does not write"):
         async with db.transaction() as tx:
@@ -325,13 +325,13 @@ def test_classes_that_are_no_workflows() -> None:
         class Empty(Workflow[Order]):
             async def _work(self, db: Database) -> None: ...
 
-    with pytest.raises(ModelError, match=r"Plain\.work is refused as a step.*async def work\(self, db\)"):
+    with pytest.raises(ModelError, match=r"Plain\.work is rejected as a step.*async def work\(self, db\)"):
 
         @workflow("x")
         class Plain(Workflow[Order]):
             def work(self, db: Database) -> None: ...
 
-    with pytest.raises(ModelError, match=r"More\.work is refused as a step"):
+    with pytest.raises(ModelError, match=r"More\.work is rejected as a step"):
 
         @workflow("x")
         class More(Workflow[Order]):

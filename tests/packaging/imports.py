@@ -13,8 +13,6 @@ import attrs
 
 from tests.packaging.sources import parse_module
 
-__all__ = ["Module", "find_circles", "import_graph", "read_modules"]
-
 
 @attrs.frozen
 class Module:

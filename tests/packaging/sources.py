@@ -8,8 +8,6 @@ from pathlib import Path
 
 from scripts.docs_pages import ROOT
 
-__all__ = ["MODULES", "PACKAGES", "parse_module", "relative"]
-
 _BESIDE = [*sorted((ROOT / "backends").iterdir()), *sorted((ROOT / "migrations").glob("*"))]
 _CANDIDATES = [ROOT / "tableorm", ROOT / "tableorm_command", *_BESIDE]
 

@@ -22,29 +22,6 @@ from tests.children import environment
 from tests.packaging.sources import MODULES, PACKAGES, parse_module, relative
 
 
-def names_of(module: Path) -> tuple[set[str], list[str]]:
-    """The public classes and functions that a module defines, and its `__all__`."""
-    defined: set[str] = set()
-    exported: list[str] = []
-    for node in parse_module(module).body:
-        match node:
-            case ast.ClassDef(name) | ast.FunctionDef(name) | ast.AsyncFunctionDef(name):
-                defined |= {name} if not name.startswith("_") else set()
-            case ast.Assign(targets=[ast.Name("__all__")], value=value):
-                exported = ast.literal_eval(value)
-            case _:
-                pass
-    return defined, exported
-
-
-def test_public_names_are_in_all() -> None:
-    """What a module defines without an underscore is in its `__all__`."""
-    found = {relative(module): names_of(module) for module in MODULES}
-    missing = {module: defined - {*exported} for module, (defined, exported) in found.items()}
-
-    assert {module: names for module, names in missing.items() if names} == {}
-
-
 def test_modules_say_what_they_are_for() -> None:
     """A module opens with a docstring."""
     assert [relative(module) for module in MODULES if not ast.get_docstring(parse_module(module))] == []

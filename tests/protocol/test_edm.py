@@ -126,7 +126,7 @@ def test_subclasses_are_stored_by_value() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(value: Any, kind: Edm, words: str) -> None:
-    """A value outside its type is refused with what is wrong; none is rounded, wrapped or replaced."""
+    """A value outside its type is rejected with what is wrong; none is rounded, wrapped or replaced."""
     with pytest.raises(ValueError, match=words.replace("+", r"\+")):
         encode(value, kind)
 
@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_refused(value: Any, kind: Edm, words: str) -> None
     ],
 )
 def test_what_is_no_wire_form_is_refused(json: object, annotation: str | None) -> None:
-    """JSON that no client of the service may send is refused, not guessed at."""
+    """JSON that no client of the service may send is rejected, not guessed at."""
     with pytest.raises(ValueError):  # noqa: PT011  # each says something else
         decode(json, annotation)
 

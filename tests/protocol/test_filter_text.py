@@ -1,5 +1,5 @@
 """
-Filter text: each form that the service documents, what is refused and where, and parameters that stay values.
+Filter text: each form that the service documents, what is rejected and where, and parameters that stay values.
 """
 
 import datetime as dt
@@ -183,7 +183,7 @@ def test_length() -> None:
     "unit", ["(", "a and (", "a or (", "not (", "not ", "a eq (", ")", "a or b and (", "'", "''", "-", "{}"]
 )
 def test_no_text_is_too_deep_to_be_read(unit: str) -> None:
-    """Text that opens as much as it can is refused with its place, and takes no stack."""
+    """Text that opens as much as it can is rejected with its place, and takes no stack."""
     for end in ["", "a"]:
         text = (unit * MAX_FILTER_LENGTH)[: MAX_FILTER_LENGTH - 1] + end
 
@@ -213,7 +213,7 @@ def alternating(levels: int) -> Filter:
 
 
 def test_depth() -> None:
-    """Text of the deepest tree is read, one level more is refused at the operator that is one too many."""
+    """Text of the deepest tree is read, one level more is rejected at the operator that is one too many."""
     deep = Or((A, Not(alternating(MAX_DEPTH - 2))))
     text = to_odata(deep)
 
@@ -324,7 +324,7 @@ pieces = st.sampled_from([*WORDS.split(), " ", " ", "\n", "\ud800", "\0"])
 @example("a eq datetime'0000-01-01T00:00:00Z'")
 @example("a eq datetime'9999-12-31T23:59:59-23:59'")
 def test_any_text_is_answered(text: str) -> None:
-    """Text is read, and then means the same once written and can be matched, or it is refused with a place in it."""
+    """Text is read, and then means the same once written and can be matched, or it is rejected with a place in it."""
     try:
         tree = parse_filter(text)
     except FilterSyntaxError as error:

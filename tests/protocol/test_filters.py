@@ -174,7 +174,7 @@ def test_the_deepest_tree() -> None:
 @pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 10_000])
 @pytest.mark.parametrize("use", [check_depth, to_odata, matcher, compile_filter])
 def test_a_tree_that_is_too_deep(levels: int, use: Callable[[Filter], object]) -> None:
-    """One level more is refused with the limit, and so is any number of them."""
+    """One level more is rejected with the limit, and so is any number of them."""
     with pytest.raises(ValueError, match=f"more than {MAX_DEPTH} levels"):
         use(And((A, nested(levels - 1))))
 

@@ -103,7 +103,7 @@ def test_size_of_each_type(properties: dict[str, Any], size: int) -> None:
 @pytest.mark.parametrize("encoded_size", [None, 60])
 def test_values_that_no_type_has(properties: dict[str, Any], encoded_size: int | None) -> None:
     """
-    A member that is no value of its type is refused as bad input, naming the property. That a row is known to be small
+    A member that is no value of its type is rejected as bad input, naming the property. That a row is known to be small
     spares measuring it, nothing else.
     """
     with pytest.raises(Fault, match="a") as caught:
@@ -113,7 +113,7 @@ def test_values_that_no_type_has(properties: dict[str, Any], encoded_size: int |
 
 
 def test_rows_without_keys() -> None:
-    """A row without a key is refused, naming the key."""
+    """A row without a key is rejected, naming the key."""
     with pytest.raises(Fault, match="PartitionKey"):
         check_row({"RowKey": "r"})
     with pytest.raises(Fault, match="RowKey"):

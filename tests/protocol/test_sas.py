@@ -1,5 +1,6 @@
 """
-Tokens: signatures against those of azure-data-tables and of strings signed elsewhere, what is refused, what is allowed.
+Tokens: signatures against those of azure-data-tables and of strings signed elsewhere, what is rejected, what is
+allowed.
 """
 
 import datetime as dt
@@ -190,7 +191,7 @@ def test_empty_parameters() -> None:
 
 @pytest.mark.parametrize("query", [sign_sas(FULL, "acc", KEY), sign_sas(ACCOUNT, "acc", KEY)])
 def test_no_parameter_twice(query: str) -> None:
-    """A parameter that is repeated is refused, the signature among them, whether or not it has the same value."""
+    """A parameter that is repeated is rejected, the signature among them, whether or not it has the same value."""
     for name, values in parse_qs(query).items():
         for value in [values[0], "other", ""]:
             with pytest.raises(ValueError, match=f"{name} is given more than once"):
@@ -415,7 +416,7 @@ def test_a_policy_supplies_what_the_token_lacks() -> None:
     ],
 )
 def test_policies_that_do_not_fit(policy: AccessPolicy, problem: str) -> None:
-    """A field in both places is refused, and so is one that neither has."""
+    """A field in both places is rejected, and so is one that neither has."""
     with pytest.raises(ValueError, match=problem):
         under_policy(attrs.evolve(TABLE, sp=None, si="policy"), policy)
 

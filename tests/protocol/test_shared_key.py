@@ -141,7 +141,7 @@ def test_authorization_is_read() -> None:
     ],
 )
 def test_authorization_that_cannot_be_read(header: str, problem: str) -> None:
-    """Another scheme and a malformed header are refused with a text that does not repeat the signature."""
+    """Another scheme and a malformed header are rejected with a text that does not repeat the signature."""
     with pytest.raises(ValueError, match=problem) as caught:
         parse_authorization(header)
     assert "secret" not in str(caught.value)
@@ -158,7 +158,7 @@ def test_keys_are_base64() -> None:
 
 
 def test_dates() -> None:
-    """A date is good for 15 minutes either way, in the zone that it names; what is no date is refused."""
+    """A date is good for 15 minutes either way, in the zone that it names; what is no date is rejected."""
     now = dt.datetime(2024, 2, 29, 12, 34, 56, tzinfo=dt.UTC)
 
     assert date_fault(DATE, now) is None

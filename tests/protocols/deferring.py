@@ -20,8 +20,6 @@ from tests.protocols.explorer import (
     values,
 )
 
-__all__ = ["Change", "decide", "decision_of", "forget", "work"]
-
 Change = tuple[str, str]
 """Partition and token of a change, which are its message too."""
 

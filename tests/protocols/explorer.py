@@ -8,7 +8,7 @@ is a generator that yields requests and is sent the replies: a row or None for `
     lost    the effect without the reply, or neither the effect nor a reply; of a message that is put too
     late    no reply now, and the effect at any later moment or never
     crash   the client stops for good after any request that is not a read
-    unread  a read is refused, for clients that say what they do then
+    unread  a read is rejected, for clients that say what they do then
 
 The state of a client is its program, its arguments and the replies so far; so a state of everything is a value that can
 be hashed, and each one is visited once, breadth first: a trace is a shortest one. A program must be deterministic in
@@ -28,38 +28,6 @@ import attrs
 import pytest
 
 from tests.torture import choose_rounds
-
-__all__ = [
-    "ANY_FAULT",
-    "EXISTS",
-    "LOST",
-    "MISSING",
-    "OK",
-    "STALE",
-    "Ack",
-    "Client",
-    "Get",
-    "Goto",
-    "Key",
-    "Put",
-    "Row",
-    "Run",
-    "Take",
-    "World",
-    "Write",
-    "committed_is_left",
-    "delete",
-    "find_violation",
-    "insert",
-    "is_committed",
-    "replace",
-    "run_with",
-    "runs",
-    "together",
-    "upsert",
-    "values",
-    "verify",
-]
 
 Key = tuple[str, str]
 """PartitionKey and RowKey."""
@@ -172,7 +140,7 @@ class Client(NamedTuple):
         program: What it does.
         arguments: What the program is called with.
         fails: Whether it may crash, and its requests be lost or late.
-        refused: What it goes on with if a read is refused, given the program that has read, and its arguments; None if
+        refused: What it goes on with if a read is rejected, given the program that has read, and its arguments; None if
             none of its reads is.
     """
 
@@ -261,7 +229,7 @@ class Run:
         lost: How many requests or replies may be lost.
         late: How many requests may be late.
         crash: How many clients may crash.
-        unread: How many reads may be refused.
+        unread: How many reads may be rejected.
         always: Judges every state.
         at_end: Judges the states in which no client can go on.
         watch: Returns the history after each step, given the state with the history before it.

@@ -98,7 +98,7 @@ def commit(name: str, token: str, blob: str | None, entity: Row | None, broken: 
 
 
 def give_up(token: str, blob: str | None) -> Program:
-    """Delete the upload of a change that was refused, and never commits."""
+    """Delete the upload of a change that was rejected, and never commits."""
     if blob == token:
         outcome, _ = yield delete(blob_of(token), "*")
         if outcome == LOST:

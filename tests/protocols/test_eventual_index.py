@@ -236,7 +236,7 @@ def entries_match(*, extra: bool) -> Judge:
                 return f"the entry {address} is not wanted"
         for name, result in world.results.items():
             if result == "refused" and entity is not None and name.lower() in entity.get("tokens"):
-                return f"{name} was refused, and its write was applied"
+                return f"{name} was rejected, and its write was applied"
         return committed_is_left(world)
 
     return judge

@@ -213,7 +213,7 @@ def withdraw(message: Move, broken: str) -> Program:
 
 
 def in_trouble(program: Callable[..., Program], arguments: tuple[Any, ...]) -> Program:
-    """Go on after a read that was refused, which is nobody's fault, and which no repetition has cured."""
+    """Go on after a read that was rejected, which is nobody's fault, and which no repetition has cured."""
     if program is start:
         return "nothing"  # nobody knows of the move
     if program is resolve:
@@ -404,7 +404,7 @@ STEADY = {title: user._replace(fails=False) for title, user in USERS.items()}
         for title, user in [*STEADY.items()][:2]
     ),
     run_of("recovery after a crash", WITH_MESSAGE, WORKER, crash=1, at_end=at_end),
-    run_of("a read that is refused", WITH_MESSAGE, WORKER, unread=1, at_end=at_end),
+    run_of("a read that is rejected", WITH_MESSAGE, WORKER, unread=1, at_end=at_end),
     run_of("reads and writes that fail", WITH_MESSAGE, WORKER, lost=1, unread=1, at_end=at_end, large=True),
     *(
         run_of(f"{title}, and reads that fail", WITH_MESSAGE, user, WORKER, unread=1, at_end=at_end, large=True)

@@ -4,7 +4,7 @@ A run that several processes share: its ranges are taken, worked on, taken over,
 A row says what the run is; a row for each range says who works on it, how far it is, and what was counted. All are
 inserted together. Who works on a range has taken it by a write under its ETag, and tells how far it is in the same way.
 Anybody may take a range over at any time, as if its row had stood still for long; who had it before goes on until its
-next write is refused. A range of the second phase is begun when all of the first phase are done. Who finds all ranges
+next write is rejected. A range of the second phase is begun when all of the first phase are done. Who finds all ranges
 done ends the run and deletes their rows, in one transaction under the ETags of all. A run that has ended may be begun
 anew, as another generation.
 """

@@ -32,8 +32,6 @@ from tests.queries.worlds import (
     system,
 )
 
-__all__ = ["FOREIGN_WORLDS"]
-
 UTC = dt.UTC
 
 

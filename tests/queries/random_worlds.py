@@ -30,8 +30,6 @@ from tests.queries.worlds import (
     stored,
 )
 
-__all__ = ["IN_KEYS", "key_templates", "random_worlds"]
-
 IN_KEYS: dict[str, tuple[Any, st.SearchStrategy[Any], tuple[str, ...]]] = {
     "first": (str, TEXTS, ("", "", ":lower", ":spread(3)")),
     "second": (str, TEXTS, ("", "", ":spread(12)")),
@@ -65,7 +63,7 @@ _known: dict[tuple[str, str], type[Any]] = {}
 
 @st.composite
 def key_templates(draw: st.DrawFn, names: list[str]) -> str:
-    """Return the text of a template of these fields; perhaps one that is refused."""
+    """Return the text of a template of these fields; perhaps one that is rejected."""
     text = draw(LITERALS)
     for number, name in enumerate(names):
         if number:

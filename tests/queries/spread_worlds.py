@@ -24,8 +24,6 @@ from tests.queries.worlds import (
     system,
 )
 
-__all__ = ["SPREAD_WORLDS", "Reading", "merged"]
-
 
 class Reading(
     Entity, table="SpreadReadings", partition_key="{station}_{sensor:spread(4)}", row_key="at_{at:ticks_desc}_{sensor}"
@@ -81,7 +79,7 @@ SPREAD_WORLDS = [
     ),
     World(
         (Crossing,),
-        # A RowKey that begins as those of marker rows do is refused.
+        # A RowKey that begins as those of marker rows do is rejected.
         st.builds(Crossing, group=GROUPS, a=TEXTS.filter(lambda a: a[:1] != "~"), b=NUMBERS, count=maybe(COUNTS)),
         (
             in_key(Crossing, "group", GROUPS, "-"),

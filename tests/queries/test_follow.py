@@ -265,7 +265,7 @@ async def test_what_cannot_be_followed_is_refused() -> None:
         with pytest.raises(ModelError, match="a limit could count to; remove it"):
             claims(db).limit(5).follow(lag=SECOND)
         for lag in (-SECOND, 5):
-            with pytest.raises(ModelError, match=r"follow\(lag=.* is refused: give a timedelta"):
+            with pytest.raises(ModelError, match=r"follow\(lag=.* is rejected: give a timedelta"):
                 claims(db).follow(lag=lag)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         with pytest.raises(ScanRefused, match="no equality on employee"):
             await take(db.select(Claim).follow(lag=SECOND), 1)

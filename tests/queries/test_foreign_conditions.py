@@ -87,7 +87,7 @@ def plan(*where: Expression, model: type[Entity | PropertyBag]) -> QueryPlan:
 
 @pytest.mark.parametrize("model", [Snack, Visit, Drink, Walk])
 def test_a_model_that_is_not_asked_for(model: type[Entity]) -> None:
-    """A condition on its field is refused, also where both models store the field."""
+    """A condition on its field is rejected, also where both models store the field."""
     other = Meal if model in (Snack, Drink, Walk) else Call
     user: Expression = getattr(model, "user") == "ann"  # noqa: B009
     for condition in (other.at == NOON, other.n.is_none(), ~(other.at == NOON), (other.n == 1) | (other.n == 2)):

@@ -372,7 +372,7 @@ async def test_reads_by_keys_name_the_row(memory: Database) -> None:
 
 @pytest.mark.parametrize("policy", ["ignore", None, ["skip"], 0])
 def test_what_is_no_policy(policy: Any) -> None:
-    """What is neither of the two words nor a function is refused, with what to give."""
+    """What is neither of the two words nor a function is rejected, with what to give."""
     with pytest.raises(ModelError, match=r"give 'raise', 'skip', or a function that takes each error"):
         connect("local::memory:").select(Plain).misfits(policy)
 
@@ -401,7 +401,7 @@ async def test_one_bad_row_hides_no_other_of_many_keys(memory: Database) -> None
     assert [each and each.id for each in found] == [None, None, *range(20, 40), None]
     assert {each.key for each in errors} == {("p", "007"), ("p", "009")}
     assert await memory.get_many(keys, misfits="skip") == found
-    with pytest.raises(ModelError, match=r"get_many\(misfits='none'\) is refused"):
+    with pytest.raises(ModelError, match=r"get_many\(misfits='none'\) is rejected"):
         await memory.get_many(keys, misfits=cast("Any", "none"))
 
 

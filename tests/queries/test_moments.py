@@ -72,7 +72,7 @@ async def store(db: Database, table: str, **members: str) -> None:
 
 @pytest.mark.parametrize("model", [Up, Down])
 async def test_a_key_leads_back_to_its_row_or_says_that_it_does_not(db: Database, model: Any) -> None:
-    """What is read from a key is found by `get`; what no datetime makes is refused, with the key and what to do."""
+    """What is read from a key is found by `get`; what no datetime makes is rejected, with the key and what to do."""
     for ticks in TICKS:
         key = f"{ticks if model is Up else MAX_TICKS - ticks:019d}"
         query = db.select(model).where(RowKey == key)

@@ -148,7 +148,7 @@ async def test_a_half_open_span_lists_the_tables(db: Database) -> None:
 
 
 async def test_no_bounds_need_allow_scan(db: Database) -> None:
-    """A query that would visit every period is refused without `allow_scan`; with it the tables are listed."""
+    """A query that would visit every period is rejected without `allow_scan`; with it the tables are listed."""
     pings = await fill(db)
     query = of_host(db)
 
@@ -221,7 +221,7 @@ async def resumed(query: Select[Ping], cursor: str | None) -> AsyncIterator[Ping
 
 
 async def test_foreign_cursors_are_refused(db: Database) -> None:
-    """A cursor of a plain query, of a table outside of the span, or of other conditions is refused."""
+    """A cursor of a plain query, of a table outside of the span, or of other conditions is rejected."""
     await fill(db)
     query = of_host(db, Ping.at >= NOON)
     cursor = (await query.page(1)).cursor
@@ -305,7 +305,7 @@ async def test_deletes(db: Database) -> None:
 
 
 async def test_pickled_queries_and_what_is_refused(db: Database) -> None:
-    """A pickled query is bound anew; splits are refused, with what to do instead."""
+    """A pickled query is bound anew; splits are rejected, with what to do instead."""
     pings = await fill(db)
     query = of_host(db, Ping.at >= NOON - DAY)
     restored: Select[Ping] = pickle.loads(pickle.dumps(query))

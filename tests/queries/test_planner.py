@@ -147,7 +147,7 @@ def test_conditions_on_properties_become_the_filter(condition: Expression, text:
     ],
 )
 def test_contradictions_send_nothing(conditions: list[Expression]) -> None:
-    """No row can satisfy them, so that no scan is refused either."""
+    """No row can satisfy them, so that no scan is rejected either."""
     found = plan(*conditions)
 
     assert (found.access, found.requests) == (Access.NOTHING, ())
@@ -237,14 +237,14 @@ DEPARTMENT: Any = Employee.department
         (
             lambda: plan(SALES, Employee.notes == {}),
             EncodeError,
-            r"Employee\.notes: {} in the condition Employee\.notes == {} is refused: a field stored as JSON cannot",
+            r"Employee\.notes: {} in the condition Employee\.notes == {} is rejected: a field stored as JSON cannot",
         ),
         (lambda: plan(SALES, AGE == None), ModelError, "with None"),  # noqa: E711
         (lambda: plan(SALES, AGE > ID), ModelError, "constant only"),
         (
             lambda: plan(SALES, AGE.startswith("x")),
             EncodeError,
-            r"'x' in the condition Employee\.age\.startswith\('x'\) is refused: startswith\(\) works only on strings",
+            r"'x' in the condition Employee\.age\.startswith\('x'\) is rejected: startswith\(\) works only on strings",
         ),
         (lambda: bool(AGE > 1), TypeError, "no truth value"),
         (lambda: (AGE > 1) & True, TypeError, "parentheses"),

@@ -101,7 +101,7 @@ async def test_a_misfit_that_was_not_asked_for_is_no_error(db: Database) -> None
 async def test_what_makes_no_sense_is_refused(db: Database) -> None:
     """Bags, fields of other models, and what is not a field."""
     wrong: Any = "age"
-    with pytest.raises(ModelError, match="refused for bags"):
+    with pytest.raises(ModelError, match="rejected for bags"):
         db.select(Employee, PropertyBag).only(Employee.age)
     with pytest.raises(ModelError, match=r"only\(Log\.text\).*no Log"):
         db.select(Employee).only(Log.text)

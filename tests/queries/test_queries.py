@@ -113,5 +113,5 @@ async def test_a_range_of_partitions_is_allowed_by_itself() -> None:
         assert str(ranged).endswith(".allow_scan(partitions='range')>")
         with pytest.raises(ScanRefused, match=r"Shard: the query visits a range of the partitions of table Shards"):
             await bounded.all()
-        with pytest.raises(ModelError, match=r'partitions=3\) is refused: give "all" or "range"'):
+        with pytest.raises(ModelError, match=r'partitions=3\) is rejected: give "all" or "range"'):
             bounded.allow_scan(partitions=wrong)

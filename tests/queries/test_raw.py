@@ -56,7 +56,7 @@ async def test_rows_of_any_kind_come_as_bags(people: Database) -> None:
 
 
 async def test_conditions_on_keys_give_the_requests(people: Database) -> None:
-    """A point, points, a range and a partition scan; a scan is refused unless it is asked for."""
+    """A point, points, a range and a partition scan; a scan is rejected unless it is asked for."""
     raw = people.select_raw("People")
 
     def access(text: str) -> Access:

@@ -63,14 +63,14 @@ CONDITIONS = [
     ],
 )
 def test_a_value_of_the_type_that_the_base_declared(model: type[Measure], problem: str, condition: Expression) -> None:
-    """It is refused where the kind that is asked for declares another type, with the condition and the reason."""
+    """It is rejected where the kind that is asked for declares another type, with the condition and the reason."""
     with pytest.raises(EncodeError, match=f"Measure.value: .*in the condition .*({problem})"):
         planner_of(KindSet.of([model])).plan([HERE, condition], allow_scan=True)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=str)
 def test_a_value_that_is_compared_with_a_key(condition: Expression) -> None:
-    """It is refused where the key holds another type, whatever the operator."""
+    """It is rejected where the key holds another type, whatever the operator."""
     with pytest.raises(
         (EncodeError, TemplateError), match=r"needs an int, got 'x'|startswith\(\) works only on strings|field 'value'"
     ):

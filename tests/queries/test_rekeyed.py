@@ -271,7 +271,7 @@ async def test_functions_say_what_is_found(db: Database, phase: RekeyPhase) -> N
         ScanRefused, match=f"in phase '{phase}' of the re-key of Fee to NewFee, entities may have their"
     ):
         await db.select(NewFee).where(NewFee.euros >= 1.0).all()
-    with pytest.raises(NotSupported, match=r"get of NewFee.by_payer is refused until .*seal.* was run"):
+    with pytest.raises(NotSupported, match=r"get of NewFee.by_payer is rejected until .*seal.* was run"):
         await db.get(NewFee.by_payer, payer="x", id=1)
     query = db.select(NewFee).where(NewFee.euros >= 1.0).allow_scan()
     assert [(fee.payer, fee.euros) for fee in await query.all()] == [("x", 1.5), ("y", 1.5)]
@@ -281,7 +281,7 @@ async def test_functions_say_what_is_found(db: Database, phase: RekeyPhase) -> N
 
 
 async def test_what_is_refused_until_the_end(db: Database) -> None:
-    """Each error names the query, what is refused, the phase, and when it can be done."""
+    """Each error names the query, what is rejected, the phase, and when it can be done."""
     query = db.select(NewLap).allow_scan()
     refused: dict[str, Callable[[], Any]] = {
         "page by page": query.page,
@@ -294,7 +294,7 @@ async def test_what_is_refused_until_the_end(db: Database) -> None:
         "no cursors": lambda: anext(aiter(query._iterate("cursor", None))),  # pyright: ignore[reportPrivateUsage]
     }
     for problem, run in refused.items():
-        with pytest.raises(NotSupported, match=rf"is refused: .*{problem}.* 'move' of the re-key .*migrate seal"):
+        with pytest.raises(NotSupported, match=rf"is rejected: .*{problem}.* 'move' of the re-key .*migrate seal"):
             await run()
     async with query.stream() as stream:
         assert [lap.track async for lap in stream] == ["x", "y"]

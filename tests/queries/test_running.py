@@ -368,7 +368,7 @@ async def test_counting_to_a_limit_leaves_nothing_behind(gated: Gated, parts: Da
 
 
 async def test_a_stream_is_used_once_and_in_its_block(db: Database) -> None:
-    """Another use is refused, and says what to do."""
+    """Another use is rejected, and says what to do."""
     await fill(db, 1, "a")
     stream = db.select(Item).where(Item.group == "a").stream()
     with pytest.raises(ModelError, match="not open"):

@@ -1,5 +1,5 @@
 """
-Spans of periods that conditions leave: what is refused.
+Spans of periods that conditions leave: what is rejected.
 """
 
 import datetime as dt
@@ -42,7 +42,7 @@ def test_conditions_that_nest_too_deep_are_refused() -> None:
 
 
 async def test_bounds_that_leave_nothing_out_are_none() -> None:
-    """Two spans that together hold every period are refused as no bound is."""
+    """Two spans that together hold every period are rejected as no bound is."""
     now = dt.datetime(2024, 3, 1, tzinfo=dt.UTC)
     async with connect("local::memory:") as db:
         query = db.select(Beat).where(Beat.host == "a", (Beat.at <= now) | (Beat.at >= now))

@@ -292,14 +292,14 @@ async def test_several_kinds(stopped_clock: None) -> None:
 async def test_refusals(db: Database) -> None:
     """What cannot be swept is named, with what to do."""
     with pytest.raises(
-        ModelError, match=r"sweep\(Show\) is refused: its entities never expire, and it has no change feed; declare"
+        ModelError, match=r"sweep\(Show\) is rejected: its entities never expire, and it has no change feed; declare"
     ):
         await db.sweep(Plain, Show)
     with pytest.raises(ModelError, match=r"sweep\(\) needs at least one model"):
         await db.sweep()
-    with pytest.raises(ModelError, match=r"sweep\(rate=0\) is refused: give a number of rows"):
+    with pytest.raises(ModelError, match=r"sweep\(rate=0\) is rejected: give a number of rows"):
         await db.sweep(Plain, rate=0)
-    with pytest.raises(ModelError, match=r"sweep\(parallel=0\) is refused"):
+    with pytest.raises(ModelError, match=r"sweep\(parallel=0\) is rejected"):
         await db.sweep(Plain, parallel=0)
     with pytest.raises(AccessDenied, match="sweep"):
         await db.scope(part="a").sweep(Plain)

@@ -16,24 +16,6 @@ from hypothesis import strategies as st
 from tableorm import Entity, Expression, Int32, Mapped, PartitionKey, PropertyBag, RowKey, Timestamp, field
 from tableorm.protocol.edm import utf16_key
 
-__all__ = [
-    "WORLDS",
-    "Column",
-    "Pair",
-    "Term",
-    "Truth",
-    "World",
-    "comparison",
-    "conditions",
-    "in_key",
-    "key_of",
-    "key_order",
-    "maybe",
-    "results",
-    "stored",
-    "system",
-]
-
 UTC = dt.UTC
 
 

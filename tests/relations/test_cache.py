@@ -239,7 +239,7 @@ async def test_a_key_is_of_its_class(db: Database) -> None:
 
 
 async def test_it_is_bounded_and_checked(db: Database) -> None:
-    """Those that were not asked for longest go first; wrong arguments, keys and databases are refused."""
+    """Those that were not asked for longest go first; wrong arguments, keys and databases are rejected."""
     for number in range(5):
         await db.insert(Rate(tenant="t", code=f"{number}"))
     rates = db.cached(Rate, ttl=60, max_entities=3)
@@ -255,7 +255,7 @@ async def test_it_is_bounded_and_checked(db: Database) -> None:
         await rates.get_many([wrong])
     cached: Any = db.cached
     for options in ({"ttl": 0}, {"ttl": "1"}, {"ttl": 1, "max_entities": 0}):
-        with pytest.raises(ModelError, match="is refused"):
+        with pytest.raises(ModelError, match="is rejected"):
             cached(Rate, **options)
     with pytest.raises(ModelError, match="of another database or scope"):
         await db.load(Sale(tenant="t", id="1", code="1"), Sale.rate, cache=db.scope(tenant="t").cached(Rate, ttl=1))
@@ -275,7 +275,7 @@ async def test_a_load_reads_by_it(db: Database) -> None:
 
 
 async def test_scopes_have_their_own(db: Database) -> None:
-    """A key of another tenant is refused, whoever has read it, and `all` has those of the scope."""
+    """A key of another tenant is rejected, whoever has read it, and `all` has those of the scope."""
     for tenant in "xy":
         await db.insert(Rate(tenant=tenant, code="a"))
     everyone, mine = db.cached(Rate, ttl=60), db.scope(tenant="x").cached(Rate, ttl=60)

@@ -327,7 +327,7 @@ async def test_what_cannot_be_deleted_is_refused(db: Database) -> None:
         await db.insert(Loose(town="Bern", name="a"))
     with pytest.raises(ModelError, match=r"Coded\.masters: deleting Coded .* does not hold code in full"):
         await db.insert(Coded(town="Bern", code="a"))
-    with pytest.raises(ModelError, match=r"Pinged\.pings: on_delete='cascade' is refused for Ping, which has a table"):
+    with pytest.raises(ModelError, match=r"Pinged\.pings: on_delete='cascade' is rejected for Ping, which has a table"):
         await db.insert(Pinged(town="Bern", name="a"))
     await db.insert(Sparse(town="Bern", name="a"))
     with pytest.raises(ModelError, match=r"Sparse\.works: town of Work bound neither"):

@@ -256,7 +256,7 @@ async def test_other_verbs_refuse_it(db: Database) -> None:
 
 
 async def test_a_parent_with_children_is_refused(db: Database) -> None:
-    """By every verb, as its count says; without a count the relation is refused when the model is first used."""
+    """By every verb, as its count says; without a count the relation is rejected when the model is first used."""
     await db.insert(Kept(name="a"))
     await db.insert(Item(name="a", id="1"))
     kept = await db.get(Kept, name="a")
@@ -359,7 +359,7 @@ class Watched(StoreLayer):
 async def test_no_child_is_ever_without_its_parent(tmp_path: Path, seed: int) -> None:
     """
     Eight tasks of two programs insert files while their folder is deleted: the delete begins again, and in the end an
-    insert is refused.
+    insert is rejected.
     """
     url = f"local:{tmp_path}/files.tables"
     async with connect(url) as db, connect(url) as other:

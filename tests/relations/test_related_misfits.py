@@ -130,7 +130,7 @@ async def test_misfits_of_a_load(db: Database, damage: str) -> None:
     ]
     await db.load(bought, Purchase.customer, misfits="skip")
     assert [each.customer and each.customer.id for each in bought] == [0, None, 2, None]
-    with pytest.raises(ModelError, match=r"load\(misfits='no'\) is refused"):
+    with pytest.raises(ModelError, match=r"load\(misfits='no'\) is rejected"):
         await db.load(bought, Purchase.customer, misfits="no")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

@@ -1,4 +1,4 @@
-"""Declaring relations and links: what is refused, and what links are as fields."""
+"""Declaring relations and links: what is rejected, and what links are as fields."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -141,7 +141,7 @@ async def test_a_link_leads_to_its_entity(db: Database) -> None:
 @pytest.mark.parametrize(
     ("relation", "problem"),
     [
-        (Customer.bills, r"Customer\.bills: number='\{id\}' is refused: id is str, and number of Order is int"),
+        (Customer.bills, r"Customer\.bills: number='\{id\}' is rejected: id is str, and number of Order is int"),
         (Customer.lost, r"Customer\.lost: Order has no field 'id'"),
         (Customer.none, r"Customer\.none: Customer has no field 'no'"),
         (
@@ -181,7 +181,7 @@ def test_a_wrong_declaration_is_refused() -> None:
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: many_of(lambda: Order, on_delete="keep"), "needs fields of the other model"),
         (lambda: many_of(lambda: Order, shop="{id}", on_delete="drop"), "'refuse', 'cascade' or 'keep'"),
-        (lambda: many_of(lambda: Order, shop="a_{id}", on_delete="keep"), r"shop='a_\{id\}'\) is refused"),
+        (lambda: many_of(lambda: Order, shop="a_{id}", on_delete="keep"), r"shop='a_\{id\}'\) is rejected"),
         (lambda: many_of(3, shop="{id}", on_delete="keep"), "give a function that returns a model"),
         (lambda: one_of(lambda: Order), "needs either key="),
         (lambda: one_of(lambda: Order, key="buyer", shop="{id}"), "needs either key="),

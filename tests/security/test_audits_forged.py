@@ -287,7 +287,7 @@ async def test_rows_of_a_list_that_are_too_large_together_end_no_audit(db: Datab
 async def test_repairs_that_get_on_have_no_pauses_between_them(db: Database, pauses: list[int]) -> None:
     """
     An entity whose manifest names so much that it cannot be repaired at once is repaired bit by bit: pauses are only
-    between the attempts to do so at once, which are refused.
+    between the attempts to do so at once, which are rejected.
     """
     await db.create_tables("Wuu")
     places = {f"n{number}": {"un": ["ssn", f"ssn_{number}", "Wuu", "aaaaaaaaaaaa"]} for number in range(600)}

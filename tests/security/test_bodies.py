@@ -121,7 +121,7 @@ async def test_decompression_is_sliced(decompressors: Decompressors, api: Api) -
 
 
 async def test_many_lines_in_heads_of_parts(api: Api) -> None:
-    """A transaction whose parts have heads of 40,000 lines, all of them empty, is refused when the first is read."""
+    """A transaction whose parts have heads of 40,000 lines, all of them empty, is rejected when the first is read."""
     part = b"--c\r\nContent-Type: application/http\r\n\r\nPOST /Tab HTTP/1.1\r\nA: b\r\n" + b"\r" * 40_000
     body = b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n" + 100 * (part + b"X: y\r\n\r\n{}\r\n")
     headers = {"Content-Type": "multipart/mixed; boundary=b", "Content-Encoding": "gzip"}
@@ -155,7 +155,7 @@ async def test_decompression_is_bounded(decompressors: Decompressors, api: Api) 
     ids=[f"case{number}" for number in range(10)],
 )
 async def test_encodings(api: Api, kind: str, body: bytes, status: int, code: str) -> None:
-    """Bodies are read in gzip and in both forms of deflate; what is malformed, or encoded otherwise, is refused."""
+    """Bodies are read in gzip and in both forms of deflate; what is malformed, or encoded otherwise, is rejected."""
     reply = await api("POST", "/Tab", body, Content_Encoding=kind)
 
     assert (reply.status, reply.headers.get("x-ms-error-code", "")) == (status, code)
@@ -163,7 +163,7 @@ async def test_encodings(api: Api, kind: str, body: bytes, status: int, code: st
 
 @pytest.mark.parametrize("framing", ["Content-Length: 50000000", "Transfer-Encoding: chunked"])
 async def test_a_refused_body_is_read_up_to_a_bound(fed: list[int], framing: str) -> None:
-    """Of a body that is refused as many bytes are read as a body may have, then the connection ends."""
+    """Of a body that is rejected as many bytes are read as a body may have, then the connection ends."""
     async with serve(None, port=0, limits=Limits(body_bytes=200_000)) as server:
         wire = await Wire.connect(server)
         wire.writer.write(f"POST /devstoreaccount1/Tab HTTP/1.1\r\n{UNSIGNED}{framing}\r\n\r\n".encode())
@@ -243,7 +243,7 @@ def test_a_change_set_whose_delimiter_begins_with_the_outer_one() -> None:
     ids=["names", "one name", "escapes"],
 )
 def test_members_are_counted_before_they_are_decoded(members: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object of thousands of members is refused before it is decoded, which takes much longer."""
+    """An object of thousands of members is rejected before it is decoded, which takes much longer."""
 
     def decode(body: bytes) -> None:
         raise AssertionError(body)
@@ -263,7 +263,7 @@ def test_quotes_in_text_are_no_members(text: str) -> None:
 
 @pytest.mark.parametrize("escape", ['\\"', "\\\\", "\\\\\\n", "\\u0344"])
 def test_escapes_are_counted_before_they_are_decoded(escape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body with more escapes than an entity has characters is refused at the speed of a search."""
+    """A body with more escapes than an entity has characters is rejected at the speed of a search."""
 
     def decode(body: bytes) -> None:
         raise AssertionError(len(body))
@@ -288,7 +288,7 @@ def test_an_entity_may_be_all_escapes(escape: str) -> None:
 
 
 def test_a_text_that_no_property_has_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of more characters than a value has in any type is refused before it is read as a value of a type."""
+    """A text of more characters than a value has in any type is rejected before it is read as a value of a type."""
     read = list[str]()
 
     def put(_: object, name: str, *__: object) -> None:
@@ -312,13 +312,13 @@ def call_of(options: dict[str, str], headers: dict[str, str]) -> Call:
 
 
 def test_a_long_preference_says_nothing() -> None:
-    """`Prefer` of thousands of words is not read: that is after the write, when nothing is refused any more."""
+    """`Prefer` of thousands of words is not read: that is after the write, when nothing is rejected any more."""
     assert prefers_content(call_of({}, {"Prefer": "return-content," * 4_000})) is None
     assert prefers_content(call_of({}, {"Prefer": "return-content".rjust(1000, ",")})) is True
 
 
 async def test_parts_with_long_options(api: Api) -> None:
-    """A transaction whose parts ask for thousands of media types is refused at the first of them."""
+    """A transaction whose parts ask for thousands of media types is rejected at the first of them."""
     line = b"POST /Tab HTTP/1.1\r\nAccept: " + b"," * 15_000
     parts = [b'%s\r\n\r\n{"PartitionKey":"p","RowKey":"%d"}' % (line, number) for number in range(50)]
     reply = await api("POST", "/$batch", gzip.compress(batch_of(parts)), headers=BATCH)

@@ -77,7 +77,7 @@ def test_a_value_is_not_taken_for_its_neighbour(token: TableSas | AccountSas, da
 
 @given(tokens(), st.randoms(use_true_random=False))
 def test_an_altered_token_is_refused(token: TableSas | AccountSas, random: Random) -> None:
-    """A query string that was altered is refused, or read as the token that was signed."""
+    """A query string that was altered is rejected, or read as the token that was signed."""
     try:
         query = sign_sas(token, "acc", KEY)
     except ValueError:

@@ -30,7 +30,7 @@ FAR_TOO_MUCH = 96 * 1024 * 1024
 
 
 async def test_a_small_answer_does_not_become_large() -> None:
-    """An answer of 100 KB that decompresses to 96 MiB is refused, not decompressed in one piece and believed."""
+    """An answer of 100 KB that decompresses to 96 MiB is rejected, not decompressed in one piece and believed."""
     compress = zlib.compressobj(9, zlib.DEFLATED, 31)
     body = compress.compress(b'{"value":[') + compress.compress(b" " * FAR_TOO_MUCH) + compress.compress(b"]}")
     body += compress.flush()
@@ -115,7 +115,7 @@ async def test_entities_of_xml_are_not_expanded() -> None:
 
 
 async def test_a_blob_is_no_longer_than_was_asked_for() -> None:
-    """A range of 4 MiB that a server answers with 40 MB is refused, and not collected in memory first."""
+    """A range of 4 MiB that a server answers with 40 MB is rejected, and not collected in memory first."""
 
     async def answer(head: bytes) -> AsyncIterator[bytes]:
         del head

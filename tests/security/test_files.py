@@ -210,7 +210,7 @@ def test_the_writers_lock_follows_no_link(tmp_path: Path) -> None:
 
 
 async def test_a_journal_that_names_another_file(path: Path, tmp_path: Path) -> None:
-    """A journal may name another file as the one above it, for SQLite to read and delete; it is refused."""
+    """A journal may name another file as the one above it, for SQLite to read and delete; it is rejected."""
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious\0")
     craft(path, "PRAGMA journal_mode = DELETE")

@@ -63,7 +63,7 @@ async def test_names_of_this_machine(api: Api, host: str) -> None:
 )
 @pytest.mark.parametrize("path", [f"/{DEVELOPMENT_ACCOUNT}/Tables", "/metrics"])
 async def test_other_names_are_refused(api: Api, host: str, path: str) -> None:
-    """A name that may stand for another machine tomorrow, or did yesterday, is refused with the remedy."""
+    """A name that may stand for another machine tomorrow, or did yesterday, is rejected with the remedy."""
     query = f"?{token()}" if "Tables" in path else ""
     async with api.session.get(f"{api.root}{path}{query}", headers={"Host": host}) as reply:
         text = await reply.text()
@@ -79,7 +79,7 @@ async def test_whether_the_server_runs_is_told_under_any_name(api: Api, host: st
 
 
 async def test_the_account_in_another_host_is_refused(api: Api) -> None:
-    """A host that names the account is refused like any other, unless it is of this machine."""
+    """A host that names the account is rejected like any other, unless it is of this machine."""
     for host in ("devstoreaccount1.table.evil.example", "devstoreaccount1.table.core.windows.net"):
         async with api.session.get(f"{api.root}/Tables?{token()}", headers={"Host": host}) as reply:
             assert (reply.status, reply.headers["x-ms-error-code"]) == (403, "AuthorizationFailure")
@@ -99,7 +99,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 async def test_a_foreign_page_is_refused(server: Server, api: Api, headers: dict[str, str]) -> None:
-    """What a page of another origin sends is refused, and changes nothing, also a POST without Content-Type."""
+    """What a page of another origin sends is rejected, and changes nothing, also a POST without Content-Type."""
     sent = {name: value.format(port=server.port) for name, value in headers.items()}
     query = token()
     refused = [

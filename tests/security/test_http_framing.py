@@ -1,5 +1,5 @@
 """
-Framing of HTTP: a request whose end a proxy may see elsewhere is refused, or ends its connection.
+Framing of HTTP: a request whose end a proxy may see elsewhere is rejected, or ends its connection.
 """
 
 import asyncio

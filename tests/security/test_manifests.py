@@ -163,7 +163,7 @@ async def test_a_manifest_reaches_no_rows_of_others(
     fields: dict[str, str],
 ) -> None:
     """
-    An ordinary write of a row with a false manifest changes no row that the manifest names, or is refused; in a scope
+    An ordinary write of a row with a false manifest changes no row that the manifest names, or is rejected; in a scope
     even if the fields of the row say the same.
     """
     await plant(db, manifest, **fields)
@@ -268,7 +268,7 @@ async def test_who_holds_no_copies_is_not_upgraded(db: Database) -> None:
 @pytest.mark.parametrize("value", [{"name@odata.type": "Edm.Int64", "name": "5"}, {"name": True}])
 @pytest.mark.parametrize("repairs", [True, False], ids=["by an audit", "by a save"])
 async def test_a_value_of_another_type_is_not_copied(db: Database, value: dict[str, Any], repairs: bool) -> None:
-    """What does not fit the field that would hold the copy is refused: else nobody could read its entity any more."""
+    """What does not fit the field that would hold the copy is rejected: else nobody could read its entity any more."""
     badge = await db.get(Badge, country="SE", tenant="other", id=1)
     if not repairs:
         badge.owner = None

@@ -132,7 +132,7 @@ async def db(db: Database) -> Database:
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_a_grant_of_a_scope_opens_rows_of_the_scope_alone(db: Database, model: type[Any]) -> None:
-    """Whatever ends the range has, it is refused, or each row that the token opens is of the scope's tenant."""
+    """Whatever ends the range has, it is rejected, or each row that the token opens is of the scope's tenant."""
     tenants = tenants_of(model)
     parts = {"part": 1} if model is InMiddle else {}
     rows = [
@@ -171,7 +171,7 @@ async def test_a_grant_says_why_it_is_refused(
 ) -> None:
     """The message names the range, and which fields have to be equal at both ends."""
     with pytest.raises(
-        ModelError, match=rf"grant\({model.__name__}\) is refused in the scope of tenant='acme': .*{message}"
+        ModelError, match=rf"grant\({model.__name__}\) is rejected in the scope of tenant='acme': .*{message}"
     ):
         await db.scope(tenant="acme").grant(model, "r", HOUR, start=start, end=end)
 
@@ -253,7 +253,7 @@ COPIED = r"Person.tenant is 'other', and this scope is of tenant='acme'"
 
 
 async def test_a_row_of_another_tenant_is_not_copied(db: Database, mine: Scope) -> None:
-    """An embedded copy of another tenant's entity is refused: its fields are not read, its row is not changed."""
+    """An embedded copy of another tenant's entity is rejected: its fields are not read, its row is not changed."""
     before, requests = await rows_of(db), mine.stats.requests
     with pytest.raises(AccessDenied, match=COPIED):
         await mine.insert(Badge(country="SE", tenant="acme", id=1, owner="other"))
@@ -263,7 +263,7 @@ async def test_a_row_of_another_tenant_is_not_copied(db: Database, mine: Scope) 
 
 
 async def test_a_copy_that_another_tenant_holds_is_not_changed(db: Database, mine: Scope) -> None:
-    """A change of a field that an entity of another tenant has a copy of is refused: it would change that entity."""
+    """A change of a field that an entity of another tenant has a copy of is rejected: it would change that entity."""
     await db.insert(Badge(country="SE", tenant="other", id=1, owner="acme"))
     before = await rows_of(db)
     person = await mine.get(Person, country="SE", id=1)
@@ -275,7 +275,7 @@ async def test_a_copy_that_another_tenant_holds_is_not_changed(db: Database, min
 
 
 async def test_a_row_of_no_tenant_is_not_changed(db: Database, mine: Scope) -> None:
-    """A count that is held by an entity whose key does not tell the tenant is refused, as writing that entity is."""
+    """A count that is held by an entity whose key does not tell the tenant is rejected, as writing that entity is."""
     before = await rows_of(db)
     with pytest.raises(
         ModelError, match=r"the row \('SE', 'country'\) in table Staff, .*cannot be told to be of the scope"
@@ -328,7 +328,7 @@ async def test_an_index_that_tenants_share_does_not_tell(users: Scope, index: st
 
 
 async def test_a_unique_value_does_not_tell_whose_it_is(users: Scope) -> None:
-    """A value that must be unique among all tenants is refused, without the key of the entity that has it."""
+    """A value that must be unique among all tenants is rejected, without the key of the entity that has it."""
     for given in ({"mail": "other@x"}, {"nick": "other"}):
         with pytest.raises(UniqueViolation, match="another entity of this partition has") as found:
             await users.insert(User(country="SE", tenant="acme", id=9, **given))
@@ -338,7 +338,7 @@ async def test_a_unique_value_does_not_tell_whose_it_is(users: Scope) -> None:
 
 
 async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
-    """A scope of a model, in a table where rows of another model may lie among its own, is refused by name."""
+    """A scope of a model, in a table where rows of another model may lie among its own, is rejected by name."""
 
     class Order(Entity, table="GrantedOrders", partition_key="{country}", row_key="order_{tenant}_{id}"):
         country: Mapped[str]
@@ -379,9 +379,9 @@ class Loose(Valued, table="Loose", partition_key="{country}", row_key="{tenant}_
 
 
 def test_a_key_is_in_the_table_of_its_model() -> None:
-    """A key of a model in another table is refused where it is made: the templates of the model say nothing of it."""
+    """A key of a model in another table is rejected where it is made: the templates of the model say nothing of it."""
     with pytest.raises(
-        ModelError, match=r"Key\(Loose, 'Secrets', .* is refused: Loose is in table Loose; .* PropertyB"
+        ModelError, match=r"Key\(Loose, 'Secrets', .* is rejected: Loose is in table Loose; .* PropertyB"
     ):
         Key(Loose, "Secrets", "SE", "acme_other")
     assert Key(Loose, "LOOSE", "SE", "acme_1").row_key == "acme_1"
@@ -504,7 +504,7 @@ OVERLAPS: list[tuple[Entity, Entity, str]] = [
 async def test_a_row_that_another_model_says_is_of_others(
     db: Database, mine: Entity, theirs: Entity, message: str
 ) -> None:
-    """A key that is of the scope by one model and of another tenant by the other is refused by every verb."""
+    """A key that is of the scope by one model and of another tenant by the other is rejected by every verb."""
     await db.create_tables(type(mine))
     if not await db.exists(theirs.key):
         await db.insert(theirs)
@@ -666,7 +666,7 @@ class Pass(Located, table="Passes", partition_key="{country}", row_key="pass_{te
 async def test_a_bag_plants_nothing(
     db: Database, model: type[Entity], row_key: str, properties: dict[str, str]
 ) -> None:
-    """A bag that an audit would derive rows from, of whoever it names, or take for a derived one, is refused."""
+    """A bag that an audit would derive rows from, of whoever it names, or take for a derived one, is rejected."""
     await db.create_tables(model)
     mine, table = db.scope(model, tenant="acme"), model.__schema__.table_name()
     bag = PropertyBag(table, "SE", row_key, dict(properties))
@@ -716,7 +716,7 @@ async def test_entries_of_ones_own_go_on_being_kept(db: Database, users: Scope) 
 
 
 async def test_cursors_and_pickled_queries_of_others(db: Database, users: Scope) -> None:
-    """A cursor of another scope is refused, a query of one finds the rows of the scope that it is bound to."""
+    """A cursor of another scope is rejected, a query of one finds the rows of the scope that it is bound to."""
     theirs = db.scope(tenant="other").select(User).where(User.country == "SE")
     cursor = (await theirs.page(size=1)).cursor
     with pytest.raises(CursorError, match="belongs to another query"):

@@ -36,7 +36,7 @@ async def db(db: Database) -> Database:
 
 
 async def test_a_key_that_its_model_cannot_have_is_refused(db: Database) -> None:
-    """A key of which only the PartitionKey fits the model is refused by each verb, and does not tell what is there."""
+    """A key of which only the PartitionKey fits the model is rejected by each verb, and does not tell what is there."""
     message = r"'note_00001' does not match the template 'visit_\{id:05d\}'"
     await refuse_all(db, db.scope(tenant="acme"), THEIRS, None, message)
     assert (await db.get(Note, tenant="acme_rome", id=1)).text == "secret of other"
@@ -149,7 +149,7 @@ async def test_bags_in_partitions_of_another_tenant(
     db: Database, model: type[Entity], beside: type[Entity], fields: dict[str, str], key: tuple[str, str]
 ) -> None:
     """
-    Where a model gives each tenant partitions, a scope by the RowKeys of another model is refused: its bags could lie
+    Where a model gives each tenant partitions, a scope by the RowKeys of another model is rejected: its bags could lie
     in these partitions, and it would read and delete bags that another tenant has there.
     """
     await db.create_tables(model, beside)

@@ -89,7 +89,7 @@ async def sizes(db: Database, tenant: str) -> list[int]:
 @pytest.mark.parametrize("verb", ["move", "archive"])
 async def test_a_move_that_changes_counts_of_others_sends_nothing(db: Database, verb: str, *, unsaved: bool) -> None:
     """
-    A move to another partition, and an archive, are refused where an insert or a delete is: before anything is sent,
+    A move to another partition, and an archive, are rejected where an insert or a delete is: before anything is sent,
     also the changes that were not saved.
     """
     mine = db.scope(tenant="acme")
@@ -104,7 +104,7 @@ async def test_a_move_that_changes_counts_of_others_sends_nothing(db: Database, 
 
 @pytest.mark.parametrize("fields", [{"tenant": "other"}, {"country": "NO", "tenant": "other"}])
 async def test_an_archive_out_of_the_scope_sends_nothing(db: Database, fields: dict[str, Any]) -> None:
-    """A key of another tenant is refused before changes are saved that were not."""
+    """A key of another tenant is rejected before changes are saved that were not."""
     mine = db.scope(tenant="acme")
     mover, before = await mine.get(Mover, country="SE", id=2), await rows(db)
     mover.name = "changed"
@@ -114,7 +114,7 @@ async def test_an_archive_out_of_the_scope_sends_nothing(db: Database, fields: d
 
 
 async def test_a_move_that_changes_lists_elsewhere_sends_nothing(db: Database) -> None:
-    """It is refused as an insert is if the key of an index list in another partition does not tell the tenant."""
+    """It is rejected as an insert is if the key of an index list in another partition does not tell the tenant."""
     mine = db.scope(tenant="acme")
     await db.create_tables(Roamer)
     roamer = Roamer(country="SE", tenant="acme", id=1, name="Di")

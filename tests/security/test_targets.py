@@ -22,7 +22,7 @@ from tests.security.test_bodies import BATCH, batch_of
 async def test_percent_signs_that_begin_no_escape_are_not_decoded(
     server: Server, api: Api, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """A target with such a percent sign is refused: to decode 59,000 of them took 20 ms, in path and query each."""
+    """A target with such a percent sign is rejected: to decode 59,000 of them took 20 ms, in path and query each."""
     decoded = list[str]()
 
     def note(module: Any, name: str) -> None:

@@ -22,20 +22,6 @@ from tableorm_local.engine import Engine
 from tests.azure.stub import KEY, Answer, Request, Stub
 from tests.local.server.client import Api, root_of
 
-__all__ = [
-    "Keyed",
-    "Thing",
-    "Turns",
-    "client_of",
-    "client_of_bytes",
-    "gzipped",
-    "kept_below",
-    "memory_below",
-    "serve_file",
-    "work",
-    "write_row",
-]
-
 
 @asynccontextmanager
 async def serve_file(path: Path) -> AsyncGenerator[tuple[Engine, Api], None]:

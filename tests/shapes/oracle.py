@@ -507,7 +507,7 @@ class World:
         self.version += 1
 
     async def race(self) -> None:
-        """Of several programs that insert the row, or save what they have read, one is not refused."""
+        """Of several programs that insert the row, or save what they have read, one is not rejected."""
         if self.row is None:
             handles = [self.new_entity() for _ in range(3)]
             calls: list[Any] = [self.db.insert(each.entity) for each in handles]

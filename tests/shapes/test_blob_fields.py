@@ -260,7 +260,7 @@ async def test_changes_that_are_joined(db: Database) -> None:
 
 
 async def test_a_loser_leaves_nothing(db: Database) -> None:
-    """Of two writers that replace a photo one is refused, and what it has uploaded is deleted."""
+    """Of two writers that replace a photo one is rejected, and what it has uploaded is deleted."""
     await db.insert(Person(id=1, photo=Blob(b"first")))
     one, two = [await db.get(Person, team="a", id=1) for _ in range(2)]
     one.photo, two.photo = Blob(b"one"), Blob(b"two")
@@ -318,7 +318,7 @@ async def test_an_upload_whose_reply_is_lost(db: Database, source: str, model: t
 
 
 async def test_a_worker_that_was_faster(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upload that workers have given up is deleted, and its write is refused: nothing of it is stored."""
+    """An upload that workers have given up is deleted, and its write is rejected: nothing of it is stored."""
     monkeypatch.setattr("tableorm.outbox.shared_bell.HIDDEN_SECONDS", 0)
 
     async def slow() -> AsyncIterator[bytes]:
@@ -378,7 +378,7 @@ async def test_handles_without_a_database(db: Database) -> None:
     assert await again.photo.read() == b"first"
 
 
-# What is refused
+# What is rejected
 
 
 async def test_what_blobs_are_refused(db: Database) -> None:
@@ -421,7 +421,7 @@ def test_declarations_that_are_refused() -> None:
             id: Mapped[int]
             photo: Mapped[Blob | None]
 
-    with pytest.raises(ModelError, match=r"accept_plain=True\) is refused: no rewrite sends the bytes of blobs again"):
+    with pytest.raises(ModelError, match=r"accept_plain=True\) is rejected: no rewrite sends the bytes of blobs again"):
 
         class Plain(Entity, table="Plains", partition_key="p", row_key="{id:03d}"):  # pyright: ignore[reportUnusedClass]
             id: Mapped[int]
@@ -444,7 +444,7 @@ class Blobless:
 
 
 async def test_a_rekey_takes_no_blobs_along(db: Database) -> None:
-    """A re-key while nobody writes is refused, since it deletes what belongs to the older rows; a field is no index."""
+    """A re-key while nobody writes is rejected, as it deletes what belongs to the older rows; a field is no index."""
 
     class New(Entity, table="NewPhotos", kind="Person", partition_key="{team}", row_key="p_{id:03d}"):
         team: Mapped[str]
@@ -461,7 +461,7 @@ async def test_a_rekey_takes_no_blobs_along(db: Database) -> None:
 
 
 async def test_a_database_without_blobs(db: Database) -> None:
-    """Only what touches a blob is refused; other fields are read and saved."""
+    """Only what touches a blob is rejected; other fields are read and saved."""
     await db.insert(Person(id=1, name="Ann", photo=Blob(b"first")))
     backend = Blobless(connection_of(db).backend)
     bare = Database(cast("Backend", backend))
@@ -486,7 +486,7 @@ async def test_what_clients_are_shown(db: Database) -> None:
     shown = to_dict(ann, mode="json")
     assert ann.photo is not None
     assert shown["photo"] == {"length": 5, "sha256": ann.photo.sha256, "content_type": "text/plain"}
-    with pytest.raises(InvalidInput, match="is refused: the field is read-only for clients"):
+    with pytest.raises(InvalidInput, match="is rejected: the field is read-only for clients"):
         from_dict(Person, shown)
     schema = TypeAdapter(Person).json_schema()
     assert schema["properties"]["photo"]["readOnly"] is True

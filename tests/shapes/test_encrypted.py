@@ -380,7 +380,7 @@ async def test_each_slot_of_a_series_is_encrypted_by_itself(db: Database) -> Non
     assert (await query.only(Hours.worked[3]).one()).worked[3] == 5
     (entry,) = await db.select(Hours.by_name).where(Hours.city == "Oslo", Hours.name == "n").all()
     assert entry.worked == [SECRET, 7, SECRET, 5]
-    with pytest.raises(EncryptionError, match=r"a condition on Hours.worked\[3\] is refused"):
+    with pytest.raises(EncryptionError, match=r"a condition on Hours.worked\[3\] is rejected"):
         await query.where(Hours.worked[3] == 5).all()
     for row in ({**after, "H00": after["H02"]}, {**after, "H03": before["H03"]}):
         await put(db, "SealedHours", row)
@@ -532,7 +532,7 @@ def test_what_must_see_an_encrypted_field_is_refused() -> None:
                 copied: Mapped[int | None] = field(default=None, maintained=True)
                 derived = declared
 
-    with pytest.raises(ModelError, match=r"Counted\.count = field\(maintained=True\) is refused"):
+    with pytest.raises(ModelError, match=r"Counted\.count = field\(maintained=True\) is rejected"):
 
         class Counted(Entity, row_key="c", **keys):  # pyright: ignore[reportUnusedClass]
             city: Mapped[str]
@@ -546,7 +546,7 @@ def test_what_must_see_an_encrypted_field_is_refused() -> None:
             id: Mapped[int]
             secret: Mapped[str] = encrypted()
 
-    with pytest.raises(ModelError, match=r"encrypted\(stored=...\) is refused"):
+    with pytest.raises(ModelError, match=r"encrypted\(stored=...\) is rejected"):
         cast("Any", encrypted)(stored=True)
     with pytest.raises(ModelError, match="has encrypted fields, and its blobs are read without keys"):
         BlobArchive("people", Person)
@@ -569,12 +569,12 @@ async def test_no_condition_is_about_an_encrypted_field(db: Database) -> None:
         (Person.name == "Ann") | Person.note.startswith(str(SECRET)),
     ):
         for calling in (query.where(where).all, query.where(where).count, query.where(where).delete):
-            with pytest.raises(EncryptionError, match=r"a condition on Person\.(salary|note) is refused") as caught:
+            with pytest.raises(EncryptionError, match=r"a condition on Person\.(salary|note) is rejected") as caught:
                 await calling()
             assert str(SECRET) not in str(caught.value)
-    with pytest.raises(EncryptionError, match=r"a condition on Worker\.salary is refused"):
+    with pytest.raises(EncryptionError, match=r"a condition on Worker\.salary is rejected"):
         await by_level.where(Worker.city == "Oslo", Worker.salary == 5).all()
-    with pytest.raises(EncryptionError, match=r"a condition on Animal\.chip is refused"):
+    with pytest.raises(EncryptionError, match=r"a condition on Animal\.chip is rejected"):
         await db.select(Animal).where(Animal.zoo == "z", Animal.chip == "c").all()
 
 
@@ -670,7 +670,7 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
 
 
 async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
-    """Of each row, unknown properties among it; conditions on what it may encrypt are refused, keys are not asked."""
+    """Of each row, unknown properties among it; conditions on what it may encrypt are rejected, keys are not asked."""
     asked = set[str]()
 
     def resolve(partition_key: str, row_key: str, name: str) -> bool:
@@ -696,7 +696,7 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
         await other.save(first)
         assert "secret" not in str((await rows_of(other, "SealedPeople"))["0001"])
         assert (await query.where(Person.id == 1).one()).name == "secret 3"
-        with pytest.raises(EncryptionError, match=r"a condition on Person\.name is refused"):
+        with pytest.raises(EncryptionError, match=r"a condition on Person\.name is rejected"):
             await query.where(Person.name == "secret 3").all()
         await other.insert(Worker(id=1))
         for model in (Worker, Worker.by_level):
@@ -897,7 +897,7 @@ class NewStaff(Entity, table="SealedStaffNow", kind="Staff", partition_key="all"
 
 
 async def test_a_rekey_takes_no_encrypted_fields_along(db: Database) -> None:
-    """It keeps sums of hashes of what entities say; nothing is written before it is refused."""
+    """It keeps sums of hashes of what entities say; nothing is written before it is rejected."""
     await db.insert(Staff(id=1, salary=SECRET))
     for calling in (
         run_rekey(db, Staff, NewStaff, writers_stopped=True),

@@ -280,7 +280,7 @@ async def test_whatever_is_changed_in_a_blob_shows() -> None:
 
 
 async def test_nothing_else_is_sealed_with_the_key_of_a_blob() -> None:
-    """A file that was changed before it is sent again is refused."""
+    """A file that was changed before it is sent again is rejected."""
     seal, data = BlobSeal(BLOB_KEY, TOKEN, "Person.photo"), bytes(2 * CHUNK)
     first = [chunk async for chunk in seal.sealed(parts([data]))]
     assert [chunk async for chunk in seal.sealed(parts([data[:5], data[5:]]))] == first

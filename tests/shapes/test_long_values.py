@@ -1,6 +1,6 @@
 """
-Long values: what of them is sent, what is read of rows that others wrote, and what is refused. What each verb leaves is
-compared with plain Python in `test_oracle.py`.
+Long values: what of them is sent, what is read of rows that others wrote, and what is rejected. What each verb leaves
+is compared with plain Python in `test_oracle.py`.
 """
 
 import json
@@ -264,5 +264,5 @@ def test_what_is_declared_wrongly_is_refused() -> None:
                 id: Mapped[int]
                 text: annotation = field(chunked=True)  # type: ignore[valid-type] # pyright: ignore[reportInvalidTypeForm]
 
-    with pytest.raises(ModelError, match=r"compress=True\) is refused.*add chunked=True"):
+    with pytest.raises(ModelError, match=r"compress=True\) is rejected.*add chunked=True"):
         field(compress=True)

@@ -1,5 +1,5 @@
 """
-Series: what of them is sent, what is read of rows that others wrote, and what is refused. What each verb leaves is
+Series: what of them is sent, what is read of rows that others wrote, and what is rejected. What each verb leaves is
 compared with plain Python in `test_oracle.py`.
 """
 
@@ -98,7 +98,7 @@ async def test_what_has_no_value_is_not_stored(db: Database) -> None:
 
 
 async def test_one_slot_of_an_unread_entity_is_set_by_one_request(db: Database) -> None:
-    """A merge of a slot sends nothing else; of a part that does not stand by itself it is refused."""
+    """A merge of a slot sends nothing else; of a part that does not stand by itself it is rejected."""
     await db.insert(Traffic(sent=[*range(24)]))
     traffic = Traffic()
     traffic.sent[9] = 100
@@ -220,7 +220,7 @@ def test_entities_share_no_slots() -> None:
 
 
 def test_json_has_a_list_of_all_slots() -> None:
-    """Its schema says how many; what does not fit is refused with its place."""
+    """Its schema says how many; what does not fit is rejected with its place."""
     traffic = Traffic(peaks=[1.5, float("inf"), *[None] * 10])
     assert to_dict(traffic, "json")["peaks"] == [1.5, "Infinity", *[None] * 10]
     adapter = TypeAdapter(Traffic)
@@ -301,7 +301,7 @@ def test_what_is_declared_wrongly_is_refused() -> None:
     for annotation, declaration, problem in declared:
         with pytest.raises((ModelError, EncodeError), match=problem):
             make_model(annotation, declaration)
-    with pytest.raises(ModelError, match=r"series\(0\) is refused: give the number of slots"):
+    with pytest.raises(ModelError, match=r"series\(0\) is rejected: give the number of slots"):
         series(0)
     shared: Any = series(3, default=0)
     make_model(Series[int], shared)

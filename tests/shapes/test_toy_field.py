@@ -165,7 +165,7 @@ async def test_an_absent_value_is_none_or_the_default(db: Database) -> None:
 
 
 async def test_a_merge_never_mixes_two_values(db: Database) -> None:
-    """A member that the new value does not have would stay in the row: a merge of it is refused, a save removes it."""
+    """A member that the new value does not have would stay in the row: a merge of it is rejected, a save removes it."""
     await db.insert(Place(id=1, spot=Spot(1, 1.5)))
     place = await get(db)
     place.spot = Spot(2)
@@ -232,7 +232,7 @@ async def test_a_projection_has_the_whole_of_it(db: Database) -> None:
 
 
 def test_json_is_that_of_the_value() -> None:
-    """Clients see a value and no properties; what does not fit is refused with its path."""
+    """Clients see a value and no properties; what does not fit is rejected with its path."""
     place = from_dict(Place, {"city": "c", "id": 1, "spot": {"x": 1, "y": 2.5}, "last": None})
     assert place.spot == Spot(1, 2.5)
     assert to_dict(place)["spot"] == Spot(1, 2.5)

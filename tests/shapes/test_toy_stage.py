@@ -276,7 +276,7 @@ class Thick(Entity, table="Stages", partition_key="{box}", row_key="thick_{id:03
 
 
 async def test_limits_are_those_of_what_is_stored(db: Database) -> None:
-    """What fits by itself and does not fit sealed is refused before it is sent, with its field; a bulk divides it."""
+    """What fits by itself and does not fit sealed is rejected before it is sent, with its field; a bulk divides it."""
     with pytest.raises(LimitExceeded, match=r"Thick\.note") as refused:
         db.explain_write("insert", Thick(id=1, note="x" * 12000))
     assert refused.value.field == "note"

@@ -222,7 +222,7 @@ Big, Huge = declared("Big", 36, wide=18), declared("Huge", 72, wide=8)
 @pytest.mark.parametrize(
     ("keywords", "count", "message"),
     [
-        ({"wide": 0.5}, 4, "wide=0.5 is refused: give True, or the number"),
+        ({"wide": 0.5}, 4, "wide=0.5 is rejected: give True, or the number"),
         ({"wide": -1}, 4, "a number from 1 to 246"),
         ({"wide": True}, 4, "its 4 properties fit into one row"),
         ({"wide": 10}, 2000, "2000 properties, which are 199 parts of 10 beside.*declare wide=20"),

@@ -39,38 +39,6 @@ from tableorm import (
     workflow,
 )
 
-__all__ = [
-    "OLD_PARCELS",
-    "Chest",
-    "Coin",
-    "Customer",
-    "Day",
-    "DayOfParts",
-    "Firm",
-    "Foreign",
-    "Hand",
-    "Item",
-    "Line",
-    "Login",
-    "Mate",
-    "NewTrip",
-    "NewVisit",
-    "Note",
-    "Order",
-    "Parcel",
-    "Person",
-    "Pin",
-    "Poster",
-    "Reader",
-    "Session",
-    "Setting",
-    "Ship",
-    "Status",
-    "Trip",
-    "Visit",
-    "cold_parcels",
-]
-
 
 class Status(enum.StrEnum):
     NEW = "new"

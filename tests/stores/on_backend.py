@@ -7,8 +7,6 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-__all__ = ["OnBackend"]
-
 
 class OnBackend:
     """A part of a contract's subclass, which gives the fixture `backend` and says which of its stores is meant."""

@@ -10,8 +10,6 @@ import pytest
 from tableorm.stores import CLOCK
 from tableorm.testing import Wait
 
-__all__ = ["PassingTime"]
-
 
 class PassingTime:
     """A part of a contract's subclass: it puts the clock forward where others wait."""

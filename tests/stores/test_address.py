@@ -29,7 +29,7 @@ def test_stored_text_is_a_json_array_and_comes_back(address: RowAddress) -> None
     "text", ["", "{}", "null", '["T", "p"]', '["T", "p", "r", "more"]', '["T", "p", 1]', '["T", "p", null]']
 )
 def test_other_text_is_no_address(text: str) -> None:
-    """Anything but an array of three strings is refused."""
+    """Anything but an array of three strings is rejected."""
     with pytest.raises(msgspec.DecodeError):
         RowAddress.from_json(text)
 

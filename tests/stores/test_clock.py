@@ -54,7 +54,7 @@ def test_advancing_often(tableorm_clock: Clock, *, frozen: bool) -> None:
 
 
 def test_a_time_without_a_zone(tableorm_clock: Clock) -> None:
-    """A time that could be any of several is refused."""
+    """A time that could be any of several is rejected."""
     with pytest.raises(ValueError, match="naive; give it a time zone"):
         tableorm_clock.freeze(dt.datetime(2030, 1, 1))  # noqa: DTZ001
 
@@ -62,7 +62,7 @@ def test_a_time_without_a_zone(tableorm_clock: Clock) -> None:
 def test_what_is_no_time(tableorm_clock: Clock) -> None:
     """The error says what to give."""
     for at in ("2030-01-01", dt.date(2030, 1, 1), 5):
-        with pytest.raises(TypeError, match=r"freeze\(.*\) is refused: give a datetime with a time zone"):
+        with pytest.raises(TypeError, match=r"freeze\(.*\) is rejected: give a datetime with a time zone"):
             tableorm_clock.freeze(cast("Any", at))
 
 

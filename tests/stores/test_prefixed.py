@@ -156,7 +156,7 @@ async def test_errors_name_the_table_of_the_model(db: Database) -> None:
 
 
 async def test_names_that_get_too_long(url: str) -> None:
-    """A name that is too long together with the prefix is refused before anything is sent, and both are named."""
+    """A name that is too long together with the prefix is rejected before anything is sent, and both are named."""
 
     class Long(Entity, table="N" * 60, partition_key="{id}", row_key="x"):
         id: Mapped[str]
@@ -173,7 +173,7 @@ async def test_names_that_get_too_long(url: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["1a", "a-b", "ü", "a" * 61, "a\n"])
 def test_prefixes_that_cannot_be(prefix: str) -> None:
-    """A prefix with which no name can begin is refused by `connect`."""
+    """A prefix with which no name can begin is rejected by `connect`."""
     with pytest.raises(ModelError, match="1 to 60 letters and digits, of which the first is a letter"):
         connect("local::memory:", prefix=prefix)
 

@@ -182,7 +182,7 @@ class Book(Entity, table="FaultyShelves", partition_key="shelves", row_key="book
 
 
 async def test_a_transaction_loses_a_race(faults: Faults, db: Database) -> None:
-    """Its operation with an ETag is refused, so an insert into a count is repeated, as after a change by others."""
+    """Its operation with an ETag is rejected, so an insert into a count is repeated, as after a change by others."""
     await db.create_tables(Shelf)
     await db.insert(Shelf(id="a"))
     with faults.fail_next("transaction", with_=412, times=2):
@@ -353,7 +353,7 @@ async def test_an_error_in_the_block(db: Database, faults: Faults) -> None:
 
 
 def test_what_cannot_be_asked_for(faults: Faults) -> None:
-    """Operations, codes and statuses that there are not are refused, with those that there are."""
+    """Operations, codes and statuses that there are not are rejected, with those that there are."""
     with pytest.raises(ValueError, match="no operation 'save'; give one of get, query, insert, merge"):
         faults.fail_next("save", with_=503)
     with pytest.raises(ValueError, match="no operation 'upsert'"):

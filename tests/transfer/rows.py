@@ -14,8 +14,6 @@ from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, Row, RowQuery, TableStore, Verb
 from tests.azure.test_operations_random import KEYS, LARGE_PROPERTIES, PARTITIONS, VALUES
 
-__all__ = ["TABLE", "content_of", "fill", "make_rows", "row_lists"]
-
 TABLE = "Transferred"
 NAMES = ["A", "a", "B", "Größe", "_1", "a\u0301", "名", "and", "EntityType", "_ix", "_w", "_mv", "P" * 255]
 

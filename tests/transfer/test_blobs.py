@@ -157,7 +157,7 @@ async def test_a_blob_that_is_missing_or_other() -> None:
 
 
 async def test_a_target_without_blobs_gets_nothing() -> None:
-    """It is refused before anything is written, with what to give; tables without blobs are copied."""
+    """It is rejected before anything is written, with what to give; tables without blobs are copied."""
     async with connect("local::memory:") as db, Database(Between()) as target:
         await fill(db, 6)
         await db.create_tables("Others")

@@ -9,8 +9,6 @@ import pytest
 from tableorm import Database, Entity, Mapped, PropertyBag, field
 from tests.faults import QUICK, FaultyBackend, FaultyStore
 
-__all__ = ["KNOWN", "Known", "Plain", "add", "db", "other"]
-
 
 class AnyRow(Entity, table="Rows", partition_key="p", abstract=True):
     id: Mapped[str] = field(default="a")

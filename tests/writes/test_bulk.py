@@ -144,7 +144,7 @@ async def test_operations_of_one_row_keep_their_order(things: Database) -> None:
 
 
 async def test_grouped_by_bytes(things: Database, store: Watched) -> None:
-    """No transaction passes 4 MiB, and none is refused for it."""
+    """No transaction passes 4 MiB, and none is rejected for it."""
     async with things.bulk(errors="report") as bulk:
         for number in range(30):
             await bulk.upsert(Thing(name=f"{number}", text="x" * 30_000, more=["é" * 15_000] * 2, number=number))
@@ -573,7 +573,7 @@ async def test_one_object_given_under_several_keys(things: Database) -> None:
 
 
 async def test_progress_is_told_to_a_plain_function(things: Database) -> None:
-    """What would have to be awaited is refused: at once, or when it has been called."""
+    """What would have to be awaited is rejected: at once, or when it has been called."""
 
     async def told(report: BulkReport) -> None: ...
 
@@ -589,7 +589,7 @@ async def test_progress_is_told_to_a_plain_function(things: Database) -> None:
 
 
 async def test_nothing_is_taken_after_the_block(things: Database) -> None:
-    """An operation that waited for its turn when the block was left is refused, and not written as if nothing were."""
+    """An operation that waited for its turn when the block was left is rejected, and not written as if nothing were."""
     taken, leaving = list[bool](), False
 
     async def add() -> None:
@@ -636,7 +636,7 @@ async def test_an_error_of_the_block_is_raised_before_what_failed(things: Databa
             await bulk.insert(Thing(name="0"))
             raise ZeroDivisionError
     wrong: Any = "ignore"
-    with pytest.raises(ModelError, match=r"bulk\(errors='ignore'\) is refused: give 'raise' or 'report'"):
+    with pytest.raises(ModelError, match=r"bulk\(errors='ignore'\) is rejected: give 'raise' or 'report'"):
         things.bulk(errors=wrong)
 
 

@@ -433,7 +433,7 @@ async def test_work_of_another_form_is_left_to_others(db: Database) -> None:
 
 
 async def test_a_token_for_one_table(tmp_path: Path) -> None:
-    """It reaches no queue, so that writes which need one are refused, by name and before anything is sent."""
+    """It reaches no queue, so that writes which need one are rejected, by name and before anything is sent."""
     url = f"local:{tmp_path}/a.tables"
     async with connect(url, key=DEVELOPMENT_KEY) as db:
         await db.create_tables(Employee)

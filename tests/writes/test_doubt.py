@@ -102,7 +102,7 @@ async def test_changes_of_one_row_in_a_transaction_keep_its_tail(db: Database, n
 
 @pytest.mark.parametrize("code", [Code.AUTHORIZATION_FAILURE, Code.INVALID_INPUT])
 async def test_not_yet_is_not_never(db: Database, network: Network, other: Database, code: Code) -> None:
-    """A repetition that is refused for another reason than its condition leaves the first request under way."""
+    """A repetition that is rejected for another reason than its condition leaves the first request under way."""
     await other.insert(Known(count=4))
     known = await db.get(Known, id="a")
     known.count = 5

@@ -39,7 +39,7 @@ async def read_and_overtaken(db: Database) -> tuple[Thing, str]:
 
 @pytest.mark.parametrize("forced", [True, False])
 async def test_merging_some_fields_over_another_version_gives_no_etag(things: Database, forced: bool) -> None:
-    """The next write under that ETag would overwrite what the entity never saw; it is refused until it is read."""
+    """The next write under that ETag would overwrite what the entity never saw; it is rejected until it is read."""
     mine, etag = await read_and_overtaken(things)
     mine.text = "mine"
     await things.merge(mine, only=[Thing.text], if_match="*" if forced else etag)

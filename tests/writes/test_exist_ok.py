@@ -217,7 +217,7 @@ class Blind(StoreLayer):
 
 @pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
 async def test_who_may_not_read_is_told_too(way: Way) -> None:
-    """Without a look each row that exists is refused by the store, and stays."""
+    """Without a look each row that exists is rejected by the store, and stays."""
     async with connect("local::memory:") as db:
         await db.create_tables(Plain)
         connection_of(db).wrap_store(Blind)

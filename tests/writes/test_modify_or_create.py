@@ -175,7 +175,7 @@ async def test_what_create_cannot_be(counters: Database) -> None:
     for create in (lambda: Team(team="a"), Team(team="a"), lambda: None, later):
         with pytest.raises(ModelError, match=r"modify\(create=\.\.\.\) of Counter .*make Counter"):
             await call(KEY, nothing, create=create)
-    with pytest.raises(ModelError, match=r"modify\(create=5\) is refused: give an entity"):
+    with pytest.raises(ModelError, match=r"modify\(create=5\) is rejected: give an entity"):
         await call(KEY, nothing, create=5)
     with pytest.raises(ModelError, match="give one of the two"):
         await call(KEY, nothing, create=new, if_match=OTHER)
@@ -183,7 +183,7 @@ async def test_what_create_cannot_be(counters: Database) -> None:
 
 
 async def test_a_scope_fills_what_is_made(db: Database) -> None:
-    """As it does for an insert; another tenant's entity is refused."""
+    """As it does for an insert; another tenant's entity is rejected."""
     await db.create_tables(Note)
     mine = db.scope(tenant="mine")
 

@@ -536,7 +536,7 @@ async def test_a_function_has_the_context_of_its_caller(tallies: Database) -> No
 
 
 async def test_scopes_write_for_themselves(tallies: Database) -> None:
-    """What a scope may not write is refused for its call alone, and what two may write they write one after another."""
+    """What a scope may not write is rejected for its call alone; what two may write they write one after another."""
     inside, other, outside = tallies.scope(team="a"), tallies.scope(team="a"), tallies.scope(team="b")
     callers = [tallies, inside, other, outside] * 4
     results = await asyncio.gather(*(each.modify(KEY, one_more) for each in callers), return_exceptions=True)

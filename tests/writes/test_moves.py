@@ -109,7 +109,7 @@ async def test_unknown_properties_move_along(things: Database) -> None:
 
 
 async def test_hooks_and_validators(things: Database) -> None:
-    """`on_write` runs, `on_insert` only if there is no value yet, and a value that is refused moves nothing."""
+    """`on_write` runs, `on_insert` only if there is no value yet, and a value that is rejected moves nothing."""
     stamped = Stamped(name="a", created=DAY - dt.timedelta(days=9))
     await things.insert(stamped)
     stamped.writes = None
@@ -215,7 +215,7 @@ async def test_moves_of_what_is_not_known_in_full(things: Database) -> None:
 
 
 async def test_bags_move(things: Database) -> None:
-    """A bag gets another RowKey; other fields, partitions and tables are refused by name."""
+    """A bag gets another RowKey; other fields, partitions and tables are rejected by name."""
     bag = PropertyBag("Things", "g", "a", {"A": 1})
     await things.insert(bag)
     await things.move(bag, row_key="b")

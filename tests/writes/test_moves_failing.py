@@ -226,7 +226,7 @@ def test_a_row_that_is_no_entity_of_the_model(kind: str) -> None:
 
 
 async def test_a_command_for_another_key(db: Database, network: Met) -> None:
-    """A command whose fields do not make its new key is refused, although the source says the same."""
+    """A command whose fields do not make its new key is rejected, although the source says the same."""
     await move_half(db, network, await db.get(Sailor, ship="a", id=1), MARK, ship="b")
     (message,) = await take_bodies(db)
     row = await network.store.get("MovesFailing", "a", "sailor_1")
@@ -242,7 +242,7 @@ async def test_a_command_for_another_key(db: Database, network: Met) -> None:
 
 
 async def test_a_decision_row_without_a_command(db: Database) -> None:
-    """It is refused as one with a forged command, and not by an error of this program."""
+    """It is rejected as one with a forged command, and not by an error of this program."""
     nothing = Decision(partition_key="a", token="token_of_others", works=(Work(kind=MOVE_WORK, row_key="sailor_1"),))
     with pytest.raises(ValueError, match="is not a command to move an entity"):
         await carry_out_moves(connection_of(db), {"Sailor": Sailor.__schema__}, nothing)

@@ -364,7 +364,7 @@ async def test_an_entity_goes_back(db: Database, network: FaultyStore, writes: i
 
 
 async def test_a_token_for_one_table(tmp_path: Path) -> None:
-    """It reaches no queue, so a move to another partition or table is refused by name, before anything is sent."""
+    """It reaches no queue, so a move to another partition or table is rejected by name, before anything is sent."""
     url = f"local:{tmp_path}/a.tables"
     async with connect(url) as db:
         await db.create_tables(Person)

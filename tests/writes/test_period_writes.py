@@ -132,7 +132,7 @@ async def test_the_life_of_an_entity_in_its_table(db: Database) -> None:
 
 
 async def test_a_new_period_is_a_new_key(db: Database) -> None:
-    """A changed field of the key is refused by `save`, and no move leads to another period or partition."""
+    """A changed field of the key is rejected by `save`, and no move leads to another period or partition."""
     sale = Listed(shop="a", at=NOON)
     await db.insert(sale)
 
@@ -146,7 +146,7 @@ async def test_a_new_period_is_a_new_key(db: Database) -> None:
 
 
 async def test_transactions_are_of_one_period(db: Database) -> None:
-    """The entities of one partition in one period are written together, in a table made for it; others are refused."""
+    """The entities of one partition in one period are written together, in a table made for it; others are rejected."""
     async with db.transaction() as tx:
         tx.insert(Sale(shop="a", at=NOON))
         tx.insert(Sale(shop="a", at=NOON + dt.timedelta(seconds=1)))

@@ -1,5 +1,5 @@
 """
-Entities get their newer keys: the mover, live writers beside it, what is refused, the end and the way back.
+Entities get their newer keys: the mover, live writers beside it, what is rejected, the end and the way back.
 """
 
 import asyncio

@@ -147,7 +147,7 @@ async def test_what_is_sent_for_an_insert(
 
 @pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.BACK])
 async def test_what_is_refused_is_not_explained(db: Database, phase: RekeyPhase) -> None:
-    """A write that looks at nothing is refused in these phases, and so is its explanation."""
+    """A write that looks at nothing is rejected in these phases, and so is its explanation."""
     set_phase(db, NewFare, phase)
     with pytest.raises(
         NotSupported, match=f"is in phase '{phase.value}', in which entities are written at their older"

@@ -321,7 +321,7 @@ async def test_the_way_back_to_a_key_that_is_taken(db: Database, marked: bool) -
 
 
 async def test_two_newer_entities_with_one_older_key(db: Database) -> None:
-    """The second is refused as long as the first one is there, whoever has made that; after its delete it is not."""
+    """The second is rejected as long as the first one is there, whoever has made that; after its delete it is not."""
     await db.insert(Plane(day="mon", flight="AA1", tail="x"))
     for tail, other in (("y", "x"), ("z", "y")):
         with pytest.raises(EntityExists, match=r"another entity with its key by Plane, \('mon', 'AA1'\)"):

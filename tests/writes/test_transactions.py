@@ -134,7 +134,7 @@ async def test_run_transaction_runs_again_after_a_lost_race(things: Database) ->
 
 @pytest.mark.parametrize("way", ["save", "delete", "if_match"])
 async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things: Database, way: str) -> None:
-    """Each attempt would send the ETag that was read before the first one: the second that is refused is the last."""
+    """Each attempt would send the ETag that was read before the first one: the second that is rejected is the last."""
     await things.insert(Thing(name="a"))
     stale = await load(things, "a")
     await things.modify(Thing, more, name="a")
@@ -164,7 +164,7 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
 
 
 async def test_an_entity_from_outside_that_the_function_reads_anew_is_written(things: Database) -> None:
-    """Only an ETag that was refused before ends the attempts, not the object that has it."""
+    """Only an ETag that was rejected before ends the attempts, not the object that has it."""
     await things.insert(Thing(name="a"))
     stale = await load(things, "a")
     runs = 0

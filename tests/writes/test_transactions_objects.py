@@ -1,5 +1,6 @@
 """
-One object stands for a row in a transaction: which one it is, that others are refused, and what a failure leaves of it.
+One object stands for a row in a transaction: which one it is, that others are rejected, and what a failure leaves of
+it.
 """
 
 import asyncio

@@ -83,7 +83,7 @@ async def rows_of(db: Database, row: str) -> dict[str, dict[str, Any]]:
 
 
 async def one_after_the_other(kind: Any, steps: list[tuple[dict[str, Any], str]], *, stored: bool) -> Any:
-    """What the changes leave; None if one of them is refused."""
+    """What the changes leave; None if one of them is rejected."""
     async with connect("local::memory:") as db:
         await db.create_tables(Part, Listed)
         subject = await subject_of(db, kind, "a", stored=stored)
@@ -124,7 +124,7 @@ async def test_a_transaction_does_what_its_changes_do(
             event(f"refused: {type(error).__name__}")
             assert await rows_of(db, "b") == before
             return
-        event("alike" if expected is not None else "one of them is refused by itself")
+        event("alike" if expected is not None else "one of them is rejected by itself")
         if expected is not None:
             assert await rows_of(db, "b") == expected
         if subject.etag is None:

@@ -101,7 +101,7 @@ async def test_merge_sends_the_named_fields(things: Database, sent: Sent) -> Non
 
 
 async def test_merge_does_not_pretend_to_remove(things: Database) -> None:
-    """A field that is None is refused by name if it is asked for or was there; so is what was taken from `extra`."""
+    """A field that is None is rejected by name if it is asked for or was there; so is what was taken from `extra`."""
     await put(things, "a", text="t", number=1, tags="[]", x=1)
     thing = await load(things, "a")
     thing.text = None
@@ -228,7 +228,7 @@ async def test_a_partly_loaded_entity_is_never_written_in_full(things: Database)
 
 @pytest.mark.parametrize("verb", ["save", "merge", "replace", "upsert"])
 async def test_no_verb_moves_a_row(things: Database, verb: str) -> None:
-    """A changed key field is refused by name, and says how to move."""
+    """A changed key field is rejected by name, and says how to move."""
     thing = Thing(name="a")
     await things.insert(thing)
     thing.name = "b"
@@ -249,7 +249,7 @@ class Tracked(Entity, table="Things", partition_key="tracked_{group}", row_key="
 
 
 async def test_a_move_to_another_partition_says_to_set_a_key_field_back(things: Database) -> None:
-    """It takes the new value as an argument; what was assigned before is refused, and the advice works."""
+    """It takes the new value as an argument; what was assigned before is rejected, and the advice works."""
     thing = Tracked(group="g", name="a")
     await things.insert(thing)
     thing.group = "h"
@@ -262,7 +262,7 @@ async def test_a_move_to_another_partition_says_to_set_a_key_field_back(things: 
 
 
 async def test_modify_moves_no_row(things: Database) -> None:
-    """What an entity has got besides is kept by `modify`, so that a changed key field is refused there as well."""
+    """What an entity has got besides is kept by `modify`, so that a changed key field is rejected there as well."""
     thing = Thing(name="a")
     await things.insert(thing)
     thing.name = "b"

@@ -1,5 +1,5 @@
 """
-Writes: what is sent, what is refused before anything is sent, and what an entity knows afterwards.
+Writes: what is sent, what is rejected before anything is sent, and what an entity knows afterwards.
 """
 
 import datetime as dt
@@ -282,7 +282,7 @@ async def test_the_traceback_of_a_refusal_is_short(
 
 
 async def test_the_traceback_of_the_program_stays(db: Database) -> None:
-    """An error that the program handles while a request is refused keeps its frames."""
+    """An error that the program handles while a request is rejected keeps its frames."""
 
     class Refusing(StoreLayer):
         async def send(self, request: StoreRequest) -> Any:

@@ -163,7 +163,7 @@ class TwoClients(RuleBasedStateMachine):
         self.check(held)
 
     def refused(self, held: Held, verb: str, truth: Truth) -> type[Exception] | None:
-        """What is refused before anything is sent."""
+        """What is rejected before anything is sent."""
         removes = held.entity.note is None and held.known.get("note") is not None
         superseded = state_of(held.entity).superseded
         if verb in ("save", "merge", "merge_count", "replace", "delete", "transaction") and held.version is None:
@@ -236,7 +236,7 @@ class TwoClients(RuleBasedStateMachine):
         self.interfered = True
 
     def expected(self, held: Held, verb: str, truth: Truth) -> "tuple[int, str | None] | type[Exception] | None":
-        """What a row in this state becomes if the request arrives, or why it is refused then."""
+        """What a row in this state becomes if the request arrives, or why it is rejected then."""
         count, note = held.entity.count, held.entity.note
         content = truth.content
         stale = held.version != truth.version
@@ -371,7 +371,7 @@ TestTwoClients = TwoClients.TestCase
 
 
 def test_modify_of_a_superseded_entity_does_not_read_over_its_changes() -> None:
-    """It is refused before anything is read, also when the row is gone."""
+    """It is rejected before anything is read, also when the row is gone."""
     clients = TwoClients()
     clients.start(Known)
     try:

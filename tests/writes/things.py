@@ -4,8 +4,6 @@ Models of plain rows: one of them has an older version.
 
 from tableorm import Entity, Mapped, PropertyBag, field, upgrade
 
-__all__ = ["Grouped", "Second", "Thing"]
-
 
 class Grouped(Entity, table="Things", partition_key="{group}", row_key="{name}", abstract=True):
     group: Mapped[str] = field(default="g")

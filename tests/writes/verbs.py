@@ -6,8 +6,6 @@ from typing import Any
 
 from tableorm import Database
 
-__all__ = ["write"]
-
 
 async def write(db: Database, verb: str, subject: Any, **arguments: Any) -> None:
     """

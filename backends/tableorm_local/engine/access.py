@@ -16,8 +16,6 @@ from tableorm.stores import CLOCK
 from .faults import DAMAGE, damage_fault
 from .stored_settings import Settings
 
-__all__ = ["AccessRecords", "Policies"]
-
 Policies = Mapping[str, AccessPolicy | None]
 """The policies by name, in order; None for a policy that says nothing."""
 

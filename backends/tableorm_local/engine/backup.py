@@ -15,8 +15,6 @@ from .damage import find_damage
 from .faults import open_error_from
 from .files import connect_immutable, open_file
 
-__all__ = ["back_up_file"]
-
 
 def back_up_file(path: str, copy: str, timeout: float, *, overwrite: bool) -> None:
     """

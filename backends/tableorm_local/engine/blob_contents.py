@@ -18,22 +18,6 @@ from tableorm.protocol.edm import TICKS_PER_SECOND
 from .sqlite import Connection
 from .write_session import WriteSession, now
 
-__all__ = [
-    "CHUNK_BYTES",
-    "SCHEMA",
-    "add_chunks",
-    "check_staged",
-    "keep",
-    "new_content",
-    "read_bytes",
-    "reclaim",
-    "release",
-    "release_staged",
-    "slice_data",
-    "split_chunks",
-    "stage",
-]
-
 SCHEMA = """
 CREATE TABLE contents (id INTEGER PRIMARY KEY, until INTEGER) STRICT;
 CREATE INDEX contents_by_end ON contents (until) WHERE until IS NOT NULL;
@@ -47,7 +31,7 @@ CREATE UNIQUE INDEX chunks_by_place ON chunks (content, start);
 CHUNK_BYTES = 256 * 1024
 # The chunks that one transaction stages: more would delay other writers, fewer would wait for the disk more often.
 _SLICE_CHUNKS = 4
-# An upload that has paused for so long is taken for dead; if it goes on later, it is refused.
+# An upload that has paused for so long is taken for dead; if it goes on later, it is rejected.
 _STAGED_SECONDS = 86_400
 # How long an iterable that does not wait may keep the event loop busy.
 _TURN_SECONDS = 0.002

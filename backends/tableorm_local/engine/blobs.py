@@ -30,8 +30,6 @@ from . import blob_contents
 from .sqlite import Connection
 from .write_session import Host, Steps, WriteSession, moment
 
-__all__ = ["SCHEMA", "Blobs", "reclaim"]
-
 SCHEMA = """
 CREATE TABLE containers (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE) STRICT;
 CREATE TABLE blobs (container INTEGER NOT NULL, name TEXT NOT NULL, content INTEGER NOT NULL, length INTEGER NOT NULL,
@@ -125,7 +123,7 @@ class Blobs:
             return blob_contents.add_chunks(session, content, start, chunks)
 
         def publish(session: WriteSession) -> Steps:
-            # The checks come first, so that a request that is refused has written nothing.
+            # The checks come first, so that a request that is rejected has written nothing.
             number, old = check(session.connection)
             if start:
                 blob_contents.check_staged(session.connection, content)

@@ -14,18 +14,6 @@ from .faults import not_found_fault
 from .sqlite import Connection
 from .write_session import LongSteps, WriteSession
 
-__all__ = [
-    "SCHEMA",
-    "Catalog",
-    "Table",
-    "create_table",
-    "drop_table",
-    "find_table",
-    "key_of",
-    "list_names",
-    "reclaim",
-]
-
 SCHEMA = """
 CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), tick INTEGER NOT NULL) STRICT;
 INSERT INTO clock VALUES (1, 0);

@@ -11,8 +11,6 @@ from .faults import DAMAGE
 from .sqlite import Connection
 from .writes import decode
 
-__all__ = ["find_damage"]
-
 _ETAG_LENGTH = len(etag_from_ticks(0))
 _TABLES = "SELECT name, 't' || id FROM catalog ORDER BY name"
 

@@ -54,8 +54,6 @@ from .stored_settings import Settings
 from .worker import InlineWorker, ThreadWorker, Worker
 from .write_session import Work, WriteSession
 
-__all__ = ["Engine"]
-
 T = TypeVar("T")
 
 # How long a query or the checks of a transaction keep the event loop busy.
@@ -173,7 +171,7 @@ class Engine:
         try:
             if state.commits is not None:
                 with contextlib.suppress(TimeoutError):
-                    # By then each request is done, or was refused because another process kept the write lock.
+                    # By then each request is done, or was rejected because another process kept the write lock.
                     await asyncio.wait_for(state.commits.drain(), self._timeout + 1)
         finally:
             # After the job that the worker is doing, also if this task is cancelled.
@@ -209,7 +207,7 @@ class Engine:
         try:
             key = key_of(partition_key, row_key)
         except UnicodeEncodeError:
-            key = b""  # the key of no row: the keys are refused below
+            key = b""  # the key of no row: the keys are rejected below
         try:
             row = _read_row(state, table, key, select)
         except (apsw.Error, *DAMAGE) as error:

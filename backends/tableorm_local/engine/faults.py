@@ -10,19 +10,6 @@ import msgspec
 from tableorm.errors import AccessDenied, NotSupported, TableOrmError, Unavailable
 from tableorm.protocol.codes import Code, Fault
 
-__all__ = [
-    "DAMAGE",
-    "busy_fault",
-    "damage_fault",
-    "fault_from",
-    "is_missing_table",
-    "missing_table_fault",
-    "not_found_fault",
-    "open_error_from",
-    "read_only_fault",
-]
-
-
 DAMAGE = (msgspec.DecodeError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What reading raises if something is stored that the engine never writes."""
 

@@ -23,8 +23,6 @@ from .faults import DAMAGE, open_error_from
 from .sqlite import Connection, connect
 from .writer_lock import WriterLock
 
-__all__ = ["Files", "after_fork", "connect_immutable", "open_file", "open_memory"]
-
 APPLICATION_ID = 0x5462_4F72  # "TbOr"
 FORMAT = 1
 
@@ -228,7 +226,7 @@ def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     """Return a connection, and whether it may write."""
     connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
-        # If the file is refused, closing it must not move its log into it.
+        # If the file is rejected, closing it must not move its log into it.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.set_busy_timeout(int(timeout * 1000))
         writable = not connection.readonly("main")

@@ -28,8 +28,6 @@ from .worker import Worker
 from .write_session import Work, WriteSession
 from .writer_lock import WriterLock
 
-__all__ = ["GroupCommit"]
-
 T = TypeVar("T")
 
 # How long a transaction may keep the event loop busy; the rest of it goes on in the worker.

@@ -27,8 +27,6 @@ from tableorm.stores import Capabilities, Message
 from .sqlite import Connection
 from .write_session import Host, Steps, WriteSession, moment, now
 
-__all__ = ["SCHEMA", "Queues", "reclaim"]
-
 SCHEMA = """
 CREATE TABLE queues (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, length INTEGER NOT NULL DEFAULT 0) STRICT;
 CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, visible INTEGER NOT NULL,

@@ -13,8 +13,6 @@ from .group_commit import GroupCommit
 from .sqlite import Connection
 from .write_session import WriteSession
 
-__all__ = ["Reclaimer"]
-
 # A slice delays the writes that come meanwhile, so its number of rows is adapted to take this time.
 _SLICE_SECONDS = 0.003
 # After a slice it rests for so many times the time that the slice took.

@@ -24,18 +24,6 @@ from .faults import missing_table_fault
 from .sqlite import Connection, Cursor
 from .writes import decode
 
-__all__ = [
-    "EVERYTHING",
-    "Interval",
-    "PageScan",
-    "count_comparisons",
-    "filter_intervals",
-    "intersect",
-    "narrow_to_rows",
-    "partition_interval",
-    "row_interval",
-]
-
 # Outside of an interval of RowKeys, stepping over a few rows is faster than seeking the next partition.
 _STEPS_BEFORE_SEEK = 8
 # A page ends when its rows have so many bytes, as in the service. Otherwise it could have 1000 rows of 1 MiB.

@@ -10,8 +10,6 @@ from typing import Any, Protocol, cast
 
 import apsw
 
-__all__ = ["Connection", "Cursor", "connect"]
-
 _STATEMENTS = 512
 _MAX_BYTES = 16 * 1024 * 1024  # of a value; no row is as large, whatever is escaped in its JSON
 

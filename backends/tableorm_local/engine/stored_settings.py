@@ -12,8 +12,6 @@ from .faults import missing_table_fault
 from .sqlite import Connection
 from .write_session import Host, WriteSession
 
-__all__ = ["SCHEMA", "Settings"]
-
 # A table's settings are stored under its number, which is never used again; `catalog.drop_table` deletes them.
 # 0 is the file.
 SCHEMA = """

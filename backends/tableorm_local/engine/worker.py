@@ -10,8 +10,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-__all__ = ["InlineWorker", "ThreadWorker", "Worker"]
-
 T = TypeVar("T")
 _Job = Callable[[], None]
 # A sleeping thread takes some 50 us to wake; the event loop waits for it no longer than this.

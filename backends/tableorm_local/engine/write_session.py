@@ -15,8 +15,6 @@ from tableorm.stores import CLOCK, Capabilities
 
 from .sqlite import Connection, Value
 
-__all__ = ["Host", "LongSteps", "Steps", "Work", "WriteSession", "moment", "now"]
-
 T = TypeVar("T")
 
 _UNIX_EPOCH = 719_162 * 86_400 * TICKS_PER_SECOND  # days from 0001-01-01 to 1970-01-01
@@ -103,7 +101,7 @@ Work = Callable[[WriteSession], object]
 
 
 class Host(Protocol):
-    """An engine. A call is refused while that is not open."""
+    """An engine. A call is rejected while that is not open."""
 
     @property
     def capabilities(self) -> Capabilities:

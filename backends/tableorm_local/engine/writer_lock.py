@@ -10,8 +10,6 @@ import os
 import sys
 import time
 
-__all__ = ["WriterLock"]
-
 if sys.platform == "win32":
     import msvcrt
 

@@ -34,9 +34,6 @@ from .wire.addressing import Kind, Place, resource_of
 from .wire.calls import Answer, Call, Incoming, invalid_parameter
 from .wire.options import check_options, effective_verb, seconds_of
 
-__all__ = ["Service"]
-
-
 Operation = Callable[[Request], Coroutine[Any, Any, Answer]]
 
 
@@ -116,7 +113,7 @@ class Service:
             on_route: Called with the name of the operation, as soon as that is known.
 
         Raises:
-            Fault: The request is refused.
+            Fault: The request is rejected.
         """
         engine = self._engines[incoming.place.account]
         if incoming.verb == "OPTIONS":

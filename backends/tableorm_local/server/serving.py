@@ -25,8 +25,6 @@ from .operations.service_properties import read_cors_rules
 from .security.accounts import Account, Accounts, is_loopback
 from .security.cors import CorsRule
 
-__all__ = ["Server", "bind", "data_files", "read_certificate", "serve"]
-
 _logger = logging.getLogger("tableorm.server")
 
 # Connections that the system keeps until they are accepted, in one turn of the event loop.
@@ -199,7 +197,7 @@ class Server:
         if not is_loopback(self._address[0]) and any(
             Account(name=name, keys=some).is_public for name, some in given.items()
         ):
-            raise ValueError("the development key is published; it is refused where other machines can connect")
+            raise ValueError("the development key is published; it is rejected where other machines can connect")
         self._accounts.replace_keys(given)
 
     def replace_certificate(self, cert: str | os.PathLike[str], cert_key: str | os.PathLike[str] | None) -> None:

@@ -8,14 +8,6 @@ from pathlib import Path
 from tableorm import Entity
 from tableorm.cli.arguments import add_flag, find_targets
 
-__all__ = [
-    "add_directory",
-    "add_modules",
-    "add_no_older_writers",
-    "add_snapshot",
-    "find_models",
-]
-
 
 def add_snapshot(parser: argparse.ArgumentParser) -> None:
     """Declare where the snapshot is."""

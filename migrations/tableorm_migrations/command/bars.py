@@ -8,8 +8,6 @@ from tableorm.protocol.redaction import escape_unprintable
 
 from .output import Output
 
-__all__ = ["print_run", "show_bars", "show_run"]
-
 
 def print_run(output: Output, report: RunReport) -> None:
     """Print the report of a run, and each of its failures on a line of its own."""

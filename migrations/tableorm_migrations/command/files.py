@@ -17,14 +17,12 @@ from ..rules import Verdict
 from ..snapshot import describe_models, read_snapshot, write_snapshot
 from .arguments import add_directory, add_modules, add_snapshot, find_models
 
-__all__ = ["CheckAction", "RevisionAction"]
-
 
 class CheckAction:
     """
     `tableorm migrate check MODULE ...` prints what has changed since the snapshot was written, and what each change
     needs. The exit status is 1 if something has changed; with `--write`, which writes the snapshot, only if a change
-    is refused.
+    is rejected.
 
     Examples:
         tableorm migrate check hr.models
@@ -38,7 +36,7 @@ class CheckAction:
         add_modules(parser)
         add_snapshot(parser)
         add_directory(parser)
-        add_flag(parser, "--write", "write the snapshot anew, unless a change is refused")
+        add_flag(parser, "--write", "write the snapshot anew, unless a change is rejected")
 
     def run(self, args: argparse.Namespace) -> int:
         """
@@ -67,7 +65,7 @@ class CheckAction:
         if not args.write:
             return int(bool(differences))
         if any(each.rule.verdict is Verdict.REFUSED for each in differences):
-            report(f"{path} was not written, since a change is refused")
+            report(f"{path} was not written, since a change is rejected")
             return 1
         if line and differences:
             raise ModelError(
@@ -82,8 +80,8 @@ class CheckAction:
 class RevisionAction:
     """
     `tableorm migrate revision MODULE ... --message TEXT` writes what has changed since the snapshot was written as a
-    new revision, and the snapshot anew. The exit status is 1, and nothing is written, if a change is refused or needs a
-    re-key.
+    new revision, and the snapshot anew. The exit status is 1, and nothing is written, if a change is rejected or needs
+    a re-key.
 
     Examples:
         tableorm migrate revision hr.models --message "index of names"
@@ -110,7 +108,7 @@ class RevisionAction:
         draft = write_revision(models, args.directory, args.message, snapshot=args.snapshot)
         _print_differences(args, draft.differences)
         if draft.refused:
-            report("no revision was written, since a change is refused or needs a re-key")
+            report("no revision was written, since a change is rejected or needs a re-key")
             return 1
         if draft.path is None:
             emit(args, {"written": None}, "nothing has changed since the last revision")

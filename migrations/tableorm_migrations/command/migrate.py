@@ -13,8 +13,6 @@ from .files import CheckAction, RevisionAction
 from .rekey import REKEY_ACTIONS
 from .stored import BuildIndexAction, RewriteAction, StatusAction, UpgradeAction
 
-__all__ = ["MIGRATE", "MigrateCommand"]
-
 _ACTIONS: dict[str, Command] = {
     "check": CheckAction(),
     "revision": RevisionAction(),

@@ -14,8 +14,6 @@ import msgspec
 
 from tableorm.protocol.redaction import escape_unprintable
 
-__all__ = ["Output"]
-
 _SECONDS = 1.0  # between two lines of progress
 
 

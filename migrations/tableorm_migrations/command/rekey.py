@@ -27,8 +27,6 @@ from ..rekey.verify import verify_rekey
 from .bars import print_run, show_run
 from .output import Output
 
-__all__ = ["REKEY_ACTIONS"]
-
 
 class _PlanAction:
     """
@@ -232,7 +230,7 @@ async def _open_target(args: argparse.Namespace) -> AsyncGenerator[Database | No
         yield None
         return
     if not args.offline:
-        raise NotSupported("--target is refused: entities go to another database only with --offline")
+        raise NotSupported("--target is rejected: entities go to another database only with --offline")
     place = argparse.Namespace(url=args.target, queues=None, blobs=None, prefix=args.prefix)
     async with open_existing(place) as target:
         yield target

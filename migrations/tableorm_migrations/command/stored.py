@@ -26,8 +26,6 @@ from .arguments import add_directory, add_no_older_writers
 from .bars import print_run, show_run
 from .output import Output
 
-__all__ = ["BuildIndexAction", "RewriteAction", "StatusAction", "UpgradeAction"]
-
 _LEFT = 3  # the exit status if something is left that only waits for older programs to end
 
 

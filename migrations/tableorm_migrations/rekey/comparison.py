@@ -31,8 +31,6 @@ from .hashing import HashSums, differing_shares, hash_entity, share_of
 from .phases import OnlineRekey
 from .sides import Side, rekey_job
 
-__all__ = ["comparison"]
-
 _SAMPLES = 20
 
 

@@ -22,8 +22,6 @@ from .pages import delete_rows
 from .sides import make_job
 from .verify import SOURCES, verification
 
-__all__ = ["finalize_rekey"]
-
 
 async def finalize_rekey(
     db: Database,
@@ -63,7 +61,7 @@ async def finalize_rekey(
         written since the verification, and have stayed.
 
     Raises:
-        ModelError: The models do not fit, or an argument is refused.
+        ModelError: The models do not fit, or an argument is rejected.
         NotSupported: No verification was clean; or the second one was not, or found other entities than the first.
         AccessDenied: In a scope, since a run is of whole tables.
         TableNotFound: There is no table of one of the models.
@@ -76,18 +74,18 @@ async def finalize_rekey(
     connection = connection_of(db)
     first, _ = await read_run(connection, layouts.run_name("verify"))
     if first is None or first.state != "done":
-        raise NotSupported(f"{label} is refused: no verification has found that both sides agree; run verify_rekey()")
+        raise NotSupported(f"{label} is rejected: no verification has found that both sides agree; run verify_rekey()")
     again = await carry_out(connection, verification("finalize_rekey", layouts, merge), options)
     if not again.complete:
         found = "; ".join(again.failures[:3])
         raise NotSupported(
-            f"{label} is refused, and nothing was deleted: the second verification has found differences: {found}"
+            f"{label} is rejected, and nothing was deleted: the second verification has found differences: {found}"
         )
     second, _ = await read_run(connection, second_name)
     verified = JobCounts() if second is None else counts_of(second, JobCounts)
     if verified.sums.get(SOURCES) != counts_of(first, JobCounts).sums.get(SOURCES):
         raise NotSupported(
-            f"{label} is refused, and nothing was deleted: entities of {old.__name__} were written between the two "
+            f"{label} is rejected, and nothing was deleted: entities of {old.__name__} were written between the two "
             "verifications; stop their writers, then call run_rekey() and verify_rekey() again"
         )
 

@@ -18,8 +18,6 @@ from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
 from tableorm.stores import Row
 
-__all__ = ["SHARES", "HashSums", "differing_shares", "hash_entity", "hash_text", "share_of"]
-
 SHARES = 16
 """How many shares there are. The sums of all of them have to fit into one row beside failures."""
 

@@ -25,8 +25,6 @@ from tableorm.stores import Row
 from .sides import Deal, Side
 from .window import Window
 
-__all__ = ["Layouts"]
-
 ToNew = Callable[[Any], Any]
 """Makes an entity of the newer model from one of the older; or several in a list; or None, which drops the entity."""
 
@@ -92,10 +90,10 @@ class Layouts:
         for schema in (old, new):
             _refuse_layout(label, schema)
         if same and old.table_name().lower() == new.table_name().lower() and None in (old.kind, new.kind):
-            raise NotSupported(f"{label} is refused: both are in table {old.table}, and one of them has no kind")
+            raise NotSupported(f"{label} is rejected: both are in table {old.table}, and one of them has no kind")
         if same and old.table_name().lower() == new.table_name().lower() and old.kind == new.kind:
             raise NotSupported(
-                f"{label} is refused: both have the kind {old.kind!r} in table {old.table}, so their rows can't be "
+                f"{label} is rejected: both have the kind {old.kind!r} in table {old.table}, so their rows can't be "
                 f'distinguished; give the newer model a different kind: class {new.name}(Entity, kind="...", ...)'
             )
         rekeying = rekeying_of(new)
@@ -166,7 +164,7 @@ class Layouts:
         found = await load_phase(db, rekeying)
         if found.phase in (RekeyPhase.MOVE, RekeyPhase.BACK):
             raise NotSupported(
-                f"{verb}({self.old.name}, {self.new.name}) is refused: an online re-key is under way, in phase "
+                f"{verb}({self.old.name}, {self.new.name}) is rejected: an online re-key is under way, in phase "
                 f"{found.phase.value!r}; finish it, or go back"
             )
         if found.phase is RekeyPhase.EXPAND or (found.phase is RekeyPhase.SEALED and phase is RekeyPhase.DONE):
@@ -189,7 +187,7 @@ class Layouts:
             problem, remedy = "no re-key", "there is nothing to go back from"
         if found.phase is RekeyPhase.DONE:
             problem, remedy = "the re-key has ended", "the way back is another re-key"
-        raise NotSupported(f"{label} is refused: in phase {found.phase.value!r} there is {problem}; {remedy}")
+        raise NotSupported(f"{label} is rejected: in phase {found.phase.value!r} there is {problem}; {remedy}")
 
     async def leave(self) -> None:
         """
@@ -247,12 +245,12 @@ class Layouts:
 def _refuse_layout(label: str, schema: Schema) -> None:
     """Refuse a model whose entities a re-key cannot read or write as they are."""
     if schema.abstract:
-        raise ModelError(f"{label} is refused: {schema.name} is abstract; name a model that has entities")
+        raise ModelError(f"{label} is rejected: {schema.name} is abstract; name a model that has entities")
     if schema.periods is not None:
-        raise NotSupported(f"{label} is refused: {schema.name} has a table for each period; re-key a plain table")
+        raise NotSupported(f"{label} is rejected: {schema.name} has a table for each period; re-key a plain table")
     if schema.uploads:
         raise NotSupported(
-            f"{label} is refused: {schema.name}.{schema.uploads[0].name} is a blob, which would be deleted with the "
+            f"{label} is rejected: {schema.name}.{schema.uploads[0].name} is a blob, which would be deleted with the "
             "older row; give entities their new keys one by one, by db.move()"
         )
     if schema.stages:
@@ -260,10 +258,10 @@ def _refuse_layout(label: str, schema: Schema) -> None:
         if schema.split is None:
             what, remedy = "has encrypted fields, and the sums that are compared would tell of them", "by db.move()"
         raise NotSupported(
-            f"{label} is refused: {schema.name} {what}; give entities their new keys one by one, {remedy}"
+            f"{label} is rejected: {schema.name} {what}; give entities their new keys one by one, {remedy}"
         )
     if schema.maintained:
         raise NotSupported(
-            f"{label} is refused: other entities keep {schema.name}.{schema.maintained[0].name}, which nobody would "
+            f"{label} is rejected: other entities keep {schema.name}.{schema.maintained[0].name}, which nobody would "
             "count for the new keys; leave the field out, and build it afterwards"
         )

@@ -39,8 +39,6 @@ from .layouts import Layouts
 from .sides import make_job
 from .window import WINDOW, Window
 
-__all__ = ["Merge", "check_merge", "merge_into", "run_rekey"]
-
 Merge = Callable[[Any, Any], Any]
 """Takes the entity that is stored and another one of the same key, and returns what they are together."""
 
@@ -91,7 +89,7 @@ async def run_rekey(
         the entities.
 
     Raises:
-        ModelError: The models do not fit, or an argument is refused.
+        ModelError: The models do not fit, or an argument is rejected.
         NotSupported: `writers_stopped` was not said, or rows of these models cannot be told apart or kept right.
         EntityExists: Two entities get one key.
         AccessDenied: In a scope, since a run is of whole tables.
@@ -100,12 +98,12 @@ async def run_rekey(
     layouts = Layouts.of("run_rekey", db, (old, new), to_new, target)
     if writers_stopped is not True:
         raise NotSupported(
-            f"run_rekey({old.__name__}, {new.__name__}) is refused: what is written meanwhile may be lost; stop every "
+            f"run_rekey({old.__name__}, {new.__name__}) is rejected: what is written meanwhile may be lost; stop every "
             "program that writes these models, and say writers_stopped=True (the command: "
             "--writers-stopped); or re-key online, by moved_from="
         )
     if on_collision not in ("stop", "skip"):
-        raise ModelError(f"run_rekey(on_collision={shown(on_collision)}) is refused: give 'stop' or 'skip'")
+        raise ModelError(f"run_rekey(on_collision={shown(on_collision)}) is rejected: give 'stop' or 'skip'")
     check_merge("run_rekey", merge)
     await layouts.enter("run_rekey", RekeyPhase.SEALED)
     copy, crew = _Copy(layouts, merge, on_collision == "skip"), Crew()
@@ -130,7 +128,7 @@ async def run_rekey(
 def check_merge(verb: str, merge: object) -> None:
     """Refuse what is no function. Raises ModelError."""
     if merge is not None and not callable(merge):
-        raise ModelError(f"{verb}(merge={shown(merge)}) is refused: give a function of two entities")
+        raise ModelError(f"{verb}(merge={shown(merge)}) is rejected: give a function of two entities")
 
 
 @attrs.define(eq=False)
@@ -171,7 +169,7 @@ class _Copy:
         return good
 
     async def insert(self, rows: Iterable[Row], counts: JobCounts) -> None:
-        """Insert what some rows become, and settle what was refused."""
+        """Insert what some rows become, and settle what was rejected."""
         layouts, refused = self.layouts, dict[int, Exception]()
         sources: list[tuple[Any, Row]] = []
         async with layouts.target.bulk(errors="report") as bulk:

@@ -31,8 +31,6 @@ from .phases import OnlineRekey
 from .sides import rekey_job, written_side
 from .window import CHUNK
 
-__all__ = ["finalize_move", "rekey_phase", "roll_back_move", "run_move", "seal_move", "verify_move"]
-
 _MOST_PASSES = 20
 _PAUSE = 0.1  # seconds between two looks whether another process has sealed
 _FEW_RANGES = 8  # of a table that is looked through for the few tentative rows of those who died
@@ -91,7 +89,7 @@ async def run_move(
         keys.
 
     Raises:
-        ModelError: The model has no `moved_from=`, or an argument is refused.
+        ModelError: The model has no `moved_from=`, or an argument is rejected.
         NotSupported: The gate was not confirmed, or the re-key is in another phase.
         EntityExists: The newer key of an entity is that of another.
         AccessDenied: In a scope.
@@ -99,14 +97,14 @@ async def run_move(
     """
     rekey = OnlineRekey.of("run_move", db, model)
     if on_collision not in ("stop", "skip"):
-        raise ModelError(f"run_move(on_collision={shown(on_collision)}) is refused: give 'stop' or 'skip'")
+        raise ModelError(f"run_move(on_collision={shown(on_collision)}) is rejected: give 'stop' or 'skip'")
     options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
     phase = await rekey.read_phase(RekeyPhase.EXPAND, RekeyPhase.MOVE)
     if phase.phase is RekeyPhase.EXPAND:
         if no_blind_writers is not True:
             raise NotSupported(
-                f"{rekey.verb} is refused: an upsert, or a write with if_match='*', by a program that knows "
+                f"{rekey.verb} is rejected: an upsert, or a write with if_match='*', by a program that knows "
                 f"{rekey.rekeying.old.name} alone would overwrite the record of where an entity is; stop such programs "
                 "or withdraw their permission, and pass no_blind_writers=True (the command: --no-blind-writers)"
             )
@@ -228,7 +226,7 @@ async def verify_move(
         samples.
 
     Raises:
-        ModelError: The model has no `moved_from=`, or an argument is refused.
+        ModelError: The model has no `moved_from=`, or an argument is rejected.
         NotSupported: The re-key is in another phase than *move* or *sealed*.
         AccessDenied: In a scope.
     """
@@ -268,7 +266,7 @@ async def seal_move(
         What the second verification found. The re-key is sealed if it is `complete`.
 
     Raises:
-        ModelError: The model has no `moved_from=`, or an argument is refused.
+        ModelError: The model has no `moved_from=`, or an argument is rejected.
         NotSupported: The gate was not confirmed, nothing was verified before, or the re-key is in another phase.
         AccessDenied: In a scope.
     """
@@ -276,8 +274,8 @@ async def seal_move(
     phase = await rekey.read_phase(RekeyPhase.MOVE, remedy="run_move() and verify_move() come first")
     if no_old_programs is not True:
         raise NotSupported(
-            f"{rekey.verb} is refused: a program that knows {rekey.rekeying.old.name} alone would keep writing to keys "
-            "that are no longer read; stop every such program, and pass no_old_programs=True (the command: "
+            f"{rekey.verb} is rejected: a program that knows {rekey.rekeying.old.name} alone would keep writing to "
+            "keys that are no longer read; stop every such program, and pass no_old_programs=True (the command: "
             "--no-old-programs)"
         )
     job = comparison(rekey, f"verify {_since(phase)} move of")
@@ -288,7 +286,7 @@ async def seal_move(
             problem = "verify_move() is under way; wait for it"
         if first is not None and first.state == "failed":
             problem = "the last verify_move() has failed; mend what it names, and run it again"
-        raise NotSupported(f"{rekey.verb} is refused: {problem}")
+        raise NotSupported(f"{rekey.verb} is rejected: {problem}")
     await rekey.wait_until_known(phase)
     job = comparison(rekey, f"verify again {_since(phase)} move of")
     options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
@@ -347,7 +345,7 @@ async def finalize_move(
         What was deleted, as `written`. Afterwards the model needs no `moved_from=` any more.
 
     Raises:
-        ModelError: The model has no `moved_from=`, or an argument is refused.
+        ModelError: The model has no `moved_from=`, or an argument is rejected.
         NotSupported: The re-key is in another phase than *sealed* or *done*.
         AccessDenied: In a scope.
     """
@@ -411,7 +409,7 @@ async def roll_back_move(
         What was done in all passes.
 
     Raises:
-        ModelError: The model has no `moved_from=`, or an argument is refused.
+        ModelError: The model has no `moved_from=`, or an argument is rejected.
         NotSupported: The re-key is in another phase than *move* or *back*: once it is sealed there is no way back.
         AccessDenied: In a scope.
     """

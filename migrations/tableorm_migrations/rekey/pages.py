@@ -10,8 +10,6 @@ from tableorm.models.schema import Schema
 from tableorm.stores import Row
 from tableorm.writes.bulk.bulk import delete_found
 
-__all__ = ["delete_rows"]
-
 
 async def delete_rows(db: Database, schema: Schema, rows: Iterable[Row], counts: JobCounts) -> None:
     """

@@ -25,8 +25,6 @@ from tableorm.rekey.phases import ASK_AGAIN, RekeyPhase, StoredPhase, change_pha
 from tableorm.rekey.rekeying import Rekeying, rekeying_of
 from tableorm.stores import Operation, Row, RowAddress, Verb
 
-__all__ = ["KNOWN_EVERYWHERE", "OnlineRekey"]
-
 KNOWN_EVERYWHERE = 2 * ASK_AGAIN
 """After how many seconds every program that runs knows a phase, or has asked for it again."""
 
@@ -68,7 +66,7 @@ class OnlineRekey:
         rekeying = rekeying_of(schema)
         if rekeying is None:
             raise ModelError(
-                f"{verb} is refused: {schema.name} does not say whose entities it takes over; declare class "
+                f"{verb} is rejected: {schema.name} does not say whose entities it takes over; declare class "
                 f"{schema.name}(..., moved_from=MovedFrom(OlderModel))"
             )
         connection = connection_of(db)
@@ -101,7 +99,7 @@ class OnlineRekey:
         if allowed and found.phase not in allowed:
             names = " or ".join(f"{each.value!r}" for each in allowed)
             raise NotSupported(
-                f"{self.verb} is refused: the re-key of {self} is in phase {found.phase.value!r}, and this is for "
+                f"{self.verb} is rejected: the re-key of {self} is in phase {found.phase.value!r}, and this is for "
                 f"{names}{remedy and f'; {remedy}'}"
             )
         return found

@@ -28,8 +28,6 @@ from .hashing import hash_text
 from .layouts import Layouts
 from .window import WINDOW
 
-__all__ = ["RekeyPlan", "RekeyStep", "plan_rekey"]
-
 _KEPT = 20
 
 
@@ -163,7 +161,7 @@ async def plan_rekey(
         rejected: A file that gets a line of JSON for each entity that was read and cannot be converted or collides.
 
     Raises:
-        ModelError: The models do not fit, or an argument is refused.
+        ModelError: The models do not fit, or an argument is rejected.
         NotSupported: Rows of these models cannot be told apart or kept right.
         AccessDenied: In a scope.
         TableNotFound: There is no table of the older model.
@@ -171,9 +169,9 @@ async def plan_rekey(
     """
     layouts = Layouts.of("plan_rekey", db, (old, new), to_new, target)
     if type(sample) is not int or sample < 1:
-        raise ModelError(f"plan_rekey(sample={shown(sample)}) is refused: give a number of entities, 1 or more")
+        raise ModelError(f"plan_rekey(sample={shown(sample)}) is rejected: give a number of entities, 1 or more")
     if online and rekeying_of(new.__schema__) is None:
-        raise ModelError(f"plan_rekey(online=True) is refused: {new.__name__} has no moved_from=")
+        raise ModelError(f"plan_rekey(online=True) is rejected: {new.__name__} has no moved_from=")
     with _open_file(rejected) as write:
         found = _Findings(layouts, write)
         exact = await _read(layouts, found, None if full else sample)

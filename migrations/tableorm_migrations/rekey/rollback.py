@@ -28,8 +28,6 @@ from .offline import Merge, check_merge, merge_into
 from .pages import delete_rows
 from .sides import make_job
 
-__all__ = ["roll_back_rekey"]
-
 
 async def roll_back_rekey(
     db: Database,
@@ -73,7 +71,7 @@ async def roll_back_rekey(
         newer model is left; otherwise `failures` has samples, and the re-key is as far as it was.
 
     Raises:
-        ModelError: The models do not fit, or an argument is refused.
+        ModelError: The models do not fit, or an argument is rejected.
         NotSupported: `no_new_programs` was not said, or entities of the older model are not there any more, since the
             re-key is online or `finalize_rekey` was called.
         AccessDenied: In a scope, since a run is of whole tables.
@@ -84,20 +82,20 @@ async def roll_back_rekey(
     label = f"roll_back_rekey({old.__name__}, {new.__name__})"
     if no_new_programs is not True:
         raise NotSupported(
-            f"{label} is refused: a program that has used {new.__name__} looks at the newer keys until it ends, and "
+            f"{label} is rejected: a program that has used {new.__name__} looks at the newer keys until it ends, and "
             "would lose what it writes; stop every such program, and pass no_new_programs=True (the command: "
             "--no-new-programs)"
         )
     check_merge("roll_back_rekey", merge)
     if on_difference not in ("keep", "delete"):
-        raise ModelError(f"roll_back_rekey(on_difference={shown(on_difference)}) is refused: give 'keep' or 'delete'")
+        raise ModelError(f"roll_back_rekey(on_difference={shown(on_difference)}) is rejected: give 'keep' or 'delete'")
     await layouts.check_way_back(label)
     finalized: Run | None = None
     with suppress(TableNotFound):
         finalized, _ = await read_run(connection_of(db), layouts.run_name("finalize"))
     if finalized is not None:
         raise NotSupported(
-            f"{label} is refused: finalize_rekey() has deleted entities of {old.__name__} already, or begun to; go on "
+            f"{label} is rejected: finalize_rekey() has deleted entities of {old.__name__} already, or begun to; go on "
             "with it, or copy the other way, by a model that has the older keys"
         )
     undo = _Undoing(layouts, merge)

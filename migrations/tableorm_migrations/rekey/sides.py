@@ -25,8 +25,6 @@ from tableorm.writes.bulk.pacing import Pace
 from .phases import OnlineRekey
 from .window import CHUNK, MOST_RANGES, WINDOW, Window
 
-__all__ = ["Deal", "Side", "Write", "make_job", "rekey_job", "written_side"]
-
 Write = Callable[[Iterable[Row]], Awaitable[WindowReport]]
 """Does something with rows, and returns what became of them."""
 

@@ -28,8 +28,6 @@ from .layouts import Layouts
 from .offline import Merge, check_merge, merge_into
 from .sides import make_job
 
-__all__ = ["SOURCES", "verification", "verify_rekey"]
-
 SOURCES = "sources"
 """The sum of the keys and ETags of the older entities: equal sums say that nobody has written in between."""
 
@@ -73,7 +71,7 @@ async def verify_rekey(
         samples of what differs.
 
     Raises:
-        ModelError: The models do not fit, or an argument is refused.
+        ModelError: The models do not fit, or an argument is rejected.
         NotSupported: Rows of these models cannot be told apart.
         AccessDenied: In a scope, since a run is of whole tables.
         TableNotFound: There is no table of one of the models.

@@ -24,8 +24,6 @@ from tableorm.protocol.filters import Filter
 from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
 
-__all__ = ["CHUNK", "MOST_RANGES", "WINDOW", "Window"]
-
 WINDOW = 64_000
 """How many rows wait in all."""
 

@@ -24,9 +24,6 @@ from .line import last_layouts, load_revisions
 from .record import check_records, load_records, record_applied, record_begun
 from .revision import BuildIndex, Revision, Rewrite, Step
 
-__all__ = ["Outcome", "StepReport", "UpgradeReport", "apply_revisions"]
-
-
 _SHOWN = 3  # failures of a step that are shown
 _LATER = "when no older program runs any more"
 

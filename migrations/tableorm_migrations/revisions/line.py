@@ -12,8 +12,6 @@ from ..evolution import compare_snapshots
 from ..snapshot import Identity, ModelLayout, Snapshot
 from .revision import Revision
 
-__all__ = ["check_snapshot", "last_layouts", "load_revisions"]
-
 
 def load_revisions(directory: Path) -> list[Revision]:
     """

@@ -12,8 +12,6 @@ from tableorm.stores import utc_now
 
 from .revision import Revision, digest_of
 
-__all__ = ["RevisionRecord", "check_records", "load_records", "record_applied", "record_begun"]
-
 
 class RevisionRecord(
     Entity, table=UPKEEP_TABLE, kind="Revision", partition_key="revisions", row_key="{name}", write_token=True

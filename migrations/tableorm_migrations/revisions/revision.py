@@ -13,8 +13,6 @@ from tableorm import ModelError
 
 from ..snapshot import ModelLayout
 
-__all__ = ["BuildIndex", "Repair", "Revision", "Rewrite", "Step", "digest_of"]
-
 _DIGEST_BYTES = 16
 
 

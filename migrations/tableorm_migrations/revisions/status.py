@@ -17,8 +17,6 @@ from tableorm.protocol.redaction import escape_unprintable
 from .line import load_revisions
 from .record import check_records, load_records
 
-__all__ = ["MigrationStatus", "RevisionStatus", "migration_status"]
-
 
 @attrs.frozen(kw_only=True)
 class RevisionStatus:

@@ -23,8 +23,6 @@ from ..snapshot import HAVE_STATES, Identity, ModelLayout, Snapshot, describe_mo
 from .line import check_snapshot, load_revisions
 from .revision import BuildIndex, Repair, Rewrite, Step
 
-__all__ = ["RevisionDraft", "write_revision"]
-
 _WIDTH = 100
 _REPAIRED = ("maintained-changed", "derived-removed")  # in two roll-outs, after which an audit puts rows right
 
@@ -35,7 +33,7 @@ class RevisionDraft:
     What `write_revision` has made of the changes of models.
 
     Args:
-        path: The file that was written; None if nothing has changed, or a change is refused or needs a re-key.
+        path: The file that was written; None if nothing has changed, or a change is rejected or needs a re-key.
         differences: What has changed.
         steps: What has to be done to stored rows.
     """
@@ -46,7 +44,7 @@ class RevisionDraft:
 
     @property
     def refused(self) -> bool:
-        """Whether a change is refused, or needs a re-key."""
+        """Whether a change is rejected, or needs a re-key."""
         return any(each.rule.verdict in (Verdict.REFUSED, Verdict.REKEY) for each in self.differences)
 
 

@@ -16,8 +16,6 @@ from .audit import aggregate_checks
 from .eventual import EventualAggregateMaintainer
 from .schema import AggregateSchema
 
-__all__ = ["Aggregate", "AggregateMaintainer", "AggregateOf", "Count", "Sum"]
-
 E = TypeVar("E", bound=Storable)
 
 
@@ -46,7 +44,7 @@ class Aggregate(Derivation):
         if consistency not in (None, "eventual"):
             raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
         if isinstance(field, type) or not (isinstance(field, Field) or callable(field)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ModelError(f"{what}({field!r}) is refused: give a field, as in `lambda: Department.employee_count`")
+            raise ModelError(f"{what}({field!r}) is rejected: give a field, as in `lambda: Department.employee_count`")
         if not key:
             raise ModelError(
                 f"{what}(...) needs the key fields of the model that has the field, as templates of the fields of this "
@@ -55,7 +53,7 @@ class Aggregate(Derivation):
         for name, text in key.items():
             if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ModelError(
-                    f"{what}(..., {name}={text!r}) is refused: a key field is given as a text, which is a template of "
+                    f"{what}(..., {name}={text!r}) is rejected: a key field is given as a text, which is a template of "
                     f'the fields of this model: {name}="{{department}}", or "{text}" if it is always the same'
                 )
         self.field: Callable[[], Field[int]] | Field[int] = field

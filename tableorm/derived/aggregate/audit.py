@@ -34,15 +34,6 @@ from .schema import AggregateSchema
 
 _LOG = make_logger("tableorm.audit")
 
-__all__ = [
-    "AggregateCheck",
-    "TotalHolderCheck",
-    "aggregate_checks",
-    "aggregate_of",
-    "claim_on",
-    "verify_lone_subtotal",
-]
-
 
 def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
     """Return the checks of a count or sum: of the entities that add to it, and of those that hold it."""

@@ -50,8 +50,6 @@ from .eventual_audit import eventual_checks
 from .rows import CountRow, SubtotalPatch, count_row_of
 from .schema import AggregateSchema, is_of_older_version
 
-__all__ = ["EventualAggregateMaintainer"]
-
 _LOG = make_logger("tableorm.outbox")
 
 

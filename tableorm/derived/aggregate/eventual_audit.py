@@ -22,8 +22,6 @@ from .audit import AggregateCheck, TotalHolderCheck, aggregate_of, claim_on, ver
 from .rows import CountRow, count_row_of
 from .schema import AggregateSchema
 
-__all__ = ["ShareCheck", "SubtotalCheck", "eventual_checks"]
-
 
 def eventual_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
     """Return the checks of a count or sum that concern a table: of what adds to it, and of what holds it."""

@@ -18,8 +18,6 @@ from ...stores import Operation, Row, RowAddress, Verb, row_keys
 from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 
-__all__ = ["CountRow", "SubtotalPatch", "count_row_of"]
-
 _VALUE, _NUMBER, _FIELD = "Value", "Number", "Field"
 
 

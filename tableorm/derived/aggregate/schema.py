@@ -21,8 +21,6 @@ from ...writes.plan import Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from ..reference import ReferenceTarget, find_target
 
-__all__ = ["AggregateSchema", "is_of_older_version"]
-
 _ROOM = 8  # rows of counts that all writes of a transaction have in common
 
 
@@ -105,7 +103,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         if self.create and (schema.abstract or missing):
             why = "is abstract" if schema.abstract else f"has no default for {missing[0]}"
             raise ModelError(
-                f"{self.label}: create=True is refused: {schema.name} {why}, so none can be made by its key"
+                f"{self.label}: create=True is rejected: {schema.name} {why}, so none can be made by its key"
             )
         return schema, info
 

@@ -26,8 +26,6 @@ from ...protocol.codes import Code, Fault
 from ...shapes.blob import MARK_LENGTH, BlobAddress
 from ...stores import CLOCK, BlobInfo, BlobStore, Row, RowAddress
 
-__all__ = ["BlobCheck", "audit_uploads"]
-
 
 class BlobCheck(Check):
     """The check of a field of blobs: of each entity by itself, whose blob has to be there."""

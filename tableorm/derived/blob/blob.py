@@ -30,8 +30,6 @@ from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 from .audit import BlobCheck, audit_uploads
 
-__all__ = ["BlobMaintainer"]
-
 
 class _BlobDerivation(Derivation):
     """
@@ -52,7 +50,7 @@ class _BlobDerivation(Derivation):
             raise ModelError(f"{label}: a blob has no default but None, which would be sent with every entity")
         if info.accept_plain:
             raise ModelError(
-                f"{label} = encrypted(accept_plain=True) is refused: no rewrite sends the bytes of blobs again, so "
+                f"{label} = encrypted(accept_plain=True) is rejected: no rewrite sends the bytes of blobs again, so "
                 "they would stay as they are; declare another field, and copy each blob to it"
             )
         if schema.kind is None:

@@ -21,8 +21,6 @@ from ...writes.rows import same_value
 from ..placed_check import PlacedCheck, ReadRow
 from .schema import EmbedSchema, copies_of
 
-__all__ = ["CopyHolderCheck", "EventualCopyCheck", "SourceCheck", "embed_checks"]
-
 
 def embed_checks(context: AuditContext, embed: EmbedSchema) -> Sequence[Check]:
     """Return the checks of embedded copies: of the entities that hold them, and of those that they are copies of."""

@@ -15,8 +15,6 @@ from .audit import embed_checks
 from .eventual import EventualEmbedMaintainer
 from .schema import EmbedSchema
 
-__all__ = ["EmbedMaintainer", "Embedded"]
-
 
 class Embedded(Derivation):
     """
@@ -59,8 +57,8 @@ class Embedded(Derivation):
             raise ModelError(f"Embedded(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
         if via is not None and (consistency is None or not isinstance(via, Derivation)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(
-                f"Embedded(via={via!r}) is refused: give an Index of this class, by which the holders of an entity are "
-                "found, with consistency='eventual'"
+                f"Embedded(via={via!r}) is rejected: give an Index of this class, by which the holders of an entity "
+                "are found, with consistency='eventual'"
             )
         super().__init__()
         self.model, self.fields, self.key = model, dict(fields), dict(key)

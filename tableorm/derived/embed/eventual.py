@@ -41,8 +41,6 @@ from ..index.schema import EntrySchema
 from .audit import EventualCopyCheck
 from .schema import EmbedSchema, FillCopies, check_copies, copies_of, find_eventual
 
-__all__ = ["EventualEmbedMaintainer"]
-
 _LOG = make_logger("tableorm.outbox")
 
 _PAGE = 200  # holders, between two notes of how far it is
@@ -63,8 +61,8 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         found = schema if index is None else index.row_schema
         if found is None or (via is not None and index is None) or getattr(found, "where", None) is not None:
             raise ModelError(
-                f"{self.label}: via={via!r} is refused: give an Index that is declared before it in the same class, of "
-                "all entities"
+                f"{self.label}: via={via!r} is rejected: give an Index that is declared before it in the same class, "
+                "of all entities"
             )
         self._index, self._places = index, found
         partition, row = found.templates()

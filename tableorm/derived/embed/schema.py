@@ -23,8 +23,6 @@ from ...writes.plan import Change, Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from ..reference import ReferenceTarget, find_target
 
-__all__ = ["EmbedSchema", "FillCopies", "check_copies", "copies_of", "find_embed", "find_eventual"]
-
 _EMBEDS: "WeakSet[EmbedSchema]" = WeakSet()
 """All that are declared: an entity must find the models of those that hold copies of it."""
 
@@ -257,7 +255,7 @@ class _SourceRules(EntryRules[SourceEntry]):
 
 @entry_rules(HolderEntry)
 class _HolderRules(EntryRules[HolderEntry]):
-    """Only the holder takes its entry back, and until then a delete is refused."""
+    """Only the holder takes its entry back, and until then a delete is rejected."""
 
     def follow(self, name: str, entry: HolderEntry, source: Source) -> EntryAndEffects:
         """

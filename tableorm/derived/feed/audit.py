@@ -23,8 +23,6 @@ from .lookup import read_changes
 from .rows import COUNTER_KEY, MOST_CHANGES, MOST_COUNTED, Counter, change_key, counter_of, number_of, parse_change
 from .trim import deletion, trimming
 
-__all__ = ["FeedCheck"]
-
 _CLAIM = "\n~f"  # the address of the claims on the feed of a partition
 _EACH = 1 << 40  # what a row claims beside its number, so that both how many there are and their numbers count
 

@@ -12,8 +12,6 @@ from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 from .rows import COUNTER_KEY, Counter, NotedChange, change_key, change_row, counter_of
 
-__all__ = ["FeedEffect", "note_write"]
-
 
 class FeedEffect(Effect, Value, frozen=True):
     """
@@ -66,7 +64,7 @@ class FeedEffect(Effect, Value, frozen=True):
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """Refuse a write of the counter itself, by a bag. Raises ModelError."""
         raise ModelError(
-            f"{write.change} is refused: the row counts the changes of the partition, and the same transaction writes "
+            f"{write.change} is rejected: the row counts the changes of the partition, and the same transaction writes "
             f"entities that have a change feed, as {self.origin.change}; write it in a transaction of its own"
         )
 

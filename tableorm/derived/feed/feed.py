@@ -18,8 +18,6 @@ from ...writes.plan import Effect, PlannedWrite
 from .audit import FeedCheck
 from .effect import note_write
 
-__all__ = ["Feed", "FeedMaintainer", "feed_of"]
-
 _SHORTEST = dt.timedelta(hours=1)  # far longer than a request lives, which a change of the feed may have to prove
 
 
@@ -49,7 +47,7 @@ class Feed(Derivation):
     def __init__(self, *, keep: dt.timedelta) -> None:
         super().__init__()
         if not isinstance(cast("object", keep), dt.timedelta) or keep < _SHORTEST:
-            raise ModelError(f"Feed(keep={shown(keep)}) is refused: give a timedelta of an hour or longer")
+            raise ModelError(f"Feed(keep={shown(keep)}) is rejected: give a timedelta of an hour or longer")
         self.keep = keep
 
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "FeedMaintainer":

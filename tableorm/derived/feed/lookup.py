@@ -14,8 +14,6 @@ from ...models.marker_rows import FEED_KIND
 from ...stores import Bounds, Row, RowAddress
 from .rows import COUNTER_KEY, Counter, changes_between, counter_of, number_of
 
-__all__ = ["read_changes", "read_counter"]
-
 T = TypeVar("T")
 
 

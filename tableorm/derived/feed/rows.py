@@ -27,20 +27,6 @@ from ...protocol.edm import ANNOTATION, Edm
 from ...protocol.limits import MAX_ENTITY_BYTES, MAX_VALUE_BYTES
 from ...stores import Bounds, Row, row_keys
 
-__all__ = [
-    "COUNTER_KEY",
-    "MOST_CHANGES",
-    "MOST_COUNTED",
-    "Counter",
-    "NotedChange",
-    "change_key",
-    "change_row",
-    "changes_between",
-    "counter_of",
-    "number_of",
-    "parse_change",
-]
-
 COUNTER_KEY = f"{FEED_HEAD}counter"
 """RowKey of the row that counts the changes of a partition."""
 

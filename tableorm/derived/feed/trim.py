@@ -22,8 +22,6 @@ from ...writes.bulk.pacing import Pace
 from .lookup import read_changes, read_counter
 from .rows import Counter, change_key
 
-__all__ = ["deletion", "trim_feed", "trimming"]
-
 _MOST = MAX_TRANSACTION_OPERATIONS - 1  # changes that a transaction deletes beside the write of the counter
 
 

@@ -22,8 +22,6 @@ from ..placed_check import PlacedCheck, ReadRow, Reconcile
 from .eventual_schema import EventualIndexSchema
 from .schema import IndexSchema, contents_of
 
-__all__ = ["EventualIndexCheck", "IndexCheck", "UniqueIndexCheck"]
-
 _NOBODY = RowAddress("", "", "")  # the owner that an entry names which names none
 
 

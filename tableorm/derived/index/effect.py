@@ -38,8 +38,6 @@ from ...writes.plan import Effect, PlannedWrite
 from .audit import IndexCheck
 from .schema import EntrySchema, IndexSchema, contents_of
 
-__all__ = ["EachIndexMaintainer", "EntryMaintainer", "IndexEntryEffect", "IndexMaintainer"]
-
 S = TypeVar("S", bound=EntrySchema)
 
 

@@ -30,8 +30,6 @@ from .audit import EventualIndexCheck
 from .effect import EntryMaintainer
 from .eventual_schema import EventualIndexSchema
 
-__all__ = ["EventualIndexMaintainer"]
-
 
 class EventualIndexMaintainer(EntryMaintainer[EventualIndexSchema]):
     """An eventual index of a model."""

@@ -22,8 +22,6 @@ from ...models.reserved import COPIED_VERSION, COPY_OF
 from ...stores import Row, RowAddress, row_keys
 from .schema import EntrySchema
 
-__all__ = ["EventualIndexSchema"]
-
 
 class EventualIndexSchema(EntrySchema):
     """The schema of the entries of an index in other partitions, whose primaries readers fetch to check them."""

@@ -17,8 +17,6 @@ from .eventual_schema import EventualIndexSchema
 from .schema import Include, IndexSchema
 from .unique import UniqueIndexMaintainer
 
-__all__ = ["Index", "IndexOf"]
-
 E = TypeVar("E", bound=Storable)
 
 
@@ -75,9 +73,9 @@ class Index(Derivation):
         building: bool | None = None,
     ) -> None:
         if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ModelError(f"Index(row_key={row_key!r}) is refused: give a template, as in 'email_{{email}}'")
+            raise ModelError(f"Index(row_key={row_key!r}) is rejected: give a template, as in 'email_{{email}}'")
         if type(unique) is not bool:
-            raise ModelError(f"Index(unique={unique!r}) is refused: give True or False")
+            raise ModelError(f"Index(unique={unique!r}) is rejected: give True or False")
         check_building("Index", building)
         reserves = unique and consistency is not None
         if include is None:
@@ -88,7 +86,7 @@ class Index(Derivation):
         check_placement("Index", partition_key=partition_key, table=table, consistency=consistency)
         if reserves and include != "keys":
             raise ModelError(
-                f"Index(include={include!r}, unique=True, consistency='eventual') is refused: its entries reserve "
+                f"Index(include={include!r}, unique=True, consistency='eventual') is rejected: its entries reserve "
                 "values and hold keys alone; leave out include"
             )
         self.row_key, self.unique, self.building = row_key, unique, building
@@ -107,7 +105,7 @@ class Index(Derivation):
             )
         if schema.periods is not None and self.building is None and self.consistency is None:
             raise ModelError(
-                f"{label} is refused without building=: the store keeps no state of an index of many tables, and "
+                f"{label} is rejected without building=: the store keeps no state of an index of many tables, and "
                 f"{schema.name} has a table for each period; give building=False if each table has had this index from "
                 "its first row, else building=True until the tables that had rows before it are dropped"
             )

@@ -39,8 +39,6 @@ from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ...protocol.limits import MAX_CUSTOM_PROPERTIES
 from ...stores import Row
 
-__all__ = ["ElementMember", "EntrySchema", "Include", "IndexSchema", "contents_of"]
-
 Include = Literal["all", "keys"] | Sequence[str]
 
 
@@ -198,12 +196,12 @@ class EntrySchema(Schema):
             for name in include:
                 if name not in primary.fields:
                     raise ModelError(
-                        f"{self.label}: include={list(include)!r} is refused: {primary.name} has no field {name!r}; "
+                        f"{self.label}: include={list(include)!r} is rejected: {primary.name} has no field {name!r}; "
                         f"its fields are {', '.join(primary.fields)}"
                     )
             if kept & set(include):
                 raise ModelError(
-                    f"{self.label}: include={list(include)!r} is refused: {', '.join(kept & set(include))} is kept "
+                    f"{self.label}: include={list(include)!r} is rejected: {', '.join(kept & set(include))} is kept "
                     "by other entities, and its entries would not follow; leave it out"
                 )
             chosen |= frozenset(self._held_fields(include)) | primary.key_names

@@ -26,8 +26,6 @@ from ...writes.plan import PlannedWrite
 from .audit import UniqueIndexCheck
 from .eventual import EventualIndexMaintainer
 
-__all__ = ["UniqueIndexMaintainer"]
-
 
 class UniqueIndexMaintainer(EventualIndexMaintainer):
     """

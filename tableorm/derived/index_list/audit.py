@@ -29,8 +29,6 @@ from ...stores import Operation, Row, RowAddress, Verb, row_keys
 from .rows import BITS, SEPARATOR, bits_of, is_divided, keys_of, list_row, split_address
 from .schema import ListSchema
 
-__all__ = ["ListCheck"]
-
 
 @attrs.frozen(eq=False)
 class _Damaged:

@@ -24,8 +24,6 @@ from .eventual import EventualListMaintainer, PlacedListRules
 from .eventual_audit import EventualListCheck
 from .following import FollowingList
 
-__all__ = ["BlobListCheck", "BlobListMaintainer"]
-
 
 class BlobListMaintainer(EventualListMaintainer):
     """An index list of a model, of which each list lies in a blob."""

@@ -27,8 +27,6 @@ from ...protocol.limits import MAX_BLOB_NAME
 from ...stores import BlobStore, Row, RowAddress
 from .following import FollowingList
 
-__all__ = ["MOST_BYTES", "BlobList", "check_room", "lists_of", "members_of"]
-
 T = TypeVar("T")
 
 MOST_BYTES = 10 * 1024 * 1024

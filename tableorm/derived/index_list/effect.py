@@ -15,8 +15,6 @@ from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 from .rows import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
-__all__ = ["MOST_BYTES", "ListEffect"]
-
 MOST_BYTES = 512 * 1024
 """Bytes of keys in a row of a list that this program does not declare."""
 

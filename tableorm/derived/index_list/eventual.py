@@ -22,8 +22,6 @@ from .eventual_rows import RowList, keys_of_members
 from .following import FollowingList
 from .schema import ListSchema
 
-__all__ = ["EventualListMaintainer", "PlacedListRules"]
-
 
 class EventualListMaintainer(ListSchema, AuditedMaintainer):
     """An index list of a model, whose rows are in other partitions."""

@@ -19,8 +19,6 @@ from ..placed_check import PlacedCheck, ReadRow
 from .eventual_rows import find_list_row, keys_of_members, sources_in
 from .rows import split_address
 
-__all__ = ["EventualListCheck"]
-
 _MOST_KNOWN = 64  # rows of lists, each of which names up to a thousand entities or so
 
 

@@ -22,8 +22,6 @@ from ..placed_check import ReadRow
 from .following import FollowingList
 from .rows import BITS, SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
-__all__ = ["RowList", "find_list_row", "keys_of_members", "sources_in"]
-
 _BETWEEN = "\t"  # of the table, keys and token of an entity; no key has a control character
 
 

@@ -25,8 +25,6 @@ from ...models.write_tokens import newest_token
 from ...protocol.codes import Code
 from ...stores import Row, RowAddress
 
-__all__ = ["FollowingList"]
-
 P = TypeVar("P")
 
 

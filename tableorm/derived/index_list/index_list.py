@@ -18,8 +18,6 @@ from .blob_list import BlobListMaintainer
 from .eventual import EventualListMaintainer
 from .schema import ListSchema
 
-__all__ = ["IndexList", "ListMaintainer", "ListOf"]
-
 E = TypeVar("E", bound=Storable)
 
 
@@ -78,15 +76,17 @@ class IndexList(Derivation):
         building: bool | None = None,
     ) -> None:
         if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ModelError(f"IndexList(row_key={row_key!r}) is refused: give a template, as 'lastname_{{last_name}}'")
+            raise ModelError(
+                f"IndexList(row_key={row_key!r}) is rejected: give a template, as 'lastname_{{last_name}}'"
+            )
         if type(divide_at) is not int or not 2048 <= divide_at <= 512 * 1024:
-            raise ModelError(f"IndexList(divide_at={divide_at!r}) is refused: give bytes from 2048 to {512 * 1024}")
+            raise ModelError(f"IndexList(divide_at={divide_at!r}) is rejected: give bytes from 2048 to {512 * 1024}")
         super().__init__(where)
         if type(blob) is not bool:
-            raise ModelError(f"IndexList(blob={blob!r}) is refused: give True or False")
+            raise ModelError(f"IndexList(blob={blob!r}) is rejected: give True or False")
         if blob and (table is not None or divide_at != _DIVIDE_AT):
             given = "divide_at" if table is None else "table"
-            raise ModelError(f"IndexList(blob=True, {given}=...) is refused: a blob has no rows; leave {given} out")
+            raise ModelError(f"IndexList(blob=True, {given}=...) is rejected: a blob has no rows; leave {given} out")
         check_placement("IndexList", partition_key=partition_key, table=table, consistency=consistency, blob=blob)
         check_building("IndexList", building)
         self.row_key, self.divide_at, self.building = row_key, divide_at, building

@@ -28,8 +28,6 @@ from .index_list import ListOf
 from .rows import SEPARATOR, split_address
 from .schema import ListSchema
 
-__all__ = ["look_up"]
-
 E = TypeVar("E", bound=Entity)
 
 _AT_ONCE = 2000
@@ -60,10 +58,10 @@ async def look_up(
     given: Any = index
     if not isinstance(given, ListOf):
         if isinstance(given, RowsOf):
-            raise ModelError(f"lookup({index!r}) is refused: it is an index; read it by db.select({index!r})")
-        raise ModelError(f"lookup({index!r}) is refused: give an index list of a model, as Employee.by_last_name")
+            raise ModelError(f"lookup({index!r}) is rejected: it is an index; read it by db.select({index!r})")
+        raise ModelError(f"lookup({index!r}) is rejected: give an index list of a model, as Employee.by_last_name")
     if type(concurrency) is not int or concurrency < 1:
-        raise ModelError(f"lookup(concurrency={concurrency!r}) is refused: give a number from 1")
+        raise ModelError(f"lookup(concurrency={concurrency!r}) is rejected: give a number from 1")
     schemas = bound_to(index, ListSchema)
     if len(schemas) != 1:
         raise ModelError(f"{index} is of an abstract model: look up the list of one of its concrete classes")

@@ -14,8 +14,6 @@ from ...protocol.edm import ANNOTATION, Edm
 from ...protocol.limits import binary_size
 from ...stores import Row, row_keys
 
-__all__ = ["BITS", "DIVIDED", "SEPARATOR", "bits_of", "bytes_of", "is_divided", "keys_of", "list_row", "split_address"]
-
 SEPARATOR = "~"
 
 DIVIDED = "Divided"

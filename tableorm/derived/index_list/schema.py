@@ -27,8 +27,6 @@ from ...writes.plan import Effect
 from .effect import ListEffect
 from .rows import BITS, SEPARATOR, keys_of, split_address
 
-__all__ = ["ListSchema"]
-
 
 class ListSchema(Maintainer):
     """

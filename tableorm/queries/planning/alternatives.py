@@ -23,8 +23,6 @@ from .parameters import Parameter, QueryShape, Values, bind, parameter_of, renum
 from .server_filter import FilterBuilder, filter_builder, join_filters
 from .target import QueryTarget
 
-__all__ = ["MAX_ALTERNATIVES", "Alternative", "Alternatives", "DisjunctionPredicate", "Residual", "ResidualPredicate"]
-
 MAX_ALTERNATIVES = 1_000
 """Alternatives of a query at most, multiplied: each can be a request of its own."""
 

@@ -32,8 +32,6 @@ from .normalize import misfit_error, one_property, owners_of
 from .server_filter import property_filter
 from .target import QueryTarget
 
-__all__ = ["ClientFilter", "make_test"]
-
 
 @attrs.frozen(eq=False)
 class ClientFilter:

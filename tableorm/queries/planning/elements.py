@@ -23,8 +23,6 @@ from .partition import region_of
 from .plan import Access, Point, Range
 from .target import QueryTarget
 
-__all__ = ["EntityOnce", "once", "tells_element", "with_once"]
-
 
 class _Once(Expression):
     """Stands for the condition in explanations."""
@@ -102,7 +100,7 @@ def once(target: QueryTarget, terms: Sequence[Expression], requests: Iterable[Po
             name = schema.each.name
             why = "with conditions on what entries store" if told else f"while they do not hold {name}"
             raise ModelError(
-                f"a query of {schema.name} without an element is refused {why}: an entity has an entry for each "
+                f"a query of {schema.name} without an element is rejected {why}: an entity has an entry for each "
                 f"element, and could come several times; add a condition {schema.primary.name}.{name}.contains(...), "
                 f"put {name!r} into include=, or use conditions on fields alone"
             )

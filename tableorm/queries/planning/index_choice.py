@@ -20,8 +20,6 @@ from .parameters import shape_of
 from .plan import RANKS, Access
 from .planner import Planner, planner_of
 
-__all__ = ["choose_index"]
-
 _FIELD_NAME = re.compile(r"\{([^{}:]+)")  # in a template
 
 

@@ -27,9 +27,6 @@ from .elements import tells_element
 from .normalize import has_field, leaves, properties_of
 from .target import QueryTarget
 
-__all__ = ["PrimaryFetch", "conditions_on_entries", "conditions_on_primaries", "plan_fetch", "unverified_kinds"]
-
-
 FetchPoint = Callable[[RowAddress, tuple[str, ...] | None], Awaitable[list[Row]]]
 """Fetches the row with a table, a PartitionKey, a RowKey and some properties, if there is one."""
 
@@ -155,13 +152,13 @@ def unverified_kinds(kinds: KindSet) -> KindSet:
     for schema in kinds.schemas:
         if not isinstance(schema, EventualIndexSchema):
             raise ModelError(
-                f"verify() is refused for {schema.name}: only entries of an eventual index can be older than their "
+                f"verify() is rejected for {schema.name}: only entries of an eventual index can be older than their "
                 "entities; leave it out"
             )
         if schema.unverified is None:
             raise ModelError(
-                f"verify(False) is refused for {schema.name}: its entries hold keys alone, and the entities have to be "
-                "read; leave it out, or declare include= otherwise"
+                f"verify(False) is rejected for {schema.name}: its entries hold keys alone, and the entities have to "
+                "be read; leave it out, or declare include= otherwise"
             )
         schemas.append(schema.unverified)
     return KindSet(tuple(schemas), kinds.table, bags=False)
@@ -206,13 +203,13 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
         elif not all(schema.follows for schema in entries):
             name, own = next((schema.name, primary.name) for schema, primary in entries.items())
             raise ModelError(
-                f"{term} is refused: the copies of {name} do not hold it; add the field to its include=, or query "
+                f"{term} is rejected: the copies of {name} do not hold it; add the field to its include=, or query "
                 f"{own} itself"
             )
         elif mixed:
             name = next(schema.name for schema in entries)
             raise ModelError(
-                f"{term} is refused: it mixes what the rows of {name} store with {missing[0]}, which their entities "
+                f"{term} is rejected: it mixes what the rows of {name} store with {missing[0]}, which their entities "
                 "tell alone; use conditions on fields, or two queries"
             )
     return tuple(kept)

@@ -23,8 +23,6 @@ from .normalize import has_field
 from .parameters import Values, parameter_of
 from .target import QueryTarget
 
-__all__ = ["KeyMatch", "KeyPair", "KeyRegions", "RegionMatch"]
-
 _NONE: frozenset[int] = frozenset()
 
 
@@ -199,7 +197,7 @@ class _JoinedRules:
 
     def match(self, values: Values) -> KeyMatch | None:
         whole: KeyMatch | None = _ANY_KEY
-        for rule in self.rules:  # all of them, so that a value of another type is refused whatever the others say
+        for rule in self.rules:  # all of them, so that a value of another type is rejected whatever the others say
             found = rule.match(values)
             if whole is None or found is None:
                 whole = None

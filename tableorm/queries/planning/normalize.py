@@ -34,21 +34,6 @@ from ...protocol.filters import Op
 from .parameters import parameter_of
 from .target import QueryTarget
 
-__all__ = [
-    "FALSE",
-    "OPPOSITE",
-    "TRUE",
-    "has_field",
-    "leaves",
-    "misfit_error",
-    "normalize",
-    "one_property",
-    "owners_of",
-    "properties_of",
-    "refuse_encrypted",
-    "refuse_other_models",
-]
-
 TRUE = AllOf(())
 FALSE = AnyOf(())
 
@@ -180,7 +165,7 @@ def refuse_encrypted(target: QueryTarget, term: Expression, db: Connection | Non
             has_field(s, field) and k.hides(s.by_path[field.name].property, db) for s, k in keyed
         ):
             raise EncryptionError(
-                f"a condition on {field} is refused: it is encrypted, or may be, and the service cannot compare it; "
+                f"a condition on {field} is rejected: it is encrypted, or may be, and the service cannot compare it; "
                 "keep what is searched for, such as a keyed hash, in a field of its own"
             )
 
@@ -261,5 +246,5 @@ def one_property(target: QueryTarget, term: FieldTerm) -> Member | None:
 def misfit_error(term: FieldTerm, value: object, problem: str) -> EncodeError:
     """Return the error for a condition whose value its field cannot be compared with."""
     return EncodeError(
-        f"in the condition {term} is refused: {problem}", term.field.model.__name__, term.field.name, value
+        f"in the condition {term} is rejected: {problem}", term.field.model.__name__, term.field.name, value
     )

@@ -29,18 +29,6 @@ from ...expressions import (
 from ...protocol.edm import INT32_MAX, INT32_MIN
 from ...protocol.filters import Constant
 
-__all__ = [
-    "Parameter",
-    "QueryShape",
-    "Renumbered",
-    "Values",
-    "bind",
-    "parameter_of",
-    "parameterise",
-    "renumber",
-    "shape_of",
-]
-
 Values = Sequence[Any]
 """The values of a query, in the order of its parameters."""
 

@@ -14,8 +14,6 @@ from ...stores import Bounds
 from .plan import Access, Point, QueryPlan, Range
 from .target import QueryTarget
 
-__all__ = ["clip_merged", "clip_request", "divide_plan", "divide_requests", "region_of"]
-
 
 def region_of(request: Point | Range) -> KeyRegion:
     """Return the keys that a request asks for."""

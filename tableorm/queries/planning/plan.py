@@ -15,8 +15,6 @@ from ...stores import Bounds, Row, RowQuery
 from .client_filter import ClientFilter
 from .target import QueryTarget
 
-__all__ = ["RANKS", "Access", "AnyRequest", "MergedRequests", "Point", "QueryPlan", "Range", "Scans"]
-
 Scans = bool | Literal["range"]
 """Which scans a query may make: none, those of a range of partitions, or, with True, any."""
 

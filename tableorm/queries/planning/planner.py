@@ -30,8 +30,6 @@ from .points import PointPlanner, can_be_key, make_point
 from .scan_refusal import scan_error, too_many_buckets_error, too_many_error
 from .target import QueryTarget
 
-__all__ = ["MAX_FILTER_CHARACTERS", "Planner", "planner_of"]
-
 # Characters of a filter with its values percent-encoded. How long a request line may be is not documented for the
 # Table service; HTTP servers commonly refuse one beyond 16 KiB.
 MAX_FILTER_CHARACTERS = 6_000

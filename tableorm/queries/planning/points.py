@@ -19,8 +19,6 @@ from .parameters import Parameter, Values, parameter_of
 from .plan import Point, Range
 from .target import QueryTarget
 
-__all__ = ["PointPlanner", "can_be_key", "make_point"]
-
 # Two units at most per character.
 _SHORT = MAX_KEY_UNITS // 2
 
@@ -101,5 +99,5 @@ def make_point(partition: str | None, row: str | None) -> Point | None:
 
 
 def can_be_key(key: str) -> bool:
-    """Return whether rows can have such a key; a request for another would be refused."""
+    """Return whether rows can have such a key; a request for another would be rejected."""
     return key_fault(key) is None

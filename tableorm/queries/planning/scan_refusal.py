@@ -13,8 +13,6 @@ from ...protocol.filters import Op
 from .alternatives import MAX_ALTERNATIVES
 from .target import QueryTarget
 
-__all__ = ["scan_error", "too_many_buckets_error", "too_many_error"]
-
 
 def too_many_error(target: QueryTarget, count: int | None) -> ScanRefused:
     """

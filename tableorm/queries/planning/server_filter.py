@@ -33,8 +33,6 @@ from .normalize import OPPOSITE, has_field, misfit_error, one_property
 from .parameters import Values, parameter_of
 from .target import QueryTarget
 
-__all__ = ["FilterBuilder", "filter_builder", "join_filters", "property_filter"]
-
 FilterBuilder = Callable[[Values], Filter | None]
 """Takes the values of a query and returns a filter; None if the service cannot express the condition."""
 

@@ -19,8 +19,6 @@ from ...protocol.filters import Op
 from .normalize import FALSE, OPPOSITE, TRUE
 from .parameters import shape_of
 
-__all__ = ["Span", "TableConditions", "find_spans"]
-
 
 class Span(msgspec.Struct, frozen=True, gc=False):
     """The values from `low` to `high`, both included; None for no bound."""

@@ -11,8 +11,6 @@ from ...models.kinds import KindSet
 from ...models.schema import DerivedSchema, Schema
 from ...stores import Bounds
 
-__all__ = ["QueryTarget"]
-
 
 class QueryTarget:
     """

@@ -13,21 +13,6 @@ from ...protocol.codes import Fault
 from ...protocol.edm import ANNOTATION, Edm
 from ...stores import BlobStore, Operation, QueueStore, Row, RowQuery, TableStore, Verb
 
-__all__ = [
-    "StoreContract",
-    "everything",
-    "insert",
-    "keys_of",
-    "names_of",
-    "need",
-    "new_dns_name",
-    "new_name",
-    "refusal",
-    "row",
-    "typed",
-    "user_part",
-]
-
 
 class StoreContract:
     """

@@ -12,8 +12,6 @@ from ...stores import BlobStore
 from .base import refusal
 from .blob_base import LARGE, BlobTests, ranges_of
 
-__all__ = ["AppendContract"]
-
 
 class AppendContract(BlobTests):
     """Blobs that are written at their end."""
@@ -49,7 +47,7 @@ class AppendContract(BlobTests):
         await store.delete(container, "log", if_match=tags[4])
 
     async def test_not_created_unless_asked(self, store: BlobStore, container: str) -> None:
-        """Appending with `create=False` to a blob that does not exist is refused."""
+        """Appending with `create=False` to a blob that does not exist is rejected."""
         assert (await refusal(store.append(container, "log", b"x", create=False))).code == Code.BLOB_NOT_FOUND
         await store.append(container, "log", b"x")
         assert (await store.append(container, "log", b"x", create=False)).length == 2
@@ -65,7 +63,7 @@ class AppendContract(BlobTests):
         assert await store.read(container, "log") == b"abcdef"
 
     async def test_only_appended_blobs_are_appended_to(self, store: BlobStore, container: str) -> None:
-        """Appending to a blob that was put is refused, also where the put replaced an appended blob."""
+        """Appending to a blob that was put is rejected, also where the put replaced an appended blob."""
         await store.put(container, "put", b"x")
         await store.append(container, "log", b"x")
         await store.put(container, "log", b"y")

@@ -11,8 +11,6 @@ from ...protocol.limits import MAX_BLOB_NAME
 from ...stores import BlobInfo, BlobStore
 from .base import new_dns_name
 
-__all__ = ["LARGE", "NAMES", "BlobTests", "listed", "pieces", "ranges_of"]
-
 # Larger than any chunk of a store, and not a multiple of one.
 LARGE = random.Random(0).randbytes(5_000_001)
 NAMES = ["x", "a/b/c", "größe 😀.txt", "%41+&=?#'\"<>;:@", "back\\slash", "UPPER", "upper", "z" * MAX_BLOB_NAME]

@@ -16,15 +16,6 @@ from .base import need, new_dns_name, refusal
 from .blob_appends import AppendContract
 from .blob_base import LARGE, NAMES, BlobTests, listed, pieces, ranges_of
 
-__all__ = [
-    "BlobContract",
-    "BlobDurabilityContract",
-    "BlobLifecycleContract",
-    "BlobLimitsContract",
-    "BlobStoreContract",
-    "ReopenBlobs",
-]
-
 ReopenBlobs = Callable[[], Awaitable[BlobStore]]
 """Closes the store and opens the same data again."""
 
@@ -227,7 +218,7 @@ class BlobContract(BlobTests):
         assert got == [LARGE[offset:][:length] for offset, length in wanted]
 
     async def test_range_beyond_the_end(self, store: BlobStore, container: str) -> None:
-        """An offset at the end or beyond is refused, except at the beginning of an empty blob."""
+        """An offset at the end or beyond is rejected, except at the beginning of an empty blob."""
         await store.put(container, "x", b"12345")
         await store.put(container, "empty", b"")
 
@@ -269,7 +260,7 @@ class BlobContract(BlobTests):
         assert got
 
     async def test_new_blob_is_seen_whole(self, store: BlobStore, container: str) -> None:
-        """A reader sees one blob in full, or is refused, while large blobs replace each other."""
+        """A reader sees one blob in full, or is rejected, while large blobs replace each other."""
         versions = [bytes([number]) * 1_500_000 for number in range(4)]
         await store.put(container, "x", versions[0])
         done = False
@@ -379,7 +370,7 @@ class BlobLimitsContract(BlobTests):
                 assert (await refusal(call)).code == code, name
 
     async def test_metadata(self, store: BlobStore, container: str) -> None:
-        """8 KiB of names and values come back; more, and text that a header cannot carry, is refused."""
+        """8 KiB of names and values come back; more, and text that a header cannot carry, is rejected."""
         need(store, "exact_limits")
         largest = {"name": "v" * (MAX_METADATA_BYTES - 6), "b": "w"}
         await store.put(container, "x", b"x", metadata=largest)
@@ -401,7 +392,7 @@ class BlobLimitsContract(BlobTests):
         assert await store.read(container, "x") == b"x"
 
     async def test_appends(self, store: BlobStore, container: str) -> None:
-        """Appending no bytes, or more than 4 MiB, is refused."""
+        """Appending no bytes, or more than 4 MiB, is rejected."""
         need(store, "exact_limits")
 
         assert (await refusal(store.append(container, "x", b""))).code == Code.INVALID_INPUT

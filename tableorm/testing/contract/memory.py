@@ -31,8 +31,6 @@ from ...stores import (
     with_index,
 )
 
-__all__ = ["MemoryStore"]
-
 _Key = tuple[bytes, bytes]
 _Rows = dict[_Key, Row]
 

@@ -9,8 +9,6 @@ from ...protocol.edm import ANNOTATION, Edm, Value, etag_from_ticks
 from ...stores import Operation, Row, TableStore, Verb
 from .base import StoreContract, insert, need, refusal, row, typed, user_part
 
-__all__ = ["ConditionalWriteContract", "MergeContract", "PointContract", "TypesContract"]
-
 CONDITIONAL = [Verb.MERGE, Verb.REPLACE, Verb.DELETE]
 UPSERTS = [Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE]
 STALE = etag_from_ticks(638_000_000_000_000_001)
@@ -36,7 +34,7 @@ class PointContract(StoreContract):
         assert isinstance(stored["Timestamp"], str)
 
     async def test_missing_row(self, store: TableStore, table: str) -> None:
-        """Reading a row that does not exist is refused, also next to rows that do."""
+        """Reading a row that does not exist is rejected, also next to rows that do."""
         await insert(store, table, row("a", "b"))
 
         for keys in (("a", "c"), ("b", "b"), ("A", "b"), ("a", ""), ("", "b"), ("ab", "")):
@@ -152,7 +150,7 @@ class ConditionalWriteContract(StoreContract):
     """
 
     async def test_insert_of_what_exists(self, store: TableStore, table: str) -> None:
-        """An insert of a row that exists is refused, and the row is unchanged."""
+        """An insert of a row that exists is rejected, and the row is unchanged."""
         await insert(store, table, row(A=1))
         before = await store.get(table, "p", "r")
 
@@ -197,7 +195,7 @@ class ConditionalWriteContract(StoreContract):
 
     @pytest.mark.parametrize("verb", CONDITIONAL)
     async def test_stale_etag_is_refused(self, store: TableStore, table: str, verb: Verb) -> None:
-        """With the ETag of an earlier version, or of no row at all, the write is refused, and the row is unchanged."""
+        """With the ETag of an earlier version, or of no row at all, the write is rejected, and the row is unchanged."""
         (old,) = await insert(store, table, row(A=1))
         await store.write(table, Operation(Verb.MERGE, row(), old))
         before = await store.get(table, "p", "r")
@@ -380,7 +378,7 @@ class TypesContract(StoreContract):
         self, store: TableStore, table: str, value: str, kind: Edm, verb: Verb
     ) -> None:
         """
-        A value that does not fit its type is refused; the fault names the property, and nothing is stored.
+        A value that does not fit its type is rejected; the fault names the property, and nothing is stored.
 
         A date outside of the range has a code of its own.
         """
@@ -401,12 +399,12 @@ class TypesContract(StoreContract):
         ids=repr,
     )
     async def test_value_that_needs_a_type(self, store: TableStore, table: str, bad: Row) -> None:
-        """A value that JSON cannot hold without a type is refused, never changed silently; so is an unknown type."""
+        """A value that JSON cannot hold without a type is rejected, never changed silently; so is an unknown type."""
         assert (await refusal(store.write(table, Operation(Verb.INSERT, row(**bad))))).code == Code.INVALID_INPUT
 
     @pytest.mark.parametrize("target", ["V", "PartitionKey"])
     async def test_half_a_character(self, store: TableStore, table: str, target: str) -> None:
-        """Text with a lone surrogate has no UTF-8 form; it is refused, in values and in keys."""
+        """Text with a lone surrogate has no UTF-8 form; it is rejected, in values and in keys."""
         fault = await refusal(store.write(table, Operation(Verb.INSERT, row() | {target: "a\ud800"})))
 
         assert fault.code in (Code.INVALID_INPUT, Code.KEY_OUT_OF_RANGE)

@@ -17,8 +17,6 @@ from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, con
 from ...stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
 from .base import StoreContract, everything, insert, keys_of, names_of, need, refusal, row, typed
 
-__all__ = ["FilterContract", "PagingContract", "QueryContract"]
-
 # In the order of UTF-16 units, where U+E000 and above come after characters outside the BMP.
 SORTED_KEYS = [
     "",
@@ -276,7 +274,7 @@ class FilterContract(StoreContract):
                 )
 
     async def test_filter_that_nests_too_deeply(self, store: TableStore, table: str) -> None:
-        """A filter that nests too deeply is refused with InvalidInput, and exhausts nothing."""
+        """A filter that nests too deeply is rejected with InvalidInput, and exhausts nothing."""
         where = _v(Op.EQ, 7)
         for _ in range(2000):
             where = And((Or((where, _v(Op.EQ, 1))), _v(Op.NE, 2)))
@@ -378,7 +376,7 @@ class PagingContract(StoreContract):
 
     @pytest.mark.parametrize("token", ["", "x", "ü", "1!2!3", "AAAA" * 10, "=="])
     async def test_malformed_continuation(self, store: TableStore, table: str, token: str) -> None:
-        """Text that no page has returned is refused as a continuation."""
+        """Text that no page has returned is rejected as a continuation."""
         await self.fill(store, table, 4)
 
         assert (await refusal(store.query(table, RowQuery(), continuation=token))).code == Code.INVALID_INPUT

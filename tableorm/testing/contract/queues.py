@@ -14,16 +14,6 @@ from ...protocol.limits import MAX_MESSAGE_BYTES, MAX_MESSAGES, MAX_VISIBILITY_S
 from ...stores import Message, QueueStore
 from .base import need, new_dns_name, refusal
 
-__all__ = [
-    "MessageContract",
-    "QueueDurabilityContract",
-    "QueueLifecycleContract",
-    "QueueLimitsContract",
-    "QueueStoreContract",
-    "ReopenQueues",
-    "Wait",
-]
-
 ReopenQueues = Callable[[], Awaitable[QueueStore]]
 """Closes the store and opens the same data again."""
 
@@ -320,7 +310,7 @@ class QueueLimitsContract(_Contract):
         await store.delete(queue, message)
 
     async def test_beyond_the_limits(self, store: QueueStore, queue: str) -> None:
-        """A time or count beyond its bounds is refused, and so is one byte more than 48 KiB; nothing changes."""
+        """A time or count beyond its bounds is rejected, and so is one byte more than 48 KiB; nothing changes."""
         need(store, "exact_limits")
         await store.put(queue, b"x")
         (message,) = await store.take(queue)

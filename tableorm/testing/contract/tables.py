@@ -15,8 +15,6 @@ from .queries import FilterContract, PagingContract, QueryContract
 from .times import ConcurrencyContract, DurabilityContract, TimestampContract
 from .transactions import LimitsContract, TransactionContract
 
-__all__ = ["TableLifecycleContract", "TableStoreContract"]
-
 
 class TableLifecycleContract(StoreContract):
     """Creating, listing and deleting tables."""
@@ -110,7 +108,7 @@ class TableLifecycleContract(StoreContract):
         await store.delete_table(other)
 
     async def test_one_of_many_creators_wins(self, store: TableStore) -> None:
-        """One of several tasks that create the same table at once succeeds, and the others are refused."""
+        """One of several tasks that create the same table at once succeeds, and the others are rejected."""
         name = new_name()
         outcomes = await asyncio.gather(*(store.create_table(name) for _ in range(8)), return_exceptions=True)
 

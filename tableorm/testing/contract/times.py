@@ -12,8 +12,6 @@ from ...protocol.edm import etag_from_ticks, ticks_from_text
 from ...stores import Operation, RowQuery, TableStore, Verb
 from .base import StoreContract, everything, insert, keys_of, need, new_name, row
 
-__all__ = ["ConcurrencyContract", "DurabilityContract", "Reopen", "TimestampContract"]
-
 Reopen = Callable[[], Awaitable[TableStore]]
 """A function that closes the store and opens the same data again."""
 

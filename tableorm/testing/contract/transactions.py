@@ -13,8 +13,6 @@ from ...protocol.limits import MAX_VALUE_BYTES
 from ...stores import Operation, Row, RowQuery, TableStore, Verb
 from .base import StoreContract, everything, insert, keys_of, need, refusal, row, typed, user_part
 
-__all__ = ["LimitsContract", "TransactionContract"]
-
 
 def _inserts(*rows: Row) -> list[Operation]:
     """Make an insert of each row."""
@@ -150,7 +148,7 @@ class TransactionContract(StoreContract):
     async def test_transaction_that_cannot_be(
         self, store: TableStore, table: str, operations: list[Operation], code: Code, index: int | None
     ) -> None:
-        """It is refused and nothing is applied; the fault names the first operation at fault, if it is one's."""
+        """It is rejected and nothing is applied; the fault names the first operation at fault, if it is one's."""
         if code == Code.REQUEST_BODY_TOO_LARGE:
             need(store, "exact_limits")
 
@@ -206,7 +204,7 @@ class LimitsContract(StoreContract):
     """Each limit of the service, at it and one beyond."""
 
     async def code_of(self, store: TableStore, table: str, written: Row) -> str | None:
-        """Insert a row and return the code of its refusal, or None. A transaction must be refused in the same way."""
+        """Insert a row and return the code of its refusal, or None. A transaction must be rejected in the same way."""
         need(store, "exact_limits")
         alone = await _fault_of(store.write(table, Operation(Verb.INSERT, written)))
         together = await _fault_of(store.transact(table, _inserts(written | {"PartitionKey": "in a transaction"})))

@@ -62,8 +62,6 @@ from .chunk import Partition, PartitionQueue, commit_chunk, defer, unexpected
 from .pacing import AdaptiveConcurrency, Pace
 from .report import FAILURES_KEPT, BulkFailed, BulkFailure, BulkReport
 
-__all__ = ["Bulk", "delete_found", "insert_plainly", "report_kept"]
-
 _MAX_WAITING_OPERATIONS = 10_000
 
 _MAX_WAITING_BYTES = 64 * 1024 * 1024
@@ -108,15 +106,15 @@ class Bulk(AsyncOnly, AwaitsCalls):
     ) -> None:
         if not (_is_positive(concurrency, int) and (rate is None or _is_positive(rate, int, float))):
             raise ModelError(
-                f"bulk(concurrency={concurrency!r}, rate={rate!r}) is refused: give a whole number of transactions and "
-                "a number of operations a second, both above 0"
+                f"bulk(concurrency={concurrency!r}, rate={rate!r}) is rejected: give a whole number of transactions "
+                "and a number of operations a second, both above 0"
             )
         if on_progress is not None and (
             not callable(cast("object", on_progress)) or inspect.iscoroutinefunction(on_progress)
         ):
             raise _progress_error(on_progress)
         if errors not in ("raise", "report"):
-            raise ModelError(f"bulk(errors={shown(errors)}) is refused: give 'raise' or 'report'")
+            raise ModelError(f"bulk(errors={shown(errors)}) is rejected: give 'raise' or 'report'")
         super().__init__()
         self._db, self._on_progress = db, on_progress
         self._raises = errors == "raise"
@@ -454,8 +452,8 @@ class Bulk(AsyncOnly, AwaitsCalls):
         self, failed: Sequence[Refusal], again: Sequence[list[PlannedWrite]] = ()
     ) -> Sequence[list[PlannedWrite]]:
         """
-        Report writes that were refused, and return what is sent again, a part at a time. Of inserts that leave a row as
-        it is, those that would find one are not.
+        Report writes that were rejected, and return what is sent again, a part at a time. Of inserts that leave a row
+        as it is, those that would find one are not.
         """
         lenient = False
         for write, error in failed:
@@ -564,7 +562,7 @@ def report_kept(bulk: Bulk, key: Key[Any], error: Exception) -> None:
 
 
 def _progress_error(function: object) -> ModelError:
-    return ModelError(f"bulk(on_progress={shown(function)}) is refused: give a plain function, which is not awaited")
+    return ModelError(f"bulk(on_progress={shown(function)}) is rejected: give a plain function, which is not awaited")
 
 
 def _is_positive(value: object, *types: type) -> bool:

@@ -32,17 +32,6 @@ from ..plan import Change, Mode, PlannedWrite, Refusal, SendOptions
 from ..stages.complete import complete
 from ..stages.encode import encode, needs_row
 
-__all__ = [
-    "ChunkOutcome",
-    "Partition",
-    "PartitionQueue",
-    "commit_chunk",
-    "defer",
-    "most_rows",
-    "most_shared_rows",
-    "unexpected",
-]
-
 
 @attrs.frozen
 class ChunkOutcome:

@@ -7,8 +7,6 @@ from contextlib import suppress
 
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 
-__all__ = ["AdaptiveConcurrency", "Pace"]
-
 
 class Pace:
     """

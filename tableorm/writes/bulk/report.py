@@ -10,8 +10,6 @@ from ...errors import TableOrmError, counted
 from ...models.key import Key
 from ..subject import Subject
 
-__all__ = ["FAILURES_KEPT", "BulkFailed", "BulkFailure", "BulkReport"]
-
 FAILURES_KEPT = 1_000
 
 

@@ -35,24 +35,6 @@ from .prepare import (
     validate,
 )
 
-__all__ = [
-    "as_given",
-    "delete_change",
-    "guard_change",
-    "hides_class",
-    "insert_change",
-    "merge_change",
-    "over_row",
-    "plain_insert",
-    "plain_save",
-    "rebuild_change",
-    "replace_change",
-    "rewrite_change",
-    "save_change",
-    "unsaved",
-    "upsert_change",
-]
-
 _BLIND = (Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
 """Modes that need no ETag."""
 
@@ -523,7 +505,7 @@ def _refuse_alone(subject: Subject | Key[Any]) -> None:
         )
     if hides_class(schema):
         raise ModelError(
-            f"delete of {subject} is refused: {model.__name__} is abstract, and the class of the entity tells what is "
+            f"delete of {subject} is rejected: {model.__name__} is abstract, and the class of the entity tells what is "
             "deleted with it; give the entity, or a key of its class, or use db.delete(key)"
         )
 

@@ -27,8 +27,6 @@ from ..plan import Change, Mode
 from ..rows import changes, content
 from .encode import is_partial
 
-__all__ = ["complete"]
-
 _UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
 
 

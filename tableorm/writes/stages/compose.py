@@ -2,7 +2,7 @@
 Part of stage 8: several changes of one row become the one that a transaction may have of it.
 
 It does what they would do one after the other to the row as it was before the transaction, as `then` of
-`writes/patch.py` has it; so do their conditions. What no single operation can do is refused.
+`writes/patch.py` has it; so do their conditions. What no single operation can do is rejected.
 """
 
 from typing import NoReturn
@@ -15,8 +15,6 @@ from ...protocol.codes import Code
 from ..patch import Expects, then
 from ..plan import Change, Mode, PlannedWrite, in_transaction
 from .encode import encode_patch, is_stale
-
-__all__ = ["compose", "encode_joined", "gone"]
 
 
 def compose(one: PlannedWrite, change: Change, index: int, token: str | None) -> PlannedWrite:

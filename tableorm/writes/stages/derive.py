@@ -25,16 +25,6 @@ from ..patch import Expects, Extent, Value
 from ..plan import Change, Effect, Mode, PlannedWrite, check_allowed, refuse_before_sending
 from ..rows import changes
 
-__all__ = [
-    "DeferredWork",
-    "Derived",
-    "claims_of",
-    "derive",
-    "derives",
-    "maintainer_of",
-    "stored_number",
-]
-
 _MERGE, _INSERT_OR_MERGE = Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
 
 
@@ -495,7 +485,7 @@ def _shown_value(change: Change, info: FieldInfo) -> Any:
 def _maintained_error(schema: Schema, field: str, value: object, *, read: bool) -> EncodeError:
     remedy = "leave it as it was read" if read else "leave it out, so that it begins with its default"
     return EncodeError(
-        f"is refused: other entities maintain this field, and nothing else may write it; {remedy}",
+        f"is rejected: other entities maintain this field, and nothing else may write it; {remedy}",
         schema.name,
         field,
         value,

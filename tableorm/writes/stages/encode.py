@@ -38,8 +38,6 @@ from ..rows import compare, content
 from .patching import keep_kind
 from .prepare import refuse_removal
 
-__all__ = ["encode", "encode_patch", "encode_surely", "is_partial", "is_stale", "needs_row"]
-
 _GUARDS = (Mode.GUARD, Mode.REBUILD)
 _MADE = frozenset({WRITE_TOKENS, MANIFEST, MOVE})  # what each write makes anew
 _MERGES = (Mode.MERGE, Mode.UPSERT_MERGE)

@@ -61,21 +61,6 @@ from .lost_replies import InDoubt, resolve
 from .prepare import filled_values
 from .seal import is_keyed, seal_with_keys, sealed, split_once
 
-__all__ = [
-    "claim",
-    "execute",
-    "is_light",
-    "most_bytes",
-    "most_row_bytes",
-    "plan_derived",
-    "plan_sealed",
-    "plan_writes",
-    "refusal",
-    "refusal_of",
-    "remember",
-]
-
-
 FoundRows = Mapping[Any, Row | None]
 """Rows that were read, by RowKey; those of other partitions by address."""
 

@@ -32,8 +32,6 @@ from ..plan import PlannedWrite, SendOptions, WritePlan
 from ..rows import changes, content
 from .seal import schema_of_row
 
-__all__ = ["Applied", "InDoubt", "resolve"]
-
 _NAMED = 5  # operations of a transaction that an error names
 _WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
 

@@ -5,12 +5,12 @@ Part of stage 1, change: what a verb sets and removes, as the difference to what
 |-----------------|---------|--------|---------------------------------------|-----------------------------------------|
 | INSERT          | absent  | row    | all fields, all unknown properties    | -                                       |
 | UPSERT_REPLACE  | either  | row    | all fields, all unknown properties    | whatever is not set                     |
-| UPSERT_MERGE    | either  | some   | all fields, all unknown properties    | what a save would: it is refused        |
+| UPSERT_MERGE    | either  | some   | all fields, all unknown properties    | what a save would: it is rejected       |
 | REPLACE         | present | fields | all fields, changed unknown ones      | fields that are None, what is not there |
 | with drop_extra | present | row    | all fields                            | whatever is not set                     |
 | SAVE            | present | some   | what was changed                      | what is None now, what was taken out    |
 | MERGE           | present | some   | the chosen fields; or all of them and | what a save would, if all are merged:   |
-|                 |         |        | changed unknown ones                  | it is refused                           |
+|                 |         |        | changed unknown ones                  | it is rejected                          |
 | DELETE          | present | row    | None                                  | all                                     |
 | GUARD, REBUILD  | present | some   | nothing                               | -                                       |
 
@@ -32,8 +32,6 @@ from ..patch import Expects, Extent, Known, Patch, Value, without
 from ..plan import Mode
 from ..rows import NOT_PROPERTIES, changes, compare, content, is_absent_value, overlaid
 from .prepare import no_removal
-
-__all__ = ["DELETED", "UNTOUCHED", "Patched", "Shown", "bag_patch", "entity_patch", "keep_kind", "new_patch"]
 
 UNTOUCHED = Patch(Expects.PRESENT, Extent.SOME, {})
 """The patch of a guard."""

@@ -32,20 +32,6 @@ from ..plan import Filled, PlannedWrite
 from ..rows import compare, is_absent_value
 from ..subject import Subject, key_of, schema_of_subject
 
-__all__ = [
-    "check_etag",
-    "fill_fields",
-    "filled_values",
-    "loaded_in_part",
-    "merged_names",
-    "missing_etag",
-    "no_removal",
-    "refuse_new_key",
-    "refuse_partial",
-    "refuse_removal",
-    "validate",
-]
-
 
 def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> PreconditionFailed | NotRead:
     """Return the error of a write that needs an ETag where there is none: lost to another write, or never there."""
@@ -107,7 +93,7 @@ def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str
     """Return the names of the fields, parts of fields, or properties to merge. Raises ModelError or NotLoaded."""
     if isinstance(only, str) or not isinstance(only, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         name = type(subject).__name__
-        raise ModelError(f"merge(only={only!r}) of {name} is refused: give a list, as in only=[{only!r}]")
+        raise ModelError(f"merge(only={only!r}) of {name} is rejected: give a list, as in only=[{only!r}]")
     if isinstance(subject, PropertyBag):
         return [str(each) for each in only]
     schema = schema_of_subject(subject)
@@ -205,7 +191,7 @@ def _is_assigned(
     try:
         members = schema.encode_some(own, (info,))
     except EncodeError:
-        return True  # which is refused when it is encoded
+        return True  # which is rejected when it is encoded
     if not stored:
         return not is_absent_value(schema, info, members)
     return bool(compare(row, members, schema)[0])

@@ -15,17 +15,6 @@ from ...models.schema import Schema
 from ...stores import Operation, Verb
 from ..plan import PlannedWrite, refuse_before_sending
 
-__all__ = [
-    "WorkBefore",
-    "has_work",
-    "is_keyed",
-    "schema_of_row",
-    "seal_with_keys",
-    "sealed",
-    "split_once",
-    "work_before",
-]
-
 
 class WorkBefore(RowStage):
     """A row stage that has something to do before a row is written, such as to upload what the row will name."""
@@ -33,7 +22,7 @@ class WorkBefore(RowStage):
     async def before(self, db: Connection, write: PlannedWrite) -> None:
         """
         Do what must be done before a write is sent. It is done again if the write is planned anew, and in vain if the
-        write is refused.
+        write is rejected.
 
         Args:
             db: Where the write is sent.

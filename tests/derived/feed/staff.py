@@ -6,8 +6,6 @@ import datetime as dt
 
 from tableorm import CommittedChange, Database, Entity, Feed, Index, Mapped, PropertyBag, field
 
-__all__ = ["COUNTER", "KEEP", "Desk", "Employee", "Visitor", "change_row", "changes_of", "insert", "noted", "remove"]
-
 KEEP = dt.timedelta(days=7)
 COUNTER = "~f_counter"
 """RowKey of the row that counts the changes of a partition."""

@@ -34,7 +34,7 @@ async def test_a_token_of_the_partition_writes_and_reads_its_feed(tmp_path: Path
 
 
 async def test_a_token_of_one_entity_has_no_feed(tmp_path: Path) -> None:
-    """The explanation names the feed, and writes are refused as a whole."""
+    """The explanation names the feed, and writes are rejected as a whole."""
     url, one = f"local:{tmp_path}/a.tables", {**SALES, "id": 1}
     async with connect(url) as db:
         await db.create_tables(Employee)

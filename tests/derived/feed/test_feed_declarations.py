@@ -1,5 +1,5 @@
 """
-Which change feeds are refused when a class is made.
+Which change feeds are rejected when a class is made.
 """
 
 import datetime as dt
@@ -15,7 +15,7 @@ from tests.derived.feed.staff import KEEP, Employee
 @pytest.mark.parametrize("keep", [None, 7, dt.timedelta(minutes=59), -dt.timedelta(days=1)])
 def test_a_time_that_is_none_is_refused(keep: object) -> None:
     """Changes are kept for an hour at least: a request that is late may need them as a proof."""
-    with pytest.raises(ModelError, match=r"Feed\(keep=.* is refused: give a timedelta of an hour or longer"):
+    with pytest.raises(ModelError, match=r"Feed\(keep=.* is rejected: give a timedelta of an hour or longer"):
         Feed(keep=cast("Any", keep))
 
 
@@ -44,7 +44,7 @@ REFUSED: dict[str, tuple[Callable[[], None], str]] = {
     ),
     "no kind, by which entities are told from its rows": (
         lambda: declare({}, {}, kind=None),
-        r"Odd is refused in table FeedOdd, where Odd\.changes has the",
+        r"Odd is rejected in table FeedOdd, where Odd\.changes has the",
     ),
     "a key field that is called as an option of `db.changes`": (
         lambda: declare({}, {"after": Mapped[int]}, partition_key="{after}"),
@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[Callable[[], None], str]] = {
     ),
     "a table for each period, so that a feed would be in many": (
         lambda: declare({}, {"at": Mapped[dt.datetime]}, table="FeedOdd{at:%Y%m}", row_key="{at:ticks}_{id}"),
-        r"Odd is refused with a table .*: Odd\.changes does not work across tab",
+        r"Odd is rejected with a table .*: Odd\.changes does not work across tab",
     ),
 }
 

@@ -124,9 +124,9 @@ async def test_arguments_are_checked(db: Database) -> None:
         db.changes(Employee)
     with pytest.raises(TemplateError, match="does not take 'id' for a partition; the field is department"):
         db.changes(Employee, department="Sales", id=1)
-    with pytest.raises(ModelError, match=r"changes\(Visitor\) is refused: the model has no change feed; declare one"):
+    with pytest.raises(ModelError, match=r"changes\(Visitor\) is rejected: the model has no change feed; declare one"):
         db.changes(Visitor, department="Sales")
-    with pytest.raises(ModelError, match=r"follow\(pause=3\) is refused: give a timedelta above 0"):
+    with pytest.raises(ModelError, match=r"follow\(pause=3\) is rejected: give a timedelta above 0"):
         await anext(db.changes(Employee, department="Sales").follow(pause=cast("Any", 3)))
 
 

@@ -77,7 +77,7 @@ async def test_every_verb_is_noted_once(db: Database) -> None:
 
 
 async def test_what_is_not_written_is_not_noted(db: Database) -> None:
-    """A save without changes, a guard, and writes that are refused."""
+    """A save without changes, a guard, and writes that are rejected."""
     ken = Employee(id=1, mail="k")
     await db.insert(ken)
     await db.save(ken)
@@ -138,7 +138,7 @@ async def test_classes_of_a_base_share_its_feed(db: Database) -> None:
 
     found = [change async for change in db.changes(Boss, team="a")]
     assert [each.key for change in found for each in change.entities] == [Boss(id=1).key, Guest(id=1).key]
-    with pytest.raises(ModelError, match=r"changes\(Person\) is refused: the model is abstract; name one of"):
+    with pytest.raises(ModelError, match=r"changes\(Person\) is rejected: the model is abstract; name one of"):
         db.changes(Person, team="a")
 
 
@@ -258,6 +258,6 @@ async def test_a_bag_cannot_write_the_counter_beside_entities(db: Database) -> N
 
 
 async def test_a_limit_of_a_single_write_names_the_write(db: Database) -> None:
-    """A value that is too large is refused as without a feed."""
+    """A value that is too large is rejected as without a feed."""
     with pytest.raises(LimitExceeded, match=r"field Desk\.note"):
         await db.insert(Desk(name="a", note="x" * 40_000))

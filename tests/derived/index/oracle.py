@@ -12,8 +12,6 @@ import attrs
 
 from tableorm import Database, PropertyBag
 
-__all__ = ["Copies", "Kind", "Table", "audit", "read_table", "rows_of"]
-
 Bag = Mapping[str, Any]
 Table = dict[tuple[str, str], PropertyBag]
 """All rows of a table, by their keys."""

@@ -10,19 +10,6 @@ from typing import Any
 from tableorm import Database, Entity, Index, Mapped, PropertyBag, field, upgrade
 from tests.derived.index.oracle import Bag, Copies, Kind, audit, read_table, rows_of
 
-__all__ = [
-    "EMPLOYEE",
-    "KINDS",
-    "AgedEmployee",
-    "Desk",
-    "Employee",
-    "EmployeeV1",
-    "employee",
-    "find_wrong",
-    "hire",
-    "stored",
-]
-
 
 class AnyEmployee(Entity, table="Staff", partition_key="{department}", row_key="empid_{id:06d}", abstract=True):
     """What every version of the program knows of an employee."""

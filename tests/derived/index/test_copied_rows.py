@@ -105,7 +105,7 @@ async def test_what_is_deleted_as_a_bag_takes_its_manifest_along() -> None:
 
 
 async def test_what_tableorm_keeps_in_a_row_that_was_read_is_not_set() -> None:
-    """A save would drop it without a word, so it says that; an unchanged one is refused as before."""
+    """A save would drop it without a word, so it says that; an unchanged one is rejected as before."""
     async with connect("local::memory:") as db:
         await fill(db)
         await db.insert(PropertyBag("Club", CLUB, "other", {"a": 1}))

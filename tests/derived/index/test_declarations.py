@@ -1,5 +1,5 @@
 """
-Declaring indexes: what they are, and what is refused, by name, when the class is made.
+Declaring indexes: what they are, and what is rejected, by name, when the class is made.
 """
 
 import pickle
@@ -178,7 +178,7 @@ def test_an_index_does_not_hide_a_field() -> None:
 
 
 def test_copies_of_a_family_whose_keys_tell_kinds_are_no_entities() -> None:
-    """A copy that could be taken for a sibling is refused, whichever of the two is declared first."""
+    """A copy that could be taken for a sibling is rejected, whichever of the two is declared first."""
     index = Index(row_key="STAFF_{email}_{id}")
     base = model({}, abstract=True, discriminator="row_key", row_key="{kind}_{email}", name="Base")
     staff: Any = type("Staff", (base,), {"__module__": __name__}, kind="STAFF")  # a class that nobody has is none

@@ -366,7 +366,7 @@ async def test_each_element_is_unique(db: Database) -> None:
 
 
 async def test_a_transaction_has_room_for_so_many(db: Database) -> None:
-    """More entries than a transaction takes are refused before anything is sent, with their number and the remedy."""
+    """More entries than a transaction takes are rejected before anything is sent, with their number and the remedy."""
     fan = Fan(town="t", id=1, tags=[str(number) for number in range(99)])
     await db.insert(fan)
     fan.tags = [*fan.tags[:50], *(f"n{number}" for number in range(10))]
@@ -418,7 +418,7 @@ def test_links_in_lists() -> None:
     ],
 )
 def test_conditions_that_are_refused(make: Callable[[], object], problem: str) -> None:
-    """A condition that no list can satisfy is refused where it is written."""
+    """A condition that no list can satisfy is rejected where it is written."""
     with pytest.raises((ModelError, EncodeError), match=problem):
         make()
 

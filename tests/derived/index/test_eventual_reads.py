@@ -302,7 +302,7 @@ async def test_an_entity_that_was_not_verified(db: Database) -> None:
 
 
 async def test_an_entity_that_was_not_verified_and_is_old(db: Database) -> None:
-    """Its first write is refused if the row does not agree with the entry any more."""
+    """Its first write is rejected if the row does not agree with the entry any more."""
     cid = await in_bern(db).verify(False).where(Person.team == "a", Person.id == 2).one()
     await store_person(db, CID.evolve(age=51))
     cid.name = "Sid"
@@ -311,13 +311,13 @@ async def test_an_entity_that_was_not_verified_and_is_old(db: Database) -> None:
 
 
 async def test_what_an_entry_does_not_hold_is_not_loaded(db: Database) -> None:
-    """Unverified reads have the fields of `include=` and of both keys; conditions on others are refused."""
+    """Unverified reads have the fields of `include=` and of both keys; conditions on others are rejected."""
     query = db.select(Person.by_age).where(Person.age == 40).verify(False)
     ann = await query.one()
     assert (ann.name, ann.age, ann.team, ann.id) == ("Ann", 40, "a", 1)
     with pytest.raises(NotLoaded, match="city"):
         _ = ann.city
-    with pytest.raises(ModelError, match=r"Person.city == 'Bern' is refused: the copies of Person.by_age do not"):
+    with pytest.raises(ModelError, match=r"Person.city == 'Bern' is rejected: the copies of Person.by_age do not"):
         await query.where(Person.city == "Bern").all()
 
 
@@ -409,9 +409,12 @@ async def test_a_row_of_another_kind_at_the_key_of_an_entry(db: Database) -> Non
 ANY: Any = "no"
 
 UNVERIFIABLE: list[tuple[Callable[[Database], object], str]] = [
-    (lambda db: db.select(Person.by_name).verify(False), r"verify\(False\) is refused for Person.by_name: its entries"),
-    (lambda db: db.select(Person).verify(False), r"verify\(\) is refused for Person: only entries of an eventual"),
-    (lambda db: db.select(Person.by_city).verify(ANY), r"verify\('no'\) is refused: give True or False"),
+    (
+        lambda db: db.select(Person.by_name).verify(False),
+        r"verify\(False\) is rejected for Person.by_name: its entries",
+    ),
+    (lambda db: db.select(Person).verify(False), r"verify\(\) is rejected for Person: only entries of an eventual"),
+    (lambda db: db.select(Person.by_city).verify(ANY), r"verify\('no'\) is rejected: give True or False"),
 ]
 
 

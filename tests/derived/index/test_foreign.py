@@ -82,7 +82,7 @@ async def test_a_key_that_is_taken_is_not_overwritten(db: Database) -> None:
 
 
 async def test_an_entity_is_not_written_over_a_copy(db: Database) -> None:
-    """A model whose keys are those of copies of another one is refused the row."""
+    """A model whose keys are those of copies of another one is rejected the row."""
 
     class Mail(Entity, table="Staff", partition_key="{department}", row_key="email_{address}"):
         department: Mapped[str]
@@ -269,7 +269,7 @@ async def test_queries_do_not_see_copies(db: Database) -> None:
 
 
 async def test_conditions_on_what_copies_lack(db: Database) -> None:
-    """Of keys alone the entity is read and asked; of some fields the query is refused, and says what to do."""
+    """Of keys alone the entity is read and asked; of some fields the query is rejected, and says what to do."""
     await db.create_tables(Employee)
     for number in range(4):
         await db.insert(employee(number, note="n" if number % 2 else None))

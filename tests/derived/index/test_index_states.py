@@ -172,7 +172,7 @@ READS: dict[str, Callable[[Any], Awaitable[Any]]] = {
 async def test_entries_of_an_incomplete_index_are_not_read(
     open_program: Open, read: Callable[[Any], Awaitable[Any]]
 ) -> None:
-    """Every way to read by it is refused, and the remedy is named."""
+    """Every way to read by it is rejected, and the remedy is named."""
     db = await open_program()
     await fill(db)
 

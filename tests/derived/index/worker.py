@@ -29,19 +29,6 @@ from tableorm.models.property_bag import bag_of_row
 from tests.derived.index.oracle import Table
 from tests.derived.patterns.club import CLUB, Player, Squad, check
 
-__all__ = [
-    "COUNTERS",
-    "SQUADS",
-    "Auditor",
-    "Reader",
-    "Writer",
-    "audited",
-    "look",
-    "prepare",
-    "raised",
-    "read_partition",
-]
-
 PEOPLE = range(1, 51)
 COUNTERS = range(46, 51)
 """People whose points are only ever raised by one, and who are never deleted."""

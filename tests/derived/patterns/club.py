@@ -16,8 +16,6 @@ from typing import Any
 from tableorm import Count, Embedded, Entity, Index, IndexList, Int32, Mapped, PropertyBag, Sum, field
 from tests.derived.index.oracle import Copies, Kind, Table, audit
 
-__all__ = ["CLUB", "HEAD", "Player", "Squad", "Total", "check", "player_row", "refusals", "squad_row"]
-
 CLUB = "c"
 HEAD = "player_" + "of_a_long_key_" * 33
 

@@ -1,5 +1,5 @@
 """
-Validators of counts and sums: a write that would break one is refused, whatever verb it is, and nothing of it is done.
+Validators of counts and sums: a write that would break one is rejected, whatever verb it is, and nothing of it is done.
 
 The oracle adds up a dictionary of movements.
 """
@@ -235,7 +235,7 @@ async def test_an_audit_repairs_whatever_the_bound_says(goods: Database) -> None
 
 
 async def test_moves_to_another_partition(goods: Database) -> None:
-    """A move is refused before it is begun, at the partition that it goes to and at the one that it leaves."""
+    """A move is rejected before it is begun, at the partition that it goes to and at the one that it leaves."""
     await goods.insert(Movement(id=2, amount=-5))
     with pytest.raises(EncodeError, match="'stock' of this partition from 0 to that"):
         await goods.move(await goods.get(Movement, shop="a", id=2), shop="b")
@@ -278,7 +278,7 @@ def test_a_copy_has_no_validator() -> None:
 
 
 def test_a_count_is_a_whole_number_and_never_missing() -> None:
-    """An optional field is refused: nobody could tell none from zero."""
+    """An optional field is rejected: nobody could tell none from zero."""
     with pytest.raises(ModelError, match="is not a maintained field of whole numbers"):
 
         class Hall(Entity, table="Halls", partition_key="{hall}", row_key="hall"):

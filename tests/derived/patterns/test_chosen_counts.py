@@ -38,18 +38,18 @@ async def found_by_room(db: Database) -> Shelf:
 
 @pytest.mark.parametrize("verb", ["save", "merge", "replace", "upsert"])
 async def test_a_count_that_is_set_after_reading_by_an_index(shelves: Database, verb: str) -> None:
-    """The entry has no counts, so the entity has none; one that the program gives it is refused."""
+    """The entry has no counts, so the entity has none; one that the program gives it is rejected."""
     shelf = await found_by_room(shelves)
     shelf.books = 7
-    with pytest.raises(EncodeError, match=r"Shelf.books: 7 is refused: other entities maintain this field"):
+    with pytest.raises(EncodeError, match=r"Shelf.books: 7 is rejected: other entities maintain this field"):
         await getattr(shelves, verb)(shelf)
 
     assert (await shelves.get(Shelf, name="a")).books == 1
 
 
 async def test_a_count_that_is_chosen_for_a_row_that_exists(shelves: Database) -> None:
-    """An upsert with another value than the default is refused; with the default it keeps what is stored."""
-    with pytest.raises(EncodeError, match=r"Shelf.books: 7 is refused"):
+    """An upsert with another value than the default is rejected; with the default it keeps what is stored."""
+    with pytest.raises(EncodeError, match=r"Shelf.books: 7 is rejected"):
         await shelves.upsert(Shelf(name="a", books=7))
     await shelves.upsert(Shelf(name="a", room="loft"))
 

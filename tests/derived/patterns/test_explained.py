@@ -263,10 +263,10 @@ async def test_a_move_of_what_was_read_by_an_index(db: Database) -> None:
 
 
 async def test_verbs_take_their_own_arguments(db: Database, ann: Employee) -> None:
-    """What a verb would not take is refused by name, and a key by all but delete; a bag moves by its row_key."""
+    """What a verb would not take is rejected by name, and a key by all but delete; a bag moves by its row_key."""
     explain: Any = db.explain_write
     for verb, given in (("save", "if_match"), ("merge", "mode"), ("upsert", "if_match"), ("delete", "only")):
-        with pytest.raises(ModelError, match=rf"explain_write\('{verb}', {given}=\.\.\.\) is refused: {verb} takes"):
+        with pytest.raises(ModelError, match=rf"explain_write\('{verb}', {given}=\.\.\.\) is rejected: {verb} takes"):
             explain(verb, ann, **{given: "*"})
     for verb in ("insert", "save", "merge", "replace", "upsert", "move"):
         with pytest.raises(ModelError, match="is a key"):

@@ -39,7 +39,7 @@ class Guest(Entity, table="Firm", partition_key="{house}", row_key="guest_{id:04
 
 
 async def test_the_key_of_a_list_has_room_to_be_divided(db: Database) -> None:
-    """A list is refused whose rows could not be divided later."""
+    """A list is rejected whose rows could not be divided later."""
     await db.insert(Guest(house="a", id=1, word="x" * 474))
     with pytest.raises(TemplateError, match=r"Guest.by_word.row_key: .* of a list, .* to be divided; shorten word"):
         await db.insert(Guest(house="a", id=2, word="x" * 475))
@@ -59,7 +59,7 @@ class Visitor(Entity, table="Firm", partition_key="{house}", row_key=LONG + "{id
 
 
 async def test_an_entity_is_not_written_over_a_list(db: Database) -> None:
-    """A model whose keys are those of the rows of a list is refused the row, and the list stays."""
+    """A model whose keys are those of the rows of a list is rejected the row, and the list stays."""
 
     class Sign(Entity, table="Firm", partition_key="{department}", row_key="lastname_{text}"):
         department: Mapped[str]

@@ -1,5 +1,5 @@
 """
-What other entities do not allow is refused at once, by every verb: no repetition changes them.
+What other entities do not allow is rejected at once, by every verb: no repetition changes them.
 """
 
 from collections.abc import Awaitable, Callable

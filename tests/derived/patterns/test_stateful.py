@@ -1,7 +1,7 @@
 """
 Random programs of every verb on what is listed, counted, summed and embedded, by two clients of one table.
 
-After each step everything derived is what the entities make it: by an oracle, and by an audit. What is refused is
+After each step everything derived is what the entities make it: by an oracle, and by an audit. What is rejected is
 refused for a reason, and leaves all as it was.
 """
 
@@ -100,7 +100,7 @@ class Clubs(TwoClients):
         found: Table = self.run(read_table(self.clients[0], "Club"))
         return found
 
-    # What must succeed, or be refused for a reason
+    # What must succeed, or be rejected for a reason
 
     @rule(client=CLIENTS, change=CHANGES, how=st.sampled_from(["verb", "transaction", "bulk"]))
     def insert(self, client: int, change: Change, how: str) -> None:
@@ -326,7 +326,7 @@ class Clubs(TwoClients):
 
 
 def stable(table: Table) -> dict[tuple[str, str], dict[str, Any]]:
-    """The rows but those of lists, which may have been divided before something is refused."""
+    """The rows but those of lists, which may have been divided before something is rejected."""
     return {key: {**bag.row} for key, bag in table.items() if "~" not in key[1]}
 
 

@@ -11,8 +11,6 @@ import apsw
 from tableorm.stores import Operation, Row, Verb
 from tableorm_local.engine import Engine
 
-__all__ = ["change_file", "insert_rows", "make_rows", "row"]
-
 
 def row(row_key: str, **properties: object) -> Row:
     """Return a row of the partition p."""

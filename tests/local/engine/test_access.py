@@ -40,7 +40,7 @@ async def test_settings_of_the_file_and_of_tables(memory: Engine) -> None:
 
 
 async def test_a_setting_at_its_limit(memory: Engine) -> None:
-    """A setting may be as large as can be read; a larger one is refused, and the old one stays."""
+    """A setting may be as large as can be read; a larger one is rejected, and the old one stays."""
     await memory.settings.put("name", b"x" * _MOST)
     with pytest.raises(Fault, match=f"'name' has {_MOST + 1} bytes, {_MOST} are allowed") as caught:
         await memory.settings.put("name", b"y" * (_MOST + 1))

@@ -89,7 +89,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_file(tmp_path: Path) -> None:
-    """What cannot be read, or is another program's, is refused: no copy that is not in order gets its name."""
+    """What cannot be read, or is another program's, is rejected: no copy that is not in order gets its name."""
     path, copy = tmp_path / "live.tables", tmp_path / "copy.tables"
     await make(path)
     change_file(path, "UPDATE t1 SET body = x'00' WHERE key = (SELECT min(key) FROM t1)")

@@ -136,7 +136,7 @@ async def test_upload_that_pauses_for_long(
     engine: Engine, container: str, tableorm_clock: Clock, seconds: float, reclaimed: int
 ) -> None:
     """
-    An upload may pause for a day, and for longer, unless chunks of it were given back meanwhile: then it is refused.
+    An upload may pause for a day, and for longer, unless chunks of it were given back meanwhile: then it is rejected.
     """
     tableorm_clock.freeze()
     await engine.blobs.put(container, "x", b"old")
@@ -252,7 +252,7 @@ async def test_too_many_appends(engine: Engine, container: str) -> None:
 
 @pytest.mark.parametrize("arguments", [("\ud800", None), ("", "\ud800")])
 async def test_text_that_cannot_be(engine: Engine, container: str, arguments: tuple[str, str | None]) -> None:
-    """A prefix or continuation that no name can have is refused by name."""
+    """A prefix or continuation that no name can have is rejected by name."""
     with pytest.raises(Fault, match="lone surrogate") as caught:
         await engine.blobs.list_blobs(container, *arguments)
 

@@ -51,7 +51,7 @@ async def test_new_file_is_private(engine: Engine, path: Path) -> None:
     "content", [b"x", b"hello, world\n" * 100, b"SQLite format 3\0", b"SQLite format 3\0".ljust(99), bytes(8192)]
 )
 async def test_no_database(path: Path, content: bytes) -> None:
-    """A file that is no database is refused, and not touched."""
+    """A file that is no database is rejected, and not touched."""
     path.write_bytes(content)
 
     error = await refused(path)
@@ -61,7 +61,7 @@ async def test_no_database(path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 async def test_database_of_another_program(path: Path, mode: str) -> None:
-    """An SQLite database of another program is refused, and not touched; its log is left alone too."""
+    """An SQLite database of another program is rejected, and not touched; its log is left alone too."""
     other = sqlite3.connect(path)
     other.execute(f"PRAGMA journal_mode = {mode}")
     other.execute("CREATE TABLE mine (x)")
@@ -94,7 +94,7 @@ async def test_database_of_another_program(path: Path, mode: str) -> None:
 async def test_another_format(
     engine: Engine, path: Path, pragma: str, said: str, said_of_log: str | None, *, in_log: bool
 ) -> None:
-    """A file of a newer format, or of another program, is refused by its numbers, also if they are only in its log."""
+    """A file of a newer format, or of another program, is rejected by its numbers, also if they are only in its log."""
     await engine.close()
     other = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
     other.execute(f"PRAGMA {pragma}")
@@ -108,7 +108,7 @@ async def test_another_format(
 
 
 async def test_folder_and_special_file(tmp_path: Path) -> None:
-    """A folder or a pipe is refused; the pipe is not waited for."""
+    """A folder or a pipe is rejected; the pipe is not waited for."""
     os.mkfifo(tmp_path / "pipe")
 
     assert "is a folder" in str(await refused(tmp_path))
@@ -275,7 +275,7 @@ async def test_opening_waits_as_long_as_the_engine_may(
 
 
 async def test_full_disk(path: Path, connections: list[Connection]) -> None:
-    """On a full disk writes are refused with a clear fault and reads go on; when there is room so do writes."""
+    """On a full disk writes are rejected with a clear fault and reads go on; when there is room so do writes."""
     async with opened(path, "Shared") as engine:
         writer = next(each for each in connections if not each.readonly("main"))
         pages = writer.execute("PRAGMA page_count").get
@@ -342,7 +342,7 @@ async def test_no_connection_stays_open(
     *,
     immutable: bool,
 ) -> None:
-    """Of a file that is refused, and of one that is closed; each open checks it again."""
+    """Of a file that is rejected, and of one that is closed; each open checks it again."""
     engine = Engine(path)
     await engine.open()
     await engine.close()
@@ -459,7 +459,7 @@ async def test_a_file_in_a_folder_that_is_read_only(
 
 
 def test_a_file_system_without_shared_memory(path: Path) -> None:
-    """Where there can be no log that processes share, the file is refused, with what to do."""
+    """Where there can be no log that processes share, the file is rejected, with what to do."""
     memory = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     with pytest.raises(NotSupported, match=r"no shared memory between processes.*put the file on a local disk"):
         files._use_log(memory, str(path))  # pyright: ignore[reportPrivateUsage]
@@ -595,7 +595,7 @@ async def test_forbidden_file(public_folder: Path, child: Child, *, exists: bool
 
 
 async def test_old_sqlite(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An SQLite with the bug that damages logs is refused, and told what to install."""
+    """An SQLite with the bug that damages logs is rejected, and told what to install."""
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.46.1")
 
     with pytest.raises(TableOrmError, match=r"SQLite 3\.46\.1 can damage .* install apsw>=3\.51\.3\.0"):
@@ -621,7 +621,7 @@ async def test_what_was_open_before_a_fork(path: Path, *, in_memory: bool) -> No
 
 
 def test_forked_child(tmp_path: Path) -> None:
-    """In a forked child the parent's engine and its file are refused; the parent goes on undisturbed."""
+    """In a forked child the parent's engine and its file are rejected; the parent goes on undisturbed."""
     script = """
 import asyncio, os, sys
 from tableorm.protocol.codes import Fault

@@ -102,7 +102,7 @@ async def test_a_commit_that_fails_tells_its_callers(session: WriteSession, tmp_
 
 async def test_damage_fails_one_request_alone(session: WriteSession) -> None:
     """
-    A request that reads damage is refused, and those with it are written, once and in order.
+    A request that reads damage is rejected, and those with it are written, once and in order.
 
     If it has written already, or if SQLite has ended the transaction, the others are done again.
     """

@@ -236,7 +236,7 @@ async def test_opened_by_two_tasks(path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_other_event_loop(engine: Engine) -> None:
-    """A call from another loop is refused, saying so."""
+    """A call from another loop is rejected, saying so."""
 
     def elsewhere() -> str:
         with pytest.raises(Fault) as caught:

@@ -105,7 +105,7 @@ async def test_held_lock(engine: Engine, path: Path, child: Child) -> None:
 
 
 async def test_lock_held_too_long(path: Path, child: Child) -> None:
-    """A write that waited its time-out is refused, naming file and cause; it does not happen later."""
+    """A write that waited its time-out is rejected, naming file and cause; it does not happen later."""
     async with opened(path, "Shared", patience=0.1) as engine:
         holder = child("hold", path)
         assert heard(holder) == "held"

@@ -114,7 +114,7 @@ async def test_who_finds_nothing_holds_up_nobody(engine: Engine, queue: str, pat
 
 
 async def test_wrong_type_disturbs_nobody(engine: Engine, queue: str) -> None:
-    """A message that is no bytes is refused alone; those put at the same time arrive."""
+    """A message that is no bytes is rejected alone; those put at the same time arrive."""
     wrong: bytes = "text"  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     calls = [engine.queues.put(queue, body) for body in (b"a", wrong, b"b")]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)

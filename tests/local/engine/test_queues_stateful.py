@@ -107,7 +107,7 @@ class Programs(RuleBasedStateMachine):
         return multiple(*messages)
 
     def expected(self, message: Message) -> str | None:
-        """The code with which the receipt is refused."""
+        """The code with which the receipt is rejected."""
         known = self.living().get(message.id)
         if known is None:
             return Code.MESSAGE_NOT_FOUND

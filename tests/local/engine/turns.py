@@ -4,8 +4,6 @@ How often the event loop turns while the engine is at work.
 
 import asyncio
 
-__all__ = ["Turns"]
-
 
 class Turns:
     """Counts how often the event loop turns."""

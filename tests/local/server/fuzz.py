@@ -37,8 +37,6 @@ from tableorm_local.server.wire.bodies import read_entity
 from tests.local.server.client import finish
 from tests.local.server.fuzz_inputs import BOUNDARY, KEY, Input, of_number, text_of_number
 
-__all__ = ["Outcome", "fuzz_sockets", "fuzz_texts"]
-
 # Far more than any input may take, on a machine that does other things too.
 HANG_SECONDS = 30.0
 # The server's own patience, so that what is cut off ends soon.
@@ -147,7 +145,7 @@ async def _work(port: int, seed: int, numbers: Iterator[int], outcome: Outcome) 
             return
         seconds = time.perf_counter() - start
         outcome.took(seconds, number)
-        # Of what is sent in pieces the first may be refused, and the others, which nobody reads, cost the answer.
+        # Of what is sent in pieces the first may be rejected, and the others, which nobody reads, cost the answer.
         if given.whole and not answer and len(given.pieces) == 1 and seconds < _LIMITS.idle_seconds:
             outcome.found.append(f"input {number}: closed without an answer: {given.pieces!r:.2000}")
         first = _STATUS.match(answer)

@@ -19,8 +19,6 @@ from tableorm.protocol.shared_key import Scheme, SignedParts, authorization, dec
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.local.server.client import FULL_METADATA, NO_METADATA, http_date
 
-__all__ = ["BOUNDARY", "KEY", "Input", "Text", "of_number", "text_of_number"]
-
 KEY = decode_key(DEVELOPMENT_KEY)
 BOUNDARY = "batch_1"
 _SET = "changeset_1"

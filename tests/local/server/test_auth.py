@@ -42,7 +42,7 @@ async def test_both_schemes(api: Api, scheme: Scheme) -> None:
     ],
 )
 async def test_wrong_signers(api: Api, changes: dict[str, Any], status: int, code: str) -> None:
-    """Another key or account is refused."""
+    """Another key or account is rejected."""
     reply = await attrs.evolve(api, **changes)("GET", "/Tables")
 
     assert (reply.status, reply.code) == (status, code)
@@ -61,7 +61,7 @@ async def test_wrong_signers(api: Api, changes: dict[str, Any], status: int, cod
     ],
 )
 async def test_missing_or_malformed_credentials(api: Api, headers: dict[str, str], status: int, code: str) -> None:
-    """What is no signature is refused as the service does; an XML operation is answered in XML."""
+    """What is no signature is rejected as the service does; an XML operation is answered in XML."""
     reply = await api("GET", "/Tables", scheme=None, headers=headers)
     assert (reply.status, reply.code) == (status, code)
 
@@ -105,7 +105,7 @@ async def test_accounts_and_rotation(tmp_path_factory: pytest.TempPathFactory, s
 
 
 async def test_data_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None and ":memory:" are memory; the URL that `connect` takes is refused, and no file is made of any of them."""
+    """None and ":memory:" are memory; the URL that `connect` takes is rejected, and no file is made of any of them."""
     monkeypatch.chdir(tmp_path)
     for url in ("local::memory:", "local:x.tables"):
         with pytest.raises(ValueError, match=f"the data '{url}' is a URL; give what follows 'local:'"):
@@ -117,7 +117,7 @@ async def test_data_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_development_key_stays_here() -> None:
-    """The published key is refused where other machines could connect, also later."""
+    """The published key is rejected where other machines could connect, also later."""
     with pytest.raises(ValueError, match="the development key is published"):
         serve(None, host="0.0.0.0", port=0)
     disguised = Account(name="mine", keys=[KEYS[0], DEVELOPMENT_KEY])
@@ -125,7 +125,7 @@ async def test_development_key_stays_here() -> None:
         serve(None, host="::", port=0, accounts=[disguised])
     async with serve(None, host="0.0.0.0", port=0, accounts=[Account(name="mine", keys=[KEYS[0]])]) as server:
         with pytest.raises(
-            ValueError, match="the development key is published; it is refused where other machines can"
+            ValueError, match="the development key is published; it is rejected where other machines can"
         ):
             server.replace_keys({"mine": [DEVELOPMENT_KEY]})
         server.replace_keys({"mine": [KEYS[1]]})

@@ -113,14 +113,14 @@ async def test_links_count_among_the_bytes_of_a_page(api: Api, monkeypatch: pyte
     ],
 )
 async def test_accept(api: Api, accept: str, status: int, code: str) -> None:
-    """What is accepted is JSON; Atom and everything else is refused with 415."""
+    """What is accepted is JSON; Atom and everything else is rejected with 415."""
     reply = await api("GET", "/Tab()", Accept=accept)
 
     assert (reply.status, reply.code if code else "") == (status, code)
 
 
 async def test_an_insert_whose_answer_nobody_accepts(api: Api) -> None:
-    """An insert of a client that accepts no JSON is refused before anything is written."""
+    """An insert of a client that accepts no JSON is rejected before anything is written."""
     refused = await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": "r"}, Accept="text/html")
 
     assert (refused.status, refused.code) == (415, "MediaTypeNotSupported")
@@ -196,7 +196,7 @@ async def test_forms_of_values(api: Api, name: str, value: object, annotation: s
     ],
 )
 async def test_bodies_that_are_refused(api: Api, body: bytes, code: str) -> None:
-    """A body that is no entity is refused with 400 and the service's code; nothing is written."""
+    """A body that is no entity is rejected with 400 and the service's code; nothing is written."""
     reply = await api("POST", "/Tab", body)
 
     assert (reply.status, reply.code) == (400, code)
@@ -277,7 +277,7 @@ async def test_paths_that_lead_nowhere(api: Api, path: str, status: int, code: s
 )
 @pytest.mark.parametrize("verb", ["PUT", "PATCH", "DELETE"])
 async def test_conditions_that_are_none(api: Api, verb: str, headers: dict[str, str]) -> None:
-    """A malformed If-Match, several tags, or If-None-Match are refused."""
+    """A malformed If-Match, several tags, or If-None-Match are rejected."""
     reply = await api(verb, ONE, None if verb == "DELETE" else {}, headers=headers)
 
     assert (reply.status, reply.code) == (400, "InvalidInput")
@@ -324,7 +324,7 @@ async def test_method_header(api: Api) -> None:
 
 
 async def test_content_types(api: Api) -> None:
-    """A body that says it is something else than JSON is refused with 415, whatever is written."""
+    """A body that says it is something else than JSON is rejected with 415, whatever is written."""
     for verb in ("PUT", "PATCH"):
         assert (await api(verb, ONE, b"{}", Content_Type="text/plain")).code == "MediaTypeNotSupported"
     assert (await api("GET", "/Tab()")).rows == []

@@ -83,7 +83,7 @@ async def test_headers_of_every_answer(api: Api) -> None:
     ],
 )
 async def test_versions_and_ids(api: Api, headers: dict[str, str], status: int) -> None:
-    """A version that there is not, and an id that cannot be echoed, are refused."""
+    """A version that there is not, and an id that cannot be echoed, are rejected."""
     reply = await api("GET", "/Tab()", headers=headers)
 
     assert reply.status == status
@@ -194,7 +194,7 @@ async def test_host_style(server: Server, api: Api) -> None:
     ],
 )
 async def test_request_targets(server: Server, target: str, status: int) -> None:
-    """A target may be absolute; what is none is refused."""
+    """A target may be absolute; what is none is rejected."""
     assert await Wire.ask(server, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()) == status
 
 
@@ -205,7 +205,7 @@ async def test_a_fragment_of_a_target(server: Server) -> None:
 
 @pytest.mark.parametrize("target", [b"/devstoreaccount1/Tab\xff()", b"/devstoreaccount1/Tab()?$select=\xff"])
 async def test_raw_bytes_in_a_target(server: Server, api: Api, target: bytes) -> None:
-    """A target that is not UTF-8 is refused, also when it is signed."""
+    """A target that is not UTF-8 is rejected, also when it is signed."""
     shown = target.decode("utf-8", "surrogateescape")
     date, path = http_date(), shown.partition("?")[0]
     parts = SignedParts(verb="GET", account=DEVELOPMENT_ACCOUNT, path=path, date=date)

@@ -31,7 +31,7 @@ async def rotate(path: Path) -> str:
 
 
 async def test_rotation_reaches_everyone(tmp_path: Path, session: aiohttp.ClientSession) -> None:
-    """After it, a token of before is refused by servers and programs that run, and `grant` makes one that is good."""
+    """After it, a token of before is rejected by servers and programs that run, and `grant` makes one that is good."""
     path = tmp_path / "x.tables"
     url = f"local:{path}"
     async with serve(path, port=0) as server, serve(path, port=0) as other, connect(url) as db:
@@ -43,7 +43,7 @@ async def test_rotation_reaches_everyone(tmp_path: Path, session: aiohttp.Client
             assert (await opened.get(Item, group="a", id="1")).id == "1"
             assert [(await api("GET", "/Items()", query=old, scheme=None)).status for api in apis] == [200, 200]
 
-            assert "has a new key; tokens signed with the old one are refused from now on" in await rotate(path)
+            assert "has a new key; tokens signed with the old one are rejected from now on" in await rotate(path)
             refused = [await api("GET", "/Items()", query=old, scheme=None) for api in apis]
             assert [(reply.status, reply.code) for reply in refused] == [(403, "AuthenticationFailed")] * 2
             with pytest.raises(AccessDenied):

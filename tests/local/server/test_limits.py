@@ -1,5 +1,5 @@
 """
-Limits of what clients send: as much as a limit allows is good, and one more is refused.
+Limits of what clients send: as much as a limit allows is good, and one more is rejected.
 """
 
 import re
@@ -141,7 +141,7 @@ LIMITS: dict[str, tuple[Callable[[int], object], int]] = {
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_limit_of_what_is_sent(limit: str) -> None:
-    """As much as is allowed is read, and one more is refused."""
+    """As much as is allowed is read, and one more is rejected."""
     read, most = LIMITS[limit]
     read(most)
     with pytest.raises(Fault):
@@ -187,7 +187,7 @@ def test_the_parts_of_a_transaction_at_their_limit() -> None:
 
 
 def test_the_texts_of_an_object_at_their_limit() -> None:
-    """2000 names and texts are decoded, and two more are refused."""
+    """2000 names and texts are decoded, and two more are rejected."""
     assert len(read_object(b"{%s}" % b",".join(b'"p%d":""' % number for number in range(1000)))) == 1000
     with pytest.raises(Fault) as caught:
         read_object(b"{%s}" % b",".join(b'"p%d":""' % number for number in range(1001)))

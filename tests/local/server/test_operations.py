@@ -80,7 +80,7 @@ REFUSED = [
 
 
 async def ask(api: Api, asked: Asked) -> int:
-    """Send a request. Return the status of its answer, whose type is that of the operation, also if it is refused."""
+    """Send a request. Return the status of its answer, whose type is that of the operation, also if it is rejected."""
     reply = await api(asked.verb, asked.path, asked.body, query=asked.query, headers=asked.headers)
     kind = "application/xml" if "comp=" in asked.query else "application/json;odata=minimalmetadata;streaming=true"
     kind = "multipart/mixed; boundary=" if reply.status == 202 and asked.path == "/$batch" else kind
@@ -89,7 +89,7 @@ async def ask(api: Api, asked: Asked) -> int:
 
 
 async def test_what_each_operation_is_called() -> None:
-    """The log has the service's own names of the operations, also of those that are refused."""
+    """The log has the service's own names of the operations, also of those that are rejected."""
     log, order = io.BytesIO(), [*WRITES[:-2], *READS, *REFUSED, *WRITES[-2:]]
     async with served(access_log=log) as api:
         found = [(await ask(api, asked), asked.verb, asked.path) for asked in order]
@@ -118,7 +118,7 @@ async def test_the_log_has_what_failed_in_a_transaction() -> None:
 
 @pytest.mark.parametrize("query", ["timeout=x", "$orderby=A"])
 async def test_options_are_checked_by_every_operation(query: str) -> None:
-    """An option that the service does not have is refused before anything is done."""
+    """An option that the service does not have is rejected before anything is done."""
     async with served() as api:
         assert (await ask(api, WRITES[1])) == 201
         for asked in (*WRITES, *READS):
@@ -128,7 +128,7 @@ async def test_options_are_checked_by_every_operation(query: str) -> None:
 
 
 async def test_the_operation_that_a_token_does_not_allow() -> None:
-    """Of a transaction whose sender may insert alone, the operation that is refused is told by its number and name."""
+    """Of a transaction whose sender may insert alone, the operation that is rejected is told by its number and name."""
     token = sign_sas(
         TableSas(sv="2019-02-02", tn="Tab", sp="a", se="2099-01-01T00:00:00Z"),
         DEVELOPMENT_ACCOUNT,

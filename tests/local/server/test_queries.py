@@ -73,7 +73,7 @@ async def test_plus_is_a_space_in_a_query(api: Api) -> None:
     ],
 )
 async def test_options_that_are_refused(api: Api, query: str, status: int, code: str) -> None:
-    """What the service does not have, or cannot read, is refused and not ignored."""
+    """What the service does not have, or cannot read, is rejected and not ignored."""
     reply = await api("GET", "/Tab()", query=query)
 
     assert (reply.status, reply.code) == (status, code)

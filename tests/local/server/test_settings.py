@@ -81,7 +81,7 @@ def test_files_of_keys(tmp_path: Path, text: str, count: int) -> None:
 
 
 def test_a_port_is_shared_only_if_that_is_asked_for() -> None:
-    """Two servers may listen at one address if both say so; otherwise the second one is refused."""
+    """Two servers may listen at one address if both say so; otherwise the second one is rejected."""
     first = bind("127.0.0.1", 0, share=True)
     port = first.getsockname()[1]
     second = bind("127.0.0.1", port, share=True)

@@ -72,7 +72,7 @@ async def test_pages_of_tables(api: Api) -> None:
     ],
 )
 async def test_tables_that_are_refused(api: Api, body: object, status: int, code: str) -> None:
-    """A name that is taken, or none, is refused."""
+    """A name that is taken, or none, is rejected."""
     reply = await api("POST", "/Tables", body)
 
     assert (reply.status, reply.code) == (status, code)
@@ -144,7 +144,7 @@ NAME = "The specified resource name contains invalid characters: "
     ],
 )
 async def test_what_there_is_not(api: Api, verb: str, path: str, query: str, code: str, said: str) -> None:
-    """Verbs and parameters that a resource does not have are refused, after a table that there is not."""
+    """Verbs and parameters that a resource does not have are rejected, after a table that there is not."""
     reply = await api(verb, path, query=query)
 
     assert reply.status == {"MethodNotAllowed": 405, "TableNotFound": 404}.get(code, 400)
@@ -215,7 +215,7 @@ NO_TIME = "is not a time such as 2024-02-29T12:34:56Z."
     ],
 )
 async def test_policies_that_are_refused(api: Api, inside: str, said: str) -> None:
-    """Too many, twice the same, or malformed policies are refused, in XML; those that there are stay."""
+    """Too many, twice the same, or malformed policies are rejected, in XML; those that there are stay."""
     await api("PUT", "/Tab", POLICIES, query="comp=acl")
     reply = await api("PUT", "/Tab", f"<SignedIdentifiers>{inside}</SignedIdentifiers>".encode(), query="comp=acl")
 
@@ -226,7 +226,7 @@ async def test_policies_that_are_refused(api: Api, inside: str, said: str) -> No
 
 
 async def test_documents_that_grow(api: Api) -> None:
-    """A document with entities is refused before any is expanded; one with another root is none of policies."""
+    """A document with entities is rejected before any is expanded; one with another root is none of policies."""
     entities = b'<!DOCTYPE a [<!ENTITY b "xx"><!ENTITY c "&b;&b;">]>'
     bomb = b'<?xml version="1.0"?>' + entities + b"<SignedIdentifiers>&c;</SignedIdentifiers>"
 
@@ -315,7 +315,7 @@ async def test_properties_that_are_answered_can_be_sent(api: Api) -> None:
     ],
 )
 async def test_properties_that_are_refused(api: Api, inside: str) -> None:
-    """Properties out of range are refused with 400."""
+    """Properties out of range are rejected with 400."""
     status, code = await put_service(api, inside)
 
     assert status == 400
@@ -426,14 +426,14 @@ async def test_the_first_version_with_policies(api: Api) -> None:
 
 @pytest.mark.parametrize("content", ["____", "A", "Tab.", "VGFi=", "gA", "", "ISE"])
 async def test_continuations_of_tables_that_are_made_up(api: Api, content: str) -> None:
-    """A continuation of the right form that is no name is refused, and does not start at the first page."""
+    """A continuation of the right form that is no name is rejected, and does not start at the first page."""
     reply = await api("GET", "/Tables", query=f"NextTableName=1!{len(content)}!{content}")
 
     assert (reply.status, reply.code) == (400, "InvalidInput")
 
 
 async def test_a_refused_change_that_nobody_waits_for() -> None:
-    """A change that is refused after its client has gone leaves nothing in the log."""
+    """A change that is rejected after its client has gone leaves nothing in the log."""
     heard: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
     gone = asyncio.Event()

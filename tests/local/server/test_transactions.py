@@ -113,7 +113,7 @@ async def test_rules_come_before_operations(api: Api) -> None:
 
 
 async def test_counts(api: Api) -> None:
-    """None is answered with no parts, 100 are done, 101 are refused."""
+    """None is answered with no parts, 100 are done, 101 are rejected."""
     assert await transact(api) == []
     assert len(await transact(api, *(insert(f"{n:03}") for n in range(100)))) == 100
 
@@ -283,7 +283,7 @@ PART = b"--changeset_b\r\nContent-Type: application/http\r\n\r\n"
     ],
 )
 async def test_frames_that_are_broken(api: Api, body: bytes) -> None:
-    """A frame that is malformed or cut short is refused outright."""
+    """A frame that is malformed or cut short is rejected outright."""
     reply = await send(api, body)
 
     assert (reply.status, reply.code) == (400, "InvalidInput")
@@ -304,7 +304,7 @@ async def test_other_content_types(api: Api, kind: str) -> None:
 
 
 async def test_too_large(api: Api) -> None:
-    """More than 4 MiB are refused with 413; just as much is done."""
+    """More than 4 MiB are rejected with 413; just as much is done."""
     big = [insert(f"{n:03}", **{f"A{i}": "x" * 10_000 for i in range(10)}) for n in range(43)]
 
     reply = await send(api, frame(api, big))

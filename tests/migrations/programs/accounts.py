@@ -11,8 +11,6 @@ from collections.abc import AsyncGenerator, Callable
 from tableorm import Database, DecodeError, Entity, EntityNotFound, Key, Mapped, PropertyBag, field, upgrade
 from tableorm.stores import Row, RowQuery, TableStore
 
-__all__ = ["CLOSED", "Account", "AccountOfOld", "Visits", "change_of_old", "find_problems", "open_accounts", "visit"]
-
 TABLE = "RunAccounts"
 BRANCHES = 10
 

@@ -4,8 +4,6 @@ Agents, whom an index and lists find by their desks, in other partitions than th
 
 from tableorm import Damage, Database, Entity, Index, IndexList, Mapped
 
-__all__ = ["Agent", "engage", "find_missing", "find_problems"]
-
 TABLE = "RunAgents"
 DESKS = 5
 

@@ -13,8 +13,6 @@ from typing import Any
 from tableorm import Database, Entity, Index, IndexList, Mapped, NotSupported
 from tests.migrations.programs.journal import GONE, Journal, Pen
 
-__all__ = ["ANSWERS", "Clerk", "find_problems", "hire", "read_desks", "write_desks"]
-
 TABLE = "RunClerks"
 OFFICES = 4
 DESKS = 40
@@ -125,7 +123,7 @@ async def read_desks(
         listed: Whether the lists are read, of some desks, and not the index.
 
     Returns:
-        How often it was refused and answered, and what was wrong with the answers.
+        How often it was rejected and answered, and what was wrong with the answers.
     """
     view, desks = Journal(journal), range(0, DESKS, 8 if listed else 1)
     refused = answered = late = 0
@@ -133,7 +131,7 @@ async def read_desks(
     while len(problems) < ANSWERS and not (over() and answered >= ANSWERS):
         late += over()
         if late > LATE:
-            problems.append("it is refused when all have ended")
+            problems.append("it is rejected when all have ended")
             break
         async with connected() as db:
             for office in map(office_of, range(OFFICES)):
@@ -145,7 +143,7 @@ async def read_desks(
                 except NotSupported:
                     refused += 1
                     if answered:
-                        problems.append("it is refused after it was answered")
+                        problems.append("it is rejected after it was answered")
                 else:
                     answered += 1
                     problems += view.find_problems(before, found)

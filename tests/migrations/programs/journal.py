@@ -7,8 +7,6 @@ from pathlib import Path
 
 import attrs
 
-__all__ = ["GONE", "Journal", "Known", "Pen"]
-
 GONE = -1
 """The value of an entity that is not there."""
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from tableorm import ObservedRequest
 
-__all__ = ["NEVER", "Deadly", "Forked", "fork", "wait_for_any"]
-
 NEVER = 0
 
 

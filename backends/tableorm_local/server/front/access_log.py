@@ -27,8 +27,6 @@ from tableorm.protocol.sas import AccountSas, TableSas
 
 from ..wire.addressing import SECONDARY, FindAccount, Kind, entity_path, place_of, resource_of, table_path
 
-__all__ = ["HTTP_LOGGER", "AccessLog", "Entry", "show_header", "show_target"]
-
 _MAX_WAITING = 10_000
 _MAX_QUERY = 4000
 _MAX_PARAMETERS = 64  # the rest is shown as one

@@ -1,5 +1,5 @@
 """
-HTTP: between aiohttp's server and the service. Whatever is too large, too slow or too much is refused here.
+HTTP: between aiohttp's server and the service. Whatever is too large, too slow or too much is rejected here.
 """
 
 import asyncio
@@ -25,8 +25,6 @@ from .access_log import HTTP_LOGGER, AccessLog, Entry, show_header, show_target
 from .limits import Limits
 from .metrics import Metrics
 from .request_body import RequestBody
-
-__all__ = ["Front"]
 
 _logger = logging.getLogger("tableorm.server")
 

@@ -6,8 +6,6 @@ import attrs
 
 from tableorm.protocol.limits import MAX_TRANSACTION_BYTES
 
-__all__ = ["Limits"]
-
 
 @attrs.frozen(kw_only=True)
 class Limits:

@@ -8,8 +8,6 @@ import contextlib
 import os
 from collections.abc import Generator
 
-__all__ = ["Metrics", "drop_process", "share_metrics"]
-
 # prometheus_client reads it when it is imported. Source: prometheus_client, "Multiprocess Mode".
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -23,7 +21,7 @@ class Metrics:
         """Count a request that was answered, and the bytes of its body and of its answer's."""
 
     def count_refusal(self) -> None:
-        """Count a request that was refused because the server was busy."""
+        """Count a request that was rejected because the server was busy."""
 
     def set_gauges(self, **values: int) -> None:
         """Tell how many connections and requests at work there are at this moment."""

@@ -9,8 +9,6 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from .metrics import Metrics
 
-__all__ = ["PrometheusMetrics"]
-
 # Upper bounds of the histogram, in seconds.
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -61,7 +59,7 @@ class PrometheusMetrics(Metrics):
             self._sent.inc(sent)
 
     def count_refusal(self) -> None:
-        """Count a request that was refused because the server was busy."""
+        """Count a request that was rejected because the server was busy."""
         self._refused.inc()
 
     def set_gauges(self, **values: int) -> None:

@@ -15,11 +15,9 @@ from tableorm.protocol.codes import Code, Fault
 from ..wire.calls import invalid_input
 from .limits import Limits
 
-__all__ = ["RequestBody"]
-
 # Bytes that are decompressed at once: about 100 us of work.
 _SLICE_BYTES = 64 * 1024
-# A client that was refused may read the answer only once it has sent its body; one that sends nothing has none.
+# A client that was rejected may read the answer only once it has sent its body; one that sends nothing has none.
 _SILENCE_SECONDS = 2.0
 
 
@@ -118,7 +116,7 @@ class RequestBody:
             self._request.transport.close()
 
     def _send_continue(self) -> None:
-        """Tell a client that waits for it to send the body: one without the right to write was refused before."""
+        """Tell a client that waits for it to send the body: one without the right to write was rejected before."""
         request, expected = self._request, self._request.headers.get("Expect")
         if expected is None:
             return

@@ -18,8 +18,6 @@ from ..wire.continuations import entity_continuation, first_entity
 from ..wire.options import check_json_body, if_match_of, level_of, read_filter, select_of, top_of
 from .request import Request
 
-__all__ = ["access_of_write", "answer_write", "get_entity", "keys_of", "query_entities", "read_write", "write_entity"]
-
 
 async def get_entity(request: Request) -> Answer:
     """Answer one entity, found by its keys. One that does not satisfy `$filter` does not exist."""

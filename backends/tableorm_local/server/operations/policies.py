@@ -11,8 +11,6 @@ from ..wire import xml
 from ..wire.calls import Answer
 from .request import Request
 
-__all__ = ["get_policies", "set_policies"]
-
 
 async def get_policies(request: Request) -> Answer:
     """Answer all policies of a table."""

@@ -9,8 +9,6 @@ from tableorm.protocol.rights import Rights
 from ...engine import Engine
 from ..wire.calls import Call
 
-__all__ = ["Request"]
-
 
 @attrs.frozen(kw_only=True)
 class Request(Call):

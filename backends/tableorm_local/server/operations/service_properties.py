@@ -20,8 +20,6 @@ from ..wire import xml
 from ..wire.calls import Answer, invalid_parameter
 from .request import Request
 
-__all__ = ["get_properties", "get_statistics", "read_cors_rules", "set_properties"]
-
 # The sections that do nothing, and their switches. Each has a version and a retention policy too.
 # Source: REST, "Set Table Service Properties".
 _SECTIONS = {

@@ -16,8 +16,6 @@ from tableorm.protocol.codes import Fault
 from ...engine import Engine
 from ..wire.calls import Answer
 
-__all__ = ["TableChanges"]
-
 # How long nothing is changed, in units of what it took to read the names again; and what needs no pause.
 _REST, _SHORT_SECONDS = 19, 0.002
 

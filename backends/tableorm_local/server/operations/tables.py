@@ -17,8 +17,6 @@ from ..wire.continuations import first_table, table_continuation
 from ..wire.options import check_json_body, level_of, read_filter, top_of
 from .request import Request
 
-__all__ = ["create_table", "delete_table", "get_table", "list_tables"]
-
 
 async def list_tables(request: Request) -> Answer:
     """Answer a page of tables, in the order of their names without regard to case."""

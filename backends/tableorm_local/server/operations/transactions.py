@@ -24,8 +24,6 @@ from ..wire.options import check_options, effective_verb, options_of
 from .entities import access_of_write, answer_write, get_entity, keys_of, read_write
 from .request import Request
 
-__all__ = ["run_transaction"]
-
 # How long reading the parts may keep the event loop busy.
 _SLICE_SECONDS = 0.002
 # These are faults of the server, not of an operation: the client is to try the whole transaction again.
@@ -45,7 +43,7 @@ async def run_transaction(request: Request) -> Answer:
     Do all writes of a transaction or none, or answer its query.
 
     Raises:
-        Fault: The transaction as a whole is refused.
+        Fault: The transaction as a whole is rejected.
     """
     parts = await request.engine.take_turns(multipart.read(request.headers.get("Content-Type", ""), request.body))
     ids = [part.content_id for part in parts.parts]

@@ -14,9 +14,6 @@ from tableorm.protocol.shared_key import SignedParts, date_fault, parse_authoriz
 from ...engine import AccessRecords
 from ..wire.calls import Incoming
 
-__all__ = ["authenticate"]
-
-
 # From this version on the service says that credentials are missing. Source: REST, "Versioning for Azure Storage".
 _NAMES_MISSING_CREDENTIALS = "2019-12-12"
 

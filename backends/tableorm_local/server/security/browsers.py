@@ -13,8 +13,6 @@ from tableorm.protocol.codes import Code, Fault
 
 from .accounts import is_loopback
 
-__all__ = ["check_browser", "names_this_machine"]
-
 
 @lru_cache
 def names_this_machine(host: str) -> bool:

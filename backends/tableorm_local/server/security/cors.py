@@ -13,8 +13,6 @@ from tableorm.protocol.codes import Code, Fault
 from ..wire import xml
 from ..wire.calls import Answer
 
-__all__ = ["CorsRule", "answer_preflight", "headers_of", "read_rules", "write_rules"]
-
 # Source: REST, "Cross-Origin Resource Sharing (CORS) support", "Understanding CORS rules".
 _MAX_RULES = 5
 _MAX_RULES_BYTES = 2 * 1024

@@ -17,21 +17,6 @@ import attrs
 
 from tableorm.protocol.codes import Code, Fault
 
-__all__ = [
-    "SECONDARY",
-    "FindAccount",
-    "Kind",
-    "Place",
-    "Resource",
-    "check_escapes",
-    "entity_path",
-    "is_host_style",
-    "part_path",
-    "place_of",
-    "resource_of",
-    "table_path",
-]
-
 
 class Kind(Enum):
     """The kinds of resources."""

@@ -15,8 +15,6 @@ from .bodies import encode_json
 from .calls import Answer, Call, Level
 from .options import level_of, prefers_content
 
-__all__ = ["answer_created", "error_answer", "new_request_id", "standard_headers"]
-
 _SERVER = f"tableorm/{version('tableorm')}"
 RETRY_SECONDS = 1
 

@@ -31,17 +31,6 @@ from tableorm.stores import Row
 from .addressing import Place, entity_path, table_path
 from .calls import Level, invalid_input
 
-__all__ = [
-    "encode_entities",
-    "encode_entity",
-    "encode_json",
-    "encode_table",
-    "encode_tables",
-    "make_byte_counter",
-    "read_entity",
-    "read_object",
-]
-
 Scalar = str | int | float | bool | None
 
 encode_json = msgspec.json.Encoder().encode
@@ -50,7 +39,7 @@ _decode = msgspec.json.Decoder(dict[str, Scalar]).decode
 # What is no property, with the members that clients echo. Source: REST, "Payload format".
 _IGNORED = SYSTEM_MEMBERS | {"odata.metadata", "odata.type", "odata.id", "odata.editLink"}
 # Enough for all properties of an entity, each with its annotation and an annotation of that. A body with more members
-# is refused at once.
+# is rejected at once.
 _MAX_MEMBERS = 1000
 # Enough for an escape of each character of the largest entity, which takes two backslashes or one.
 _MAX_BACKSLASHES = MAX_ENTITY_BYTES

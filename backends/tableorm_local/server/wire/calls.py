@@ -13,8 +13,6 @@ from tableorm.protocol.codes import Code, Fault
 
 from .addressing import Place, Resource
 
-__all__ = ["Answer", "Call", "Incoming", "Level", "internal_error", "invalid_input", "invalid_parameter"]
-
 
 class Level(Enum):
     """How much metadata an answer has, which a client could also know itself. Source: REST, "Payload format"."""

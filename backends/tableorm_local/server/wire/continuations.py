@@ -12,8 +12,6 @@ from tableorm.protocol.url_text import from_url_text, to_url_text
 
 from .calls import invalid_input
 
-__all__ = ["entity_continuation", "first_entity", "first_table", "table_continuation"]
-
 _FORM = re.compile(r"1!([0-9]{1,5})!([A-Za-z0-9_-]*)")
 
 

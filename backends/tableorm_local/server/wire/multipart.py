@@ -18,8 +18,6 @@ from tableorm.protocol.codes import Code, Fault
 from .calls import Answer, invalid_input
 from .options import read_media_type
 
-__all__ = ["Part", "Parts", "read", "write"]
-
 # The limits of a part are far more than clients send.
 _MAX_HEADERS = 64
 _MAX_HEAD_BYTES = 16 * 1024

@@ -19,25 +19,6 @@ from tableorm.protocol.limits import MAX_PAGE, MAX_PROPERTY_NAME
 from .addressing import check_escapes
 from .calls import Call, Level, invalid_input, invalid_parameter
 
-__all__ = [
-    "DEFAULT_VERSION",
-    "MAX_COMPARISONS",
-    "check_client_request_id",
-    "check_json_body",
-    "check_options",
-    "effective_verb",
-    "if_match_of",
-    "level_of",
-    "options_of",
-    "prefers_content",
-    "read_filter",
-    "read_media_type",
-    "seconds_of",
-    "select_of",
-    "top_of",
-    "version_of",
-]
-
 DEFAULT_VERSION = "2019-02-02"
 # The first with JSON. Source: REST, "Versioning for Azure Storage".
 _FIRST_VERSION = "2013-08-15"

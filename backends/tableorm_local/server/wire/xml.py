@@ -1,12 +1,10 @@
 """
-XML of access policies and service properties: small documents of elements and text. Anything else in them is refused.
+XML of access policies and service properties: small documents of elements and text. Anything else in them is rejected.
 """
 
 from xml.etree import ElementTree as ET
 
 from tableorm.protocol.codes import Code, Fault
-
-__all__ = ["Element", "add", "boolean", "child", "invalid", "invalid_value", "number", "parse", "text_of", "write"]
 
 Element = ET.Element
 
