@@ -241,6 +241,24 @@ def to_redated(dated: Dated) -> Redated:
 
 
 @in_memory
+async def test_what_a_merge_returns_is_stored(db: Database) -> None:
+    """With the time of its last change, which is not filled anew, and with properties that the model does not know."""
+    await db.create_tables(Dated)
+    dated = [Dated(site=site, number=1) for site in "ab"]
+    for each in dated:
+        each.extra["Site"] = each.site
+        await db.insert(each)
+
+    def later(stored: Redated, other: Redated) -> Redated:
+        return max(stored, other, key=lambda each: each.changed)
+
+    await run_rekey(db, Dated, Redated, to_new=to_redated, merge=later, writers_stopped=True)
+
+    found = await db.get(Redated, number=1)
+    assert (found.changed, found.extra["Site"]) == (dated[1].changed, "b")
+
+
+@in_memory
 async def test_what_writes_fill_in_is_compared(db: Database) -> None:
     """The verification tells when somebody has written a newer entity, though only its time of the change differs."""
     await db.create_tables(Dated)
