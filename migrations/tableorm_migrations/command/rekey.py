@@ -6,7 +6,6 @@ and `rollback`.
 import argparse
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ import attrs
 from tableorm import Database, Entity, NotSupported
 from tableorm.cli import Command
 from tableorm.cli.arguments import add_count, add_database, add_flag, add_models, add_run, open_existing, run_options
+from tableorm.cli.output import emit
 from tableorm.jobs.report import RunReport
 from tableorm.rekey.rekeying import rekeying_of
 
@@ -25,7 +25,6 @@ from ..rekey.plan import plan_rekey
 from ..rekey.rollback import roll_back_rekey
 from ..rekey.verify import verify_rekey
 from .bars import print_run, show_run
-from .output import Output
 
 
 class _PlanAction:
@@ -73,15 +72,14 @@ class _PlanAction:
                 sample=args.sample,
                 rejected=args.rejected,
             )
-        lines, values = [str(plan)], plan.to_dict()
+        lines, values = str(plan).split("\n"), plan.to_dict()
         if args.request_price is not None:
             values["cost"] = plan.cost(request_price=args.request_price)
             lines.append(f"  cost of the requests: {values['cost']:.2f}")
         if args.requests_per_second is not None:
             values["seconds"] = plan.seconds(requests_per_second=args.requests_per_second)
             lines.append(f"  time: {values['seconds']:.0f} s")
-        with Output(as_json=args.json) as output:
-            output.print("\n".join(lines), values)
+        emit(args, values, *lines)
         return 0 if plan.complete else 1
 
 
@@ -120,12 +118,10 @@ class _RekeyAction:
 
     async def run(self, args: argparse.Namespace) -> int:
         """Do it, show its progress, and print what was done."""
-        with Output(as_json=args.json) as output:
-            async with open_existing(args) as db, _open_target(args) as target:
-                options = run_options(args) | ({} if target is None else {"target": target})
-                report = await self.call(args, db, _find_model(args), on_progress=partial(show_run, output), **options)
-            print_run(output, report)
-        return 0 if report.complete else 1
+        async with open_existing(args) as db, _open_target(args) as target:
+            options = run_options(args) | ({} if target is None else {"target": target})
+            report = await self.call(args, db, _find_model(args), on_progress=show_run(args), **options)
+        return print_run(args, report)
 
 
 def _move(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
