@@ -16,8 +16,7 @@ from tableorm.protocol.edm import ticks_from_text
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import Row
 
-from .layouts import Layouts
-from .offline import Merge, check_merge
+from .layouts import Layouts, Merge
 from .pages import delete_rows
 from .sides import make_job
 from .verify import SOURCES, verification
@@ -66,16 +65,15 @@ async def finalize_rekey(
         AccessDenied: In a scope, since a run is of whole tables.
         TableNotFound: There is no table of one of the models.
     """
-    layouts = Layouts.of("finalize_rekey", db, (old, new), to_new, target)
-    check_merge("finalize_rekey", merge)
-    label = f"finalize_rekey({old.__name__}, {new.__name__})"
+    layouts = Layouts.of("finalize_rekey", db, (old, new), to_new, target, merge)
+    label = layouts.label
     second_name = layouts.run_name("verify again")
     options = RunOptions(name=second_name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     connection = connection_of(db)
     first, _ = await read_run(connection, layouts.run_name("verify"))
     if first is None or first.state != "done":
         raise NotSupported(f"{label} is rejected: no verification has found that both sides agree; run verify_rekey()")
-    again = await carry_out(connection, verification("finalize_rekey", layouts, merge), options)
+    again = await carry_out(connection, verification("finalize_rekey", layouts), options)
     if not again.complete:
         found = "; ".join(again.failures[:3])
         raise NotSupported(
@@ -105,5 +103,5 @@ async def finalize_rekey(
     job = make_job("finalize_rekey", f"finalize {layouts}", layouts.purpose, layouts.old_side(delete))
     report = await carry_out(connection, job, attrs.evolve(options, name=layouts.run_name("finalize")))
     if report.complete:
-        await layouts.enter("finalize_rekey", RekeyPhase.DONE)
+        await layouts.enter(RekeyPhase.DONE)
     return report

@@ -27,20 +27,15 @@ from tableorm.errors import shown
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import Crew, RunOptions, carry_out
 from tableorm.jobs.report import RunReport
-from tableorm.models.state import state_of
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import Row
 from tableorm.writes.bulk.bulk import insert_plainly
 from tableorm.writes.commit import write_change
 from tableorm.writes.stages.change import plain_insert, plain_save
 
-from .hashing import hash_entity
-from .layouts import Layouts
+from .layouts import Layouts, Merge
 from .sides import make_job
 from .window import WINDOW, Window
-
-Merge = Callable[[Any, Any], Any]
-"""Takes the entity that is stored and another one of the same key, and returns what they are together."""
 
 _ATTEMPTS = 10
 
@@ -95,18 +90,17 @@ async def run_rekey(
         AccessDenied: In a scope, since a run is of whole tables.
         TableNotFound: There is no table of the older model.
     """
-    layouts = Layouts.of("run_rekey", db, (old, new), to_new, target)
+    layouts = Layouts.of("run_rekey", db, (old, new), to_new, target, merge)
     if writers_stopped is not True:
         raise NotSupported(
-            f"run_rekey({old.__name__}, {new.__name__}) is rejected: what is written meanwhile may be lost; stop every "
+            f"{layouts.label} is rejected: what is written meanwhile may be lost; stop every "
             "program that writes these models, and say writers_stopped=True (the command: "
             "--writers-stopped); or re-key online, by moved_from="
         )
     if on_collision not in ("stop", "skip"):
         raise ModelError(f"run_rekey(on_collision={shown(on_collision)}) is rejected: give 'stop' or 'skip'")
-    check_merge("run_rekey", merge)
-    await layouts.enter("run_rekey", RekeyPhase.SEALED)
-    copy, crew = _Copy(layouts, merge, on_collision == "skip"), Crew()
+    await layouts.enter(RekeyPhase.SEALED)
+    copy, crew = _Copy(layouts, on_collision == "skip"), Crew()
     window = Window(copy.sort, copy.insert, max(1, WINDOW // parallel if parallel > 0 else WINDOW), crew)
 
     async def prepare() -> None:
@@ -125,25 +119,17 @@ async def run_rekey(
     return await carry_out(connection_of(db), job, options)
 
 
-def check_merge(verb: str, merge: object) -> None:
-    """Refuse what is no function. Raises ModelError."""
-    if merge is not None and not callable(merge):
-        raise ModelError(f"{verb}(merge={shown(merge)}) is rejected: give a function of two entities")
-
-
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class _Copy:
     """
     The copying of entities.
 
     Args:
         layouts: The two models.
-        merge: Makes one of two entities with one key.
         skip: Whether to go on after a collision.
     """
 
     layouts: Layouts
-    merge: Merge | None
     skip: bool
 
     async def sort(self, rows: Sequence[Row], counts: JobCounts) -> list[tuple[str, Row]]:
@@ -153,18 +139,13 @@ class _Copy:
             if number % 100 == 99:
                 await connection_of(self.layouts.db).yield_to_loop(1)
             try:
-                entity = self.layouts.load(row)
-                if entity is None:
-                    continue
-                counts.entities += 1
-                made = self.layouts.convert(entity)
-                keys = [self.layouts.new.make_keys(each.__dict__) for each in made]
+                made = self.layouts.make(row, counts)
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
                 counts.fail(row, error)
                 continue
-            if keys:
-                good.append((keys[0][0], row))
-            else:
+            if made:
+                good.append((made[0][1][0], row))
+            elif made is not None:
                 counts.count("dropped")
         return good
 
@@ -210,45 +191,18 @@ class _Copy:
         return problem
 
     async def _settle_existing(self, entity: Any) -> str | None:
-        target, new = self.layouts.target, self.layouts.new
+        target = self.layouts.target
         for _ in range(_ATTEMPTS):
             stored: Any = await target.get_or_none(entity.key)
             with suppress(EntityExists, OutcomeUnknown):
                 if stored is None:
                     await write_change(connection_of(target), plain_insert(entity, "insert"))
                     return None
-                before = hash_entity(new, stored)
-                if before == hash_entity(new, entity):
+                if self.layouts.holds(stored, entity):
                     return None
-                if self.merge is None:
+                if self.layouts.merge is None:
                     return f"{entity.key} is the key of another entity already, which has other content"
-                merge_into(self.merge, stored, entity)
-                if hash_entity(new, stored) == before:
-                    return None
                 with suppress(Conflict, EntityNotFound):
                     await write_change(connection_of(target), plain_save(stored, "save"))
                     return None
         return f"{entity.key} keeps being changed by another client; stop all writers"
-
-
-def merge_into(merge: Merge, stored: Any, entity: Any) -> None:
-    """
-    Give an entity that was read what it and another one of the same key are together. Properties that the model does
-    not know are those of the entity that the function returns; if that is a third one, and has none, they stay.
-
-    Raises:
-        ModelError: The function returned no entity of that key.
-    """
-    found = merge(stored, entity)
-    if type(found) is not type(stored) or found.key != stored.key:
-        raise ModelError(f"merge returned {shown(found)}; return a {type(stored).__name__} of the key {stored.key}")
-    if found is stored:
-        return
-    schema = stored.__schema__
-    for name in schema.fields:  # a key may tell a part of its fields alone
-        setattr(stored, name, getattr(found, name))
-    unknown = state_of(found).unknown(schema.known)
-    if found is entity or unknown:
-        for name in state_of(stored).unknown(schema.known):
-            del stored.extra.row[name]
-        stored.extra.row.update(unknown)

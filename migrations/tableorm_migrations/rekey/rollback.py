@@ -22,9 +22,7 @@ from tableorm.jobs.process import RunOptions, carry_out
 from tableorm.jobs.rows import Run, name_row, read_run
 from tableorm.stores import Row, RowAddress
 
-from .hashing import hash_entity
-from .layouts import Layouts
-from .offline import Merge, check_merge, merge_into
+from .layouts import Layouts, Merge
 from .pages import delete_rows
 from .sides import make_job
 
@@ -78,27 +76,25 @@ async def roll_back_rekey(
         TableNotFound: There is no table of one of the models.
         TransactionFailed: A process is copying or verifying.
     """
-    layouts = Layouts.of("roll_back_rekey", db, (old, new), to_new, target)
-    label = f"roll_back_rekey({old.__name__}, {new.__name__})"
+    layouts = Layouts.of("roll_back_rekey", db, (old, new), to_new, target, merge)
     if no_new_programs is not True:
         raise NotSupported(
-            f"{label} is rejected: a program that has used {new.__name__} looks at the newer keys until it ends, and "
-            "would lose what it writes; stop every such program, and pass no_new_programs=True (the command: "
+            f"{layouts.label} is rejected: a program that has used {new.__name__} looks at the newer keys until it "
+            "ends, and would lose what it writes; stop every such program, and pass no_new_programs=True (the command: "
             "--no-new-programs)"
         )
-    check_merge("roll_back_rekey", merge)
     if on_difference not in ("keep", "delete"):
         raise ModelError(f"roll_back_rekey(on_difference={shown(on_difference)}) is rejected: give 'keep' or 'delete'")
-    await layouts.check_way_back(label)
+    await layouts.check_way_back()
     finalized: Run | None = None
     with suppress(TableNotFound):
         finalized, _ = await read_run(connection_of(db), layouts.run_name("finalize"))
     if finalized is not None:
         raise NotSupported(
-            f"{label} is rejected: finalize_rekey() has deleted entities of {old.__name__} already, or begun to; go on "
-            "with it, or copy the other way, by a model that has the older keys"
+            f"{layouts.label} is rejected: finalize_rekey() has deleted entities of {old.__name__} already, or begun "
+            "to; go on with it, or copy the other way, by a model that has the older keys"
         )
-    undo = _Undoing(layouts, merge)
+    undo = _Undoing(layouts)
     sides = [layouts.new_side(undo.delete_all)]
     if on_difference == "keep":
         sides = [layouts.old_side(undo.delete_copies), layouts.new_side(undo.report_left)]
@@ -126,47 +122,33 @@ class _Undoing:
 
     Args:
         layouts: The two models.
-        merge: Made one of two entities with one key.
     """
 
     layouts: Layouts
-    merge: Merge | None
 
     async def delete_copies(self, rows: Sequence[Row], counts: JobCounts) -> None:
         """Delete what was copied of some older entities, if it is as it was."""
         layouts = self.layouts
-        made: list[tuple[tuple[str, str], Any]] = []
+        made: list[tuple[Any, tuple[str, str]]] = []
         for row in rows:
             with suppress(Exception):  # the functions are the user's: what cannot be converted was not copied
-                entity = layouts.load(row)
-                if entity is not None:
-                    counts.entities += 1
-                    made += [(layouts.new.make_keys(each.__dict__), each) for each in layouts.convert(entity)]
+                made += layouts.make(row, counts) or []
         found = await map_together(self._find_copy, made)
         await delete_rows(layouts.target, layouts.new, [row for row in found if row is not None], counts)
 
-    async def _find_copy(self, pair: tuple[tuple[str, str], Any]) -> Row | None:
+    async def _find_copy(self, pair: tuple[Any, tuple[str, str]]) -> Row | None:
         """Return the row that was copied; None if there is none, or it is another one, which is reported in the end."""
-        keys, made = pair
-        row = await read_row(connection_of(self.layouts.target), RowAddress(self.layouts.new.table_name(), *keys))
-        return row if row is not None and self._is_copy(row, made) else None
-
-    def _is_copy(self, row: Row, made: Any) -> bool:
-        """Return whether a row is what an older entity became, alone or merged with others."""
+        made, keys = pair
         layouts = self.layouts
+        row = await read_row(connection_of(layouts.target), RowAddress(layouts.new.table_name(), *keys))
         with suppress(Exception):  # as above
-            stored: Any = layouts.new_kinds.load(row)
-            if stored is None:
-                return False
-            before = hash_entity(layouts.new, stored)
-            if self.merge is not None:
-                merge_into(self.merge, stored, made)
-            return before == hash_entity(layouts.new, made if self.merge is None else stored)
-        return False
+            stored = None if row is None else layouts.new_kinds.load(row)
+            return row if stored is not None and layouts.holds(stored, made) else None
+        return None
 
     async def delete_all(self, rows: Sequence[Row], counts: JobCounts) -> None:
         """Delete newer entities, whatever they are."""
-        found = [row for row in rows if self._is_newer(row)]
+        found = [row for row in rows if self.layouts.is_newer(row)]
         counts.entities += len(found)
         await delete_rows(self.layouts.target, self.layouts.new, found, counts)
 
@@ -174,13 +156,9 @@ class _Undoing:
         """Count newer entities that differ from what their older entity becomes."""
         old, table = self.layouts.old.name, self.layouts.new.table_name()
         for row in rows:
-            if self._is_newer(row):
+            if self.layouts.is_newer(row):
                 counts.fail(
                     f"{name_row(row)} of table {table}",
                     f"is not what an entity of {old} gives, and stays; delete it, or give on_difference='delete' (the "
                     "command: --delete-changed)",
                 )
-
-    def _is_newer(self, row: Row) -> bool:
-        """Return whether a row is an entity of the newer model."""
-        return self.layouts.new_kinds.schema_of_row(row) is not None

@@ -6,7 +6,7 @@ what the newer table holds. Where two sums differ, the rows of a share are compa
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import attrs
@@ -24,8 +24,7 @@ from tableorm.protocol.edm import ticks_from_text
 from tableorm.stores import Row
 
 from .hashing import SHARES, HashSums, differing_shares, hash_entity, hash_text, share_of
-from .layouts import Layouts
-from .offline import Merge, check_merge, merge_into
+from .layouts import Layouts, Merge
 from .sides import make_job
 
 SOURCES = "sources"
@@ -76,15 +75,14 @@ async def verify_rekey(
         AccessDenied: In a scope, since a run is of whole tables.
         TableNotFound: There is no table of one of the models.
     """
-    layouts = Layouts.of("verify_rekey", db, (old, new), to_new, target)
-    check_merge("verify_rekey", merge)
+    layouts = Layouts.of("verify_rekey", db, (old, new), to_new, target, merge)
     options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-    return await carry_out(connection_of(db), verification("verify_rekey", layouts, merge), options)
+    return await carry_out(connection_of(db), verification("verify_rekey", layouts), options)
 
 
-def verification(verb: str, layouts: Layouts, merge: Merge | None) -> Job[JobCounts, RunReport]:
+def verification(verb: str, layouts: Layouts) -> Job[JobCounts, RunReport]:
     """Return the job that compares both sides."""
-    check = _Verification(layouts, merge)
+    check = _Verification(layouts)
     old, new = layouts.old_side(check.count_sources), layouts.new_side(check.count_targets)
     return make_job(verb, f"verify {layouts}", layouts.purpose, old, new, judge=check.judge)
 
@@ -92,7 +90,6 @@ def verification(verb: str, layouts: Layouts, merge: Merge | None) -> Job[JobCou
 @attrs.frozen(eq=False)
 class _Verification:
     layouts: Layouts
-    merge: Merge | None
 
     async def count_sources(self, rows: list[Row], counts: JobCounts) -> None:
         """Add up what some older entities become."""
@@ -100,18 +97,16 @@ class _Verification:
         made: list[tuple[Row, Any]] = []
         for row in rows:
             try:
-                entity = layouts.load(row)
-                if entity is None:
+                became = layouts.make(row, counts)
+                if became is None:
                     continue
-                counts.entities += 1
                 sums.add(SOURCES, hash_text(row["PartitionKey"], row["RowKey"], row["odata.etag"]))
                 counts.latest = max(counts.latest, ticks_from_text(row["Timestamp"]))
-                for each in layouts.convert(entity):
-                    if self.merge is not None:
+                for each, keys in became:
+                    if layouts.merge is not None:
                         made.append((row, each))
                     else:
-                        share = share_of(*layouts.new.make_keys(each.__dict__))
-                        sums.add(f"expected {share}", hash_entity(layouts.new, each))
+                        sums.add(f"expected {share_of(*keys)}", hash_entity(layouts.new, each))
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
                 counts.fail(row, error)
         for problem in await map_together(self._compare, made):
@@ -122,7 +117,7 @@ class _Verification:
     async def count_targets(self, rows: list[Row], counts: JobCounts) -> None:
         """Add up some newer entities."""
         layouts, sums = self.layouts, HashSums()
-        for row in rows if self.merge is None else ():
+        for row in rows if layouts.merge is None else ():
             try:
                 entity: Any = layouts.new_kinds.load(row)
                 if entity is not None:
@@ -139,13 +134,10 @@ class _Verification:
             stored: Any = await self.layouts.target.get_or_none(made.key)
             if stored is None:
                 return f"{name_row(row)}: {made.key} is missing"
-            before = hash_entity(self.layouts.new, stored)
-            if self.merge is not None:
-                merge_into(self.merge, stored, made)
-            expected = hash_entity(self.layouts.new, made if self.merge is None else stored)
+            same = self.layouts.holds(stored, made)
         except Exception as error:  # noqa: BLE001 - as above
             return f"{name_row(row)}: {type(error).__name__}: {error}"
-        return None if before == expected else f"{name_row(row)}: {made.key} has other content"
+        return None if same else f"{name_row(row)}: {made.key} has other content"
 
     # Where sums differ
 
@@ -172,8 +164,8 @@ class _Verification:
         places = dict[tuple[str, str], str]()
         async with aclosing(_read_all(layouts.db, layouts.old.table_name(), layouts.old_kinds)) as sources:
             async for rows in sources:
-                made = [(row, each) for row in rows for each in self._convert_quietly(row)]
-                inside = [(row, each, keys) for row, (each, keys) in made if share_of(*keys) == share]
+                made = [(row, each, keys) for row in rows for each, keys in self._make_quietly(row)]
+                inside = [each for each in made if share_of(*each[2]) == share]
                 for row, each, keys in inside:
                     if keys in places:
                         found.append(f"{name_row(row)}: {each.key} is the key of {places[keys]} too; give merge=")
@@ -187,21 +179,17 @@ class _Verification:
                 for row in rows:
                     keys = row["PartitionKey"], row["RowKey"]
                     known = share_of(*keys) != share or keys in places
-                    if not known and layouts.new_kinds.schema_of_row(row) is not None:
+                    if not known and layouts.is_newer(row):
                         found.append(f"{name_row(row)} of table {layouts.new.table_name()}: no entity gives this one")
                 if len(found) >= _SAMPLES:
                     break
         return found[:_SAMPLES]
 
-    def _convert_quietly(self, row: Row) -> list[tuple[Any, tuple[str, str]]]:
+    def _make_quietly(self, row: Row) -> list[tuple[Any, tuple[str, str]]]:
         """Return what a row becomes, with its keys; nothing if it cannot be converted, which was told before."""
-        layouts = self.layouts
-        try:
-            entity = layouts.load(row)
-            made = [] if entity is None else layouts.convert(entity)
-            return [(each, layouts.new.make_keys(each.__dict__)) for each in made]
-        except Exception:  # noqa: BLE001 - as above
-            return []
+        with suppress(Exception):  # as above
+            return self.layouts.make(row, JobCounts()) or []
+        return []
 
 
 def _read_all(db: Database, table: str, kinds: KindSet) -> AsyncGenerator[list[Row], None]:

@@ -8,8 +8,8 @@ partitions. While they wait they are kept as bytes, which take a tenth of the me
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 
 import attrs
 import msgspec
@@ -84,39 +84,36 @@ class Window:
             verb: Name of the operation, for messages.
             pace: Limits how many rows are read in a second; None for any number.
         """
+        counts, items, read = JobCounts(), list[_Waiting](), 0
         found = pages(db, part.table, where, part.left, None, verb, pace, ahead=False)
-        async with self.join() as batch, aclosing(found):
-            async for rows in found:
-                if not rows:
-                    continue
-                reached = part.up_to(rows[-1])
-                await batch.add(rows)
-                del rows  # they wait long, and take less memory in the batch
-                if batch.full:
-                    await batch.act()
-                    # Without an order, a range that was not read to its end is read again from its beginning.
-                    if db.store.capabilities.ordered:
-                        part = reached
-                        yield part, batch.counts.take()
-            await batch.act()
-            yield attrs.evolve(part, done=True), batch.counts.take()
-
-    @asynccontextmanager
-    async def join(self) -> "AsyncGenerator[_WindowBatch]":
-        """
-        Be one of the workers, for whom the others wait; what it reads goes into the batch. When the last one leaves,
-        because it is done or has failed, nothing is written behind its back.
-        """
         self._members += 1
         try:
-            yield _WindowBatch(self, self._sort, self._most)
+            async with aclosing(found):
+                async for rows in found:
+                    if not rows:
+                        continue
+                    reached = part.up_to(rows[-1])
+                    # They wait long: as bytes, for which the rows themselves are given up.
+                    items += [(key, msgspec.json.encode(row)) for key, row in await self._sort(rows, counts)]
+                    read += len(rows)
+                    del rows
+                    if read >= self._most:
+                        counts.add(await self._write_together(items))
+                        items, read = [], 0
+                        # Without an order, a range that was not read to its end is read again from its beginning.
+                        if db.store.capabilities.ordered:
+                            part = reached
+                            yield part, counts.take()
+            counts.add(await self._write_together(items))
+            yield attrs.evolve(part, done=True), counts.take()
         finally:
+            # When the last worker leaves, because it is done or has failed, nothing is written behind its back.
             self._members -= 1
             self._begin_soon()
             if not self._members:
                 await stop_tasks(self._tasks)
 
-    async def write(self, items: Sequence[_Waiting]) -> JobCounts:
+    async def _write_together(self, items: Sequence[_Waiting]) -> JobCounts:
         """
         Write rows, with those that the other workers have.
 
@@ -129,6 +126,8 @@ class Window:
         Raises:
             Exception: What `write` raised.
         """
+        if not items:
+            return JobCounts()
         future: asyncio.Future[JobCounts] = asyncio.get_running_loop().create_future()
         self._waiting.append((items, future))
         self._begin_soon()
@@ -177,42 +176,6 @@ class Window:
             if not future.done():  # otherwise that worker was cancelled
                 future.set_result(counts)
                 counts = JobCounts()
-
-
-class _WindowBatch:
-    """
-    What a worker has read for a window, as bytes.
-
-    Args:
-        window: Writes it.
-        sort: As the window has it.
-        most: As the window has it.
-
-    Attributes:
-        counts: What was counted.
-    """
-
-    def __init__(self, window: Window, sort: Sort, most: int) -> None:
-        self._window, self._sort, self._most = window, sort, most
-        self._items: list[_Waiting] = []
-        self._rows, self.counts = 0, JobCounts()
-
-    @property
-    def full(self) -> bool:
-        """Whether it is to be written before more is read."""
-        return self._rows >= self._most
-
-    async def add(self, rows: Sequence[Row]) -> None:
-        """Add a page of rows."""
-        found = await self._sort(rows, self.counts)
-        self._items += [(partition, msgspec.json.encode(row)) for partition, row in found]
-        self._rows += len(rows)
-
-    async def act(self) -> None:
-        """Write it; it is empty then."""
-        items, self._items, self._rows = self._items, [], 0
-        if items:
-            self.counts.add(await self._window.write(items))
 
 
 def _chunks(items: list[_Waiting], size: int) -> Iterator[list[_Waiting]]:
