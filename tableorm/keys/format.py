@@ -7,6 +7,7 @@ it keeps order, and whether the text holds the value in full.
 
 import contextlib
 import enum
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,20 @@ class Format:
     def bucket_texts(self) -> list[str]:
         """The texts of a hash bucket, in order."""
         return [f"{number:0{len(self.atoms or ())}d}" for number in range(self.buckets)]
+
+
+def literal_format(text: str) -> Format:
+    """Return the format of what is the same text in all keys."""
+    return Format(
+        text="literal",
+        to_text=str,
+        from_text=str,
+        pattern=re.escape(text),
+        atoms=tuple(map(frozenset, text)),
+        alphabet=frozenset(text),
+        order=Order.NONE,
+        full=False,
+    )
 
 
 def type_error(value: object, wanted: str, remedy: str = "") -> ValueError:
