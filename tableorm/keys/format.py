@@ -105,6 +105,22 @@ def literal_format(text: str) -> Format:
     )
 
 
+def fixed_format(shape: str, digits: str, **options: Any) -> Format:
+    """
+    Return a format of fixed width.
+
+    Args:
+        shape: What its texts look like, with a `#` for each digit; no key has that character.
+        digits: The digits, as a regular expression has them: "0-9".
+        options: What else a format says.
+    """
+    held = frozenset(filter(re.compile(f"[{digits}]").match, map(chr, range(128))))
+    atoms = tuple(held if char == "#" else frozenset(char) for char in shape)
+    runs = re.findall("#+|[^#]+", shape)
+    pattern = "".join(f"[{digits}]{{{len(run)}}}" if run[0] == "#" else re.escape(run) for run in runs)
+    return Format(pattern=pattern, atoms=atoms, alphabet=frozenset[str]().union(*atoms), **options)
+
+
 def type_error(value: object, wanted: str, remedy: str = "") -> ValueError:
     """Return the error for a value of another type."""
     return ValueError(f"needs {wanted}, got {value!r} ({type(value).__name__}){remedy and f'; give {remedy}'}")

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import attrs
@@ -45,12 +45,6 @@ class Template:
     model: str
     key: str
     parts: tuple[Part, ...]
-    _constraints: dict[ConstraintShape, KeyConstraint] = attrs.field(
-        init=False, factory=dict[ConstraintShape, KeyConstraint]
-    )
-    _by_bucket: dict[ConstraintShape, tuple[KeyConstraint, ...]] = attrs.field(
-        init=False, factory=dict[ConstraintShape, tuple[KeyConstraint, ...]]
-    )
 
     @cached_property
     def field_parts(self) -> tuple[Part, ...]:
@@ -244,32 +238,30 @@ class Template:
         """Return what conditions on these fields with these operators say of the keys, for any values."""
         if self._names.isdisjoint(field for field, _ in shape):
             shape = ()  # one constraint, and with it one object for the bounds of all keys
-        found = self._constraints.get(shape)
-        if found is None:
-            if len(self._constraints) >= _MAX_CONSTRAINTS:
-                self._constraints.clear()
-            found = self._constraints[shape] = KeyConstraint(self.parts, shape, self._error)
-        return found
+        return self._constraint(shape)
 
-    def constrain_by_bucket(self, shape: ConstraintShape) -> tuple[KeyConstraint, ...]:
+    @cached_property
+    def _constraint(self) -> Callable[[ConstraintShape], KeyConstraint]:
+        def constrain(shape: ConstraintShape) -> KeyConstraint:
+            return KeyConstraint(self.parts, shape, self._error)
+
+        return lru_cache(_MAX_CONSTRAINTS)(constrain)
+
+    @cached_property
+    def constrain_by_bucket(self) -> Callable[[ConstraintShape], tuple[KeyConstraint, ...]]:
         """
-        Return what conditions that give all of the key but its hash buckets say of the key, one for each bucket, in
+        Returns what conditions that give all of the key but its hash buckets say of the key, one for each bucket, in
         key order.
 
         There are none if the conditions leave anything else open, or no bucket, or more than `MAX_BUCKETS` of them.
         """
+        return lru_cache(_MAX_CONSTRAINTS)(self._constrain_by_bucket)
+
+    def _constrain_by_bucket(self, shape: ConstraintShape) -> tuple[KeyConstraint, ...]:
         given = {field for field, op in shape if op is Op.EQ}
         buckets = [part for part in self.parts if part.format.buckets and part.field not in given]
         if not buckets or math.prod(part.format.buckets for part in buckets) > MAX_BUCKETS:
             return ()
-        found = self._by_bucket.get(shape)
-        if found is None:
-            if len(self._by_bucket) >= _MAX_CONSTRAINTS:
-                self._by_bucket.clear()
-            found = self._by_bucket[shape] = self._make_constraints(buckets, shape)
-        return found
-
-    def _make_constraints(self, buckets: Sequence[Part], shape: ConstraintShape) -> tuple[KeyConstraint, ...]:
         texts = [[Part(text) for text in part.format.bucket_texts] for part in buckets]
         found: list[KeyConstraint] = []
         for choice in itertools.product(*texts):
