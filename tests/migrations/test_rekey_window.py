@@ -11,7 +11,7 @@ from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import Crew
 from tableorm.jobs.ranges import JobRange
 from tableorm.stores import Bounds, Row
-from tableorm_migrations.rekey.window import Window
+from tableorm_migrations.rekey.sides import Window
 
 
 async def sort(rows: Sequence[Row], counts: JobCounts) -> list[tuple[str, Row]]:

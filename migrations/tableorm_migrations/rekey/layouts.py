@@ -2,13 +2,23 @@
 The two models of an offline re-key, and how an entity of the older one becomes entities of the newer one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Self, cast
 
 import attrs
 
-from tableorm import Database, DecodeError, Entity, EntityNotFound, ModelError, NotSupported, TransactionFailed
+from tableorm import (
+    Conflict,
+    Database,
+    DecodeError,
+    Entity,
+    EntityNotFound,
+    Key,
+    ModelError,
+    NotSupported,
+    TransactionFailed,
+)
 from tableorm.connection.connection import connection_of
 from tableorm.errors import shown
 from tableorm.jobs.counts import JobCounts
@@ -22,10 +32,10 @@ from tableorm.rekey.moved_from import copy_fields
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
 from tableorm.rekey.rekeying import Rekeying, rekeying_of
 from tableorm.stores import Row
+from tableorm.writes.bulk.bulk import delete_found
 
 from .hashing import hash_entity
-from .sides import Deal, Side
-from .window import Window
+from .sides import Deal, Side, Window
 
 Merge = Callable[[Any, Any], Any]
 """Takes the entity that is stored and another one of the same key, and returns what they are together."""
@@ -248,6 +258,28 @@ class Layouts:
             return None
         counts.entities += 1
         return [(each, self.new.make_keys(each.__dict__)) for each in self.convert(entity)]
+
+    async def delete(self, schema: Schema, rows: Iterable[Row], counts: JobCounts) -> None:
+        """
+        Delete the entities of some rows, and what is derived from them, if the rows are still as they were read.
+
+        Args:
+            schema: The older model or the newer one, of which the entities are.
+            rows: The rows; one may come twice.
+            counts: Counts those that were deleted as `written`, and as failures those that were not; one that is gone
+                is neither.
+        """
+        db, table = self.db if schema is self.old else self.target, schema.table_name()
+        by_key = {Key(schema.model, table, row["PartitionKey"], row["RowKey"]): row for row in rows}
+        async with db.bulk(errors="report") as bulk:
+            for key, row in by_key.items():
+                await delete_found(bulk, key, row)
+        for each in bulk.report.failed:
+            if not isinstance(each.error, EntityNotFound):
+                changed = isinstance(each.error, Conflict)
+                counts.fail(each.entity, "was written meanwhile, and stays" if changed else str(each.error))
+        counts.written += len(by_key) - bulk.report.failures
+        counts.count("transactions", bulk.report.requests)
 
     def is_newer(self, row: Row) -> bool:
         """Return whether a row of the newer model's table is an entity of it."""

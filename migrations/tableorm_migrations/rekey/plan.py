@@ -27,7 +27,7 @@ from tableorm.stores import Row
 
 from .hashing import hash_text
 from .layouts import Layouts
-from .window import WINDOW
+from .sides import WINDOW
 
 _KEPT = 20
 
