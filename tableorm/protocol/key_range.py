@@ -7,7 +7,6 @@ import attrs
 from .edm import Edm, utf16_key
 from .filters import And, Compare, Constant, Filter, Op, Or
 
-
 _BEYOND = b"\xff"  # no byte of a key is as large
 
 
