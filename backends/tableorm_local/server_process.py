@@ -8,7 +8,6 @@ import errno
 import os
 import shlex
 import signal
-import socket
 import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -99,10 +98,10 @@ def print_urls(options: Options, urls: Iterable[str], remark: str = "") -> None:
 
 
 async def run_server(
-    options: Options, on_start: Callable[[Sequence[str]], None], until: socket.socket | None = None
+    options: Options, on_start: Callable[[Sequence[str]], None], until: BinaryIO | None = None
 ) -> None:
     """
-    Serve until SIGTERM, SIGINT, or the other end of `until` is closed. SIGHUP reads keys and certificate again; a
+    Serve until SIGTERM, SIGINT, or the end of `until`. SIGHUP reads keys and certificate again; a
     terminal sends it when it is closed, which ends the server.
 
     Raises:
