@@ -51,7 +51,7 @@ from .reclaim import Reclaimer
 from .scan import PageScan
 from .sqlite import Connection
 from .stored_settings import Settings
-from .worker import InlineWorker, ThreadWorker, Worker
+from .worker import ThreadWorker, Worker
 from .write_session import Work, WriteSession
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class Engine:
 
     async def _open_files(self) -> _Open:
         if self._path is None:
-            return _Open(open_memory(), InlineWorker(), self._name, self._timeout)
+            return _Open(open_memory(), Worker(), self._name, self._timeout)
         worker = ThreadWorker(asyncio.get_running_loop(), f"tableorm {self._name}")
         files = await _open_in_worker(worker, self._path, self._timeout, create=self._create)
         return _Open(files, worker, self._name, self._timeout)
