@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import attrs
 
@@ -27,7 +27,7 @@ from .server.serving import read_certificate
 @attrs.frozen(kw_only=True)
 class Options:
     """
-    The options of the command line, which every process of the server gets.
+    The options of the command line, which every process of the server gets, under the names that `serve` has for them.
 
     Args:
         data: The file, a folder, or `:memory:`.
@@ -159,18 +159,9 @@ def _open_own(file: str, flags: int) -> int:
 
 def _make_server(options: Options, stream: BinaryIO | None) -> Server:
     try:
-        return serve(
-            options.data,
-            host=options.host,
-            port=options.port,
-            accounts=_read_accounts(options),
-            cert=options.cert,
-            cert_key=options.cert_key,
-            access_log=stream,
-            open_metrics=options.open_metrics,
-            file_tokens=options.file_tokens,
-            share_port=options.share_port,
-        )
+        given: dict[str, Any] = attrs.asdict(options, recurse=False)
+        given.update(accounts=_read_accounts(options), access_log=stream)
+        return serve(**given)
     except ValueError as error:
         raise NotSupported(str(error)) from error
     except OSError as error:
