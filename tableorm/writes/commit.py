@@ -259,14 +259,14 @@ async def commit(
     for write in writes:
         if write.change.schema is not None and write.change.schema.stages:
             await work_before(db, write)
-    if any(map(uploads_of, writes)):
-        async with uploaded(db, writes) as addressed:
-            await _commit(db, addressed, options)
-    else:
-        try:
+    try:
+        if any(map(uploads_of, writes)):
+            async with uploaded(db, writes) as addressed:
+                await _commit(db, addressed, options)
+        else:
             await _commit(db, writes, options)
-        except TableOrmError as error:
-            raise error.with_traceback(None) from error.__cause__
+    except TableOrmError as error:
+        raise error.with_traceback(None) from error.__cause__
 
 
 async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> None:
