@@ -286,16 +286,13 @@ class EncryptedStage(KeyedStage):
 
 async def _open(encryption: ContentKeys | None, metadata: str, rows: Sequence[_Opened]) -> None:
     """Give rows of the same metadata their content key, or say why it cannot be opened."""
+    key, problem = None, None
     try:
-        if encryption is None:
-            raise EncryptionError(NO_KEYS)
-        key = await encryption.open(metadata, rows[0].address)
+        key = None if encryption is None else await encryption.open(metadata, rows[0].address)
     except EncryptionError as error:
-        for each in rows:
-            each.problem = error.problem
-    else:
-        for each in rows:
-            each.key = key
+        problem = error.problem
+    for each in rows:
+        each.key, each.problem = key, NO_KEYS if encryption is None else problem
 
 
 def _properties(infos: Iterable[FieldInfo]) -> frozenset[str]:

@@ -273,7 +273,7 @@ def _parse(metadata: object, address: RowAddress) -> tuple[_Metadata, bytes, byt
 
 @lru_cache(2000)  # a page is read in several steps
 def _read(metadata: str) -> tuple[_Metadata, str, bytes]:
-    """Return metadata, their code and text. Raises EncryptionError for an unknown format, otherwise what JSON raises."""
+    """Return metadata, their code and text. Raises EncryptionError for an unknown format, or what JSON raises."""
     code, _, text = metadata.partition(" ")
     found: Any = msgspec.json.decode(text)
     kind = (found["format"], found["algorithm"])
