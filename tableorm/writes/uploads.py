@@ -18,13 +18,14 @@ from ..connection.connection import Connection
 from ..connection.logger import make_logger
 from ..connection.tasks import map_together
 from ..errors import EncodeError, EncryptionError, OutcomeUnknown, TableOrmError
+from ..models.manifest import UploadEntry
 from ..models.property_types import FieldInfo
 from ..models.write_tokens import new_token
 from ..outbox import shared_bell
 from ..outbox.bell import OUTBOX, check_reach, outbox_queues, ring, silence
 from ..outbox.uploads import Upload
 from ..protocol.codes import Fault
-from ..shapes.blob import Blob, BlobAddress, BlobParts, content_of, hold, release, sent_blob
+from ..shapes.blob import Blob, BlobParts, content_of, hold, release, sent_blob
 from ..shapes.encrypted import NO_KEYS
 from ..shapes.sealed_blob import SEALED_KEY_BYTES
 from ..stores import Message
@@ -46,7 +47,7 @@ def uploads_of(write: PlannedWrite) -> list[tuple[FieldInfo, Blob]]:
     return found
 
 
-def _message(write: PlannedWrite, address: BlobAddress) -> Upload:
+def _message(write: PlannedWrite, address: UploadEntry) -> Upload:
     schema = write.change.schema
     assert schema is not None
     kind = str(schema.kind) if schema.version == 1 else f"{schema.kind}:{schema.version}"
@@ -66,7 +67,7 @@ def _address_rows(write: PlannedWrite, info: FieldInfo, blob: Blob) -> int:
 
 
 @contextmanager
-def explained_uploads(writes: Sequence[PlannedWrite], token: str) -> Generator[list[tuple[BlobAddress, bytes]]]:
+def explained_uploads(writes: Sequence[PlannedWrite], token: str) -> Generator[list[tuple[UploadEntry, bytes]]]:
     """
     Let writes have the addresses that their blobs would get, until the block ends; nothing is sent.
 
@@ -77,12 +78,12 @@ def explained_uploads(writes: Sequence[PlannedWrite], token: str) -> Generator[l
     Returns:
         Of each upload the address, and the body of its message.
     """
-    found: list[tuple[BlobAddress, bytes]] = []
+    found: list[tuple[UploadEntry, bytes]] = []
     held: list[tuple[PlannedWrite, FieldInfo, Blob]] = []
     for write in writes:
         for info, blob in uploads_of(write):
             own = token if not held else f"{token[:-1]}{len(held)}"
-            address = BlobAddress(write.change.table, own, write.change.partition_key)
+            address = UploadEntry(write.change.table, own, write.change.partition_key)
             found.append((address, _message(write, address).to_message()))
             key = bytes(SEALED_KEY_BYTES if info.encrypted else 0)
             hold(blob, BlobParts(address.to_text(), blob.length or 0, "-" * 64, blob.content_type or "", key))
@@ -113,7 +114,7 @@ class _Sending:
     write: PlannedWrite
     info: FieldInfo
     blob: Blob
-    address: BlobAddress
+    address: UploadEntry
     message: Message | None = None
     keeping: asyncio.Task[None] | None = None
     sent: bool = False
@@ -199,7 +200,7 @@ async def uploaded(db: Connection, writes: Sequence[PlannedWrite]) -> AsyncGener
                 problem = "is the same Blob as another field has; make one for each"
                 twice = EncodeError(problem, change.model, info.name, blob, misuse=True)
                 refuse_before_sending(write, twice)
-            address = BlobAddress(change.table, new_token(), change.partition_key)
+            address = UploadEntry(change.table, new_token(), change.partition_key)
             sendings.append(_Sending(db, write, info, blob, address))
 
     async def begin(sending: _Sending) -> TableOrmError | None:
