@@ -106,53 +106,44 @@ class _Reader:
     async def stream(self, parts: BlobParts, start: int, length: int | None) -> AsyncGenerator[bytes]:
         """See `BlobReader`. Where a blob is gone, the entity has another one, or it was deleted, or it is damaged."""
         refused = ""
-        while True:
-            if length == 0 or (start and start >= parts.length):
+        while length != 0 and not (start and start >= parts.length):
+            try:
+                async with aclosing(self._chunks(parts, start, length)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+            except Fault as fault:
+                if parts.key and fault.code == Code.INVALID_RANGE:
+                    raise EncryptionError(f"the blob of {self.label} is shorter than it was sealed") from fault
+                if fault.code not in _ABSENT:
+                    raise translate(fault, f"read of {self.label}", "") from fault
+                if parts.address == refused:
+                    raise self._damaged(f"is the blob {parts.address!r}, which is not there") from fault
+                refused = parts.address
+            else:
                 return
-            async with AsyncExitStack() as opened:
-                try:
-                    stream = await self._open(opened, parts, start, length)
-                except Fault as fault:
-                    if parts.key and fault.code == Code.INVALID_RANGE:
-                        raise EncryptionError(f"the blob of {self.label} is shorter than it was sealed") from fault
-                    if fault.code not in _ABSENT:
-                        raise translate(fault, f"read of {self.label}", "") from fault
-                    if parts.address == refused:
-                        raise self._damaged(f"is the blob {parts.address!r}, which is not there") from fault
-                    refused = parts.address
-                else:
-                    async with aclosing(self._checked(stream, parts, start, length)) as chunks:
-                        async for chunk in chunks:
-                            yield chunk
-                    return
             parts = await self._look_again()
 
-    async def _open(self, opened: AsyncExitStack, parts: BlobParts, start: int, length: int | None) -> BlobStream:
-        name = UploadEntry.of(parts.address).name
-        if parts.key:
-            start, length = BlobSeal.stored_range(start, length, parts.length)
+    async def _chunks(self, parts: BlobParts, start: int, length: int | None) -> AsyncGenerator[bytes]:
+        """Yield the bytes of a range of a blob. Raises Fault if it cannot be opened, and otherwise TableOrmError."""
+        address, digest, whole = UploadEntry.of(parts.address), hashlib.sha256(), start == 0 and length is None
+        seal = BlobSeal(parts.key, address.token, self.label) if parts.key else None
+        place = (start, length) if seal is None else seal.stored_range(start, length, parts.length)
+        async with AsyncExitStack() as opened:
 
-        def enter(store: BlobStore) -> Awaitable[BlobStream]:
-            return opened.enter_async_context(store.get(BLOB_FIELDS, name, start, length))
+            def enter(store: BlobStore) -> Awaitable[BlobStream]:
+                return opened.enter_async_context(store.get(BLOB_FIELDS, address.name, *place))
 
-        return await ask_for_blobs(self.db, "get-blob", self.label, enter)
-
-    async def _checked(
-        self, stream: BlobStream, parts: BlobParts, start: int, length: int | None
-    ) -> AsyncGenerator[bytes]:
-        digest, chunks = hashlib.sha256(), stream.chunks
-        whole = start == 0 and length is None and not parts.key
-        if parts.key:
-            seal = BlobSeal(parts.key, UploadEntry.of(parts.address).token, self.label)
-            chunks = seal.opened(chunks, start, length, parts.length)
-        try:
-            async for chunk in chunks:
-                if whole:
-                    await add_to_hash(digest, chunk)
-                yield chunk
-        except Fault as fault:
-            raise translate(fault, f"read of {self.label}, which may have been replaced meanwhile", "") from fault
-        if whole and digest.hexdigest() != parts.sha256:
+            stream = await ask_for_blobs(self.db, "get-blob", self.label, enter)
+            try:
+                chunks = stream.chunks
+                async for chunk in chunks if seal is None else seal.opened(chunks, start, length, parts.length):
+                    if whole and seal is None:
+                        await add_to_hash(digest, chunk)
+                    yield chunk
+            except Fault as fault:
+                what = f"read of {self.label}, which may have been replaced meanwhile"
+                raise translate(fault, what, "") from fault
+        if whole and seal is None and digest.hexdigest() != parts.sha256:
             raise self._damaged(f"is the blob {parts.address!r}, whose bytes do not have the hash {parts.sha256}")
 
     async def _look_again(self) -> BlobParts:
