@@ -107,7 +107,7 @@ class Relocation:
             if here is None or not is_leaving(here, command):
                 return await self._give_up(db, command, target, doubt)
             entity = entity_of_row(source, here)
-            leave = leaving_write(entity, here, command)
+            leave = leaving_write(entity, here, command.target, command.move)
             derive((leave,))  # refuses what others need, before anything is sent
             try:
                 await self._insert_tentative(db, command, entity, target)
