@@ -254,18 +254,12 @@ ENCRYPTED = _Encrypted()
 """What is shown in place of a value that is encrypted in the store."""
 
 
-@attrs.frozen
-class FieldInfo:
+@attrs.frozen(kw_only=True)
+class FieldOptions:
     """
-    A field of a model.
+    What is said of a field besides its type, in its declaration and in its model.
 
     Args:
-        name: In Python.
-        members: The properties that hold it; of a field that a key holds in full the one that it would have.
-        type: The type of its values.
-        optional: Declared `| None`.
-        default: Makes the default value; None if there is none.
-        stored: Whether it is a property of the row; False if a key holds it in full.
         on_insert: Makes the value when an entity is inserted that has none; None if nothing does.
         on_write: Makes the value whenever the entity is written; None if nothing does.
         maintained: Whether other entities keep it, and this one's own writes leave it alone.
@@ -273,17 +267,12 @@ class FieldInfo:
         expiry: Whether it says when the entity expires.
         readonly: Whether clients may not set it.
         hidden: Whether clients are not shown it.
-        shape: How its values are stored in several members; None if there is one, which has the value.
+        shape: How its values are stored in several members; None if there is one, which has the value, or if only the
+            annotation says it.
         encrypted: Whether it is encrypted in the store, and shown nowhere.
         accept_plain: Whether it may also be stored as it is.
     """
 
-    name: str
-    members: tuple[Member, ...]
-    type: ValueType
-    optional: bool
-    default: Callable[[], Any] | None
-    stored: bool
     on_insert: Callable[[], Any] | None = None
     on_write: Callable[[], Any] | None = None
     maintained: bool = False
@@ -294,6 +283,28 @@ class FieldInfo:
     shape: Shape[Any] | None = None
     encrypted: bool = False
     accept_plain: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class FieldInfo(FieldOptions):
+    """
+    A field of a model.
+
+    Args:
+        name: In Python.
+        members: The properties that hold it; of a field that a key holds in full the one that it would have.
+        type: The type of its values.
+        optional: Declared `| None`.
+        default: Makes the default value; None if there is none.
+        stored: Whether it is a property of the row; False if a key holds it in full.
+    """
+
+    name: str
+    members: tuple[Member, ...]
+    type: ValueType
+    optional: bool
+    default: Callable[[], Any] | None
+    stored: bool
 
     @property
     def member(self) -> Member:
