@@ -48,6 +48,7 @@ from ..plan import (
     DecisionEffect,
     Effect,
     PlannedWrite,
+    Refusal,
     SendOptions,
     WritePlan,
     check_allowed,
@@ -502,18 +503,18 @@ def _point_to_write(plan: WritePlan, fault: Fault) -> None:
         fault.code = str(Code.TORN_ROWS)
 
 
-def claim(doubt: InDoubt) -> list[int]:
+def claim(doubt: InDoubt) -> list[Refusal]:
     """
     Put the ETags that were found into the entities of those writes of a plan in doubt which are as they should be.
 
     Returns:
-        The numbers of the other writes.
+        The other writes, each with its error.
     """
-    unknown: list[int] = []
+    unknown: list[Refusal] = []
     for number, write in enumerate(doubt.plan.writes):
         applied = doubt.as_wanted(number)
         if applied is None:
-            unknown.append(number)
+            unknown.append((write, doubt.error_of(number)))
         elif write.effect is None:
             remember(write, applied.etag, superseded=applied.superseded)
     return unknown
@@ -531,7 +532,6 @@ def refusal(plan: WritePlan, fault: Fault) -> TableOrmError:
     at = fault.index if fault.index is not None and fault.index < len(writes) else None
     write = writes[at or 0]
     error = refusal_of(write, fault)
-    error.__cause__ = fault
     if not write.transaction:
         return error
     if at is None:
@@ -547,9 +547,10 @@ def refusal(plan: WritePlan, fault: Fault) -> TableOrmError:
 def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
     """Return the error of a write that a store refuses, which names the entity, and the field if the fault tells it."""
     change = write.origin
-    return translate(
-        _named(fault, write), str(change), change.table, change.subject, (change.partition_key, change.row_key)
-    )
+    keys = change.partition_key, change.row_key
+    error = translate(_named(fault, write), str(change), change.table, change.subject, keys)
+    error.__cause__ = fault
+    return error
 
 
 def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:

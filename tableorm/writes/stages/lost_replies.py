@@ -104,13 +104,15 @@ class InDoubt(Exception):
             for each in self.plan.writes
         )
         remedy = "" if tokens else "; a model with write_token=True could tell"
-        return OutcomeUnknown(
+        error = OutcomeUnknown(
             f"{what}: a reply was lost, and nothing proves whether it was written ({seen}){remedy}",
             self.fault.code,
             write.origin.verb,
             write.token,
             found,
         )
+        error.__cause__ = self.fault
+        return error
 
 
 async def resolve(
