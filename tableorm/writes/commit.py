@@ -102,7 +102,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
     """Send a change that needs the stored row under the ETag it is read with; again after a lost race, if forced."""
     doubt: OutcomeUnknown | None = None
     with db.turns.begin() as turn:
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             await turn.take((change.address,))
             try:
                 row = await read_current(db, change)

@@ -8,7 +8,7 @@ from ..errors import EntityExists, EntityNotFound
 from ..models.marker_rows import mark_of
 from ..protocol.codes import Code
 from ..stores import Row
-from .plan import Change, Mode
+from .plan import UPSERTS, Change
 from .relocation import stays
 
 
@@ -20,7 +20,7 @@ def refuse_marker(change: Change, row: Row) -> NoReturn:
         EntityExists: The change is an upsert, which could insert an entity there.
         EntityNotFound: It is another change.
     """
-    if change.mode in (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE):
+    if change.mode in UPSERTS:
         raise marker_error(change, row)
     mark = mark_of(row)
     if mark is not None and mark.state.has_left:

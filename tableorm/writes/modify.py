@@ -31,7 +31,7 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 async def get_or_insert(db: Connection, entity: M) -> tuple[M, bool]:
     """Read an entity, or insert it where there is none. Takes and raises what `Database.get_or_insert` does."""
     db.boundary.fill(entity)
-    async for _ in Attempts(db, ATTEMPTS):
+    async for _ in Attempts(db):
         change = insert_change(entity, verb="get_or_insert")
         check_change(db.boundary, change)
         row = await read_current(db, change)

@@ -466,7 +466,7 @@ class Transaction(AsyncOnly):
         known = [held.write for held in self._rows.values() if held.write is not None]
         forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.is_copied}
         with self._db.turns.begin() as turn:
-            async for attempt in Attempts(self._db, ATTEMPTS):
+            async for attempt in Attempts(self._db):
                 await turn.take(self._late)
                 late = await map_together(self._completed, list(self._late.values()))
                 writes = [*known, *(write for write in late if write is not None)]

@@ -19,7 +19,7 @@ from ...models.state import STATE, UNSTORED, EntityState, state_of
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, RowAddress
 from ..patch import HELD, Expects, Extent, Known, Patch, Proof
-from ..plan import Change, Filled, Mode, PlannedWrite
+from ..plan import BLIND, Change, Filled, Mode, PlannedWrite
 from ..rows import overlaid
 from ..subject import Subject, key_of, schema_of_subject
 from .patching import DELETED, UNTOUCHED, Patched, Shown, bag_patch, entity_patch, new_patch
@@ -35,10 +35,7 @@ from .prepare import (
     validate,
 )
 
-_BLIND = (Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
-"""Modes that need no ETag."""
-
-_IN_FULL = (*_BLIND, Mode.REPLACE)
+_IN_FULL = (*BLIND, Mode.REPLACE)
 """Modes that write all fields."""
 
 _MARKER_HEADS = tuple(MARKER_HEADS)
@@ -141,7 +138,7 @@ def _write_change(
     if if_match is not None:
         check_etag(verb, subject, if_match)
     state, row = _row_of(subject)
-    blind = mode in _BLIND
+    blind = mode in BLIND
     copied = state.copied if pending is None and not blind and if_match is None else None
     condition = None if blind else _condition(verb, mode, subject, pending, if_match, row, only=only, copied=copied)
     before: Known | None = None

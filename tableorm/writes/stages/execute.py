@@ -129,17 +129,8 @@ def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
         row = decision.to_row()
     except TableOrmError as error:
         refuse_before_sending(origin, error)
-    return PlannedWrite(
-        operation=Operation(Verb.INSERT, row),
-        change=origin.change,
-        index=origin.index,
-        transaction=origin.transaction,
-        after=row,
-        weight=None,
-        token=decision.token,
-        first=origin.first,
-        effect=DecisionEffect(row["RowKey"], origin),
-    )
+    write = _effect_write(derived, DecisionEffect(row["RowKey"], origin), Operation(Verb.INSERT, row), None)
+    return structs.replace(write, token=decision.token, weight=None)
 
 
 def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[PlannedWrite]:
@@ -444,17 +435,12 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> Sequ
     return etags
 
 
-def _model_of(write: PlannedWrite) -> str:
-    schema = write.change.schema  # `Change.model` without a call
-    return "PropertyBag" if schema is None else schema.name
-
-
 async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     write = plan.writes[0]
     operations = sealed(write, sending=True)
     if len(operations) > 1:
         return await _send_all(db, plan, attempt)
-    store, counts = db.sending(write.operation.verb, _model_of(write), attempt=attempt)
+    store, counts = db.sending(write.operation.verb, write.change.model, attempt=attempt)
     if attempt == 1:
         counts.operations += 1
     try:
@@ -465,7 +451,7 @@ async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[s
 
 
 async def _send_all(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
-    store, counts = db.sending("transaction", _model_of(plan.writes[0]), attempt=attempt)
+    store, counts = db.sending("transaction", plan.writes[0].change.model, attempt=attempt)
     operations = [operation for write in plan.writes for operation in sealed(write, sending=True)]
     if attempt == 1:
         counts.operations += len(operations)
