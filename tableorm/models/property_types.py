@@ -536,6 +536,17 @@ def _read(value: str | int, kind: Edm) -> Value:
         raise ValueError(f"holds what cannot be read: {error}") from None
 
 
+def _make_text_decoder(kind: Edm) -> Callable[[Any, str | None], Any]:
+    """Return the decoder of a type whose values are texts in JSON, with an annotation."""
+
+    def decode_text(value: Any, annotation: str | None) -> Any:
+        if type(value) is str and annotation == kind:
+            return _read(value, kind)
+        raise _wrong_stored_type(value, annotation, kind)
+
+    return decode_text
+
+
 def _encode_bool(value: Any) -> bool:
     if type(value) is not bool:
         raise _wrong_type(value, "a bool")
@@ -618,22 +629,10 @@ def _encode_datetime(value: Any) -> str:
         raise ValueError("is outside the range of Edm.DateTime, 1601-01-01 to 9999-12-31 in UTC") from None
 
 
-def _decode_datetime(value: Any, annotation: str | None) -> dt.datetime:
-    if type(value) is str and annotation == Edm.DATETIME:
-        return cast("dt.datetime", _read(value, Edm.DATETIME))
-    raise _wrong_stored_type(value, annotation, Edm.DATETIME)
-
-
 def _encode_guid(value: Any) -> str:
     if not isinstance(value, UUID):
         raise _wrong_type(value, "a UUID; give UUID(text)" if isinstance(value, str) else "a UUID")
     return str(value)
-
-
-def _decode_guid(value: Any, annotation: str | None) -> UUID:
-    if type(value) is str and annotation == Edm.GUID:
-        return cast("UUID", _read(value, Edm.GUID))
-    raise _wrong_stored_type(value, annotation, Edm.GUID)
 
 
 def _encode_binary(value: Any) -> str:
@@ -659,8 +658,8 @@ _PLAIN = {
         (int, Edm.INT64, _encode_int64, _decode_int64),
         (int, Edm.INT32, _encode_int32, _decode_int32),
         (float, Edm.DOUBLE, _encode_double, _decode_double),
-        (dt.datetime, Edm.DATETIME, _encode_datetime, _decode_datetime),
-        (UUID, Edm.GUID, _encode_guid, _decode_guid),
+        (dt.datetime, Edm.DATETIME, _encode_datetime, _make_text_decoder(Edm.DATETIME)),
+        (UUID, Edm.GUID, _encode_guid, _make_text_decoder(Edm.GUID)),
         (bytes, Edm.BINARY, _encode_binary, _decode_binary),
     )
 }

@@ -244,11 +244,11 @@ def _remembered(
     subject: Subject,
     state: EntityState,
     row: Row | None,
-    pending: PlannedWrite | None,
-    condition: str | None,
+    pending: PlannedWrite | None = None,
+    condition: str | None = None,
     *,
-    blind: bool,
-    copied: frozenset[str] | None,
+    blind: bool = False,
+    copied: frozenset[str] | None = None,
 ) -> Known | None:
     """Return what a subject remembers of its row: in a transaction that holds a write of it, the row of that write."""
     if pending is not None:
@@ -371,7 +371,7 @@ def unsaved(subject: Subject, pending: PlannedWrite | None) -> dict[str, Any]:
         EncodeError: A key field was changed.
     """
     state, row = _row_of(subject)
-    before = _remembered(subject, state, row, pending, None, blind=True, copied=None)
+    before = _remembered(subject, state, row, pending, blind=True)
     if before is None:
         raise missing_etag("modify", subject)
     if isinstance(subject, PropertyBag):
@@ -485,7 +485,7 @@ def delete_change(
         raise missing_etag(verb, subject)
     before: Known | None = None
     if not isinstance(subject, Key):
-        before = _remembered(subject, state, row, None, condition, blind=False, copied=copied)
+        before = _remembered(subject, state, row, None, condition, copied=copied)
     # Of what a transaction deletes its entity shows what an earlier change has left out, and nothing else.
     dropped = _dropped(subject.__schema__, pending) if pending is not None and isinstance(subject, Entity) else None
     return _row_change(verb, Mode.DELETE, subject, condition, before, (DELETED, dropped or {}, None))
@@ -573,7 +573,7 @@ def _as_read(subject: Subject) -> tuple[EntityState, str | None, Known | None]:
     """Return what a subject knows of its row, the ETag that this has, and the row as it was read."""
     state, row = _row_of(subject)
     etag = None if row is None else row.get("odata.etag")
-    return state, etag, _remembered(subject, state, row, None, etag, blind=False, copied=None)
+    return state, etag, _remembered(subject, state, row, None, etag)
 
 
 def as_given(change: Change) -> Change:

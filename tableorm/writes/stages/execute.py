@@ -58,7 +58,7 @@ from ..plan import (
 from ..rows import NOT_PROPERTIES, rebased
 from ..subject import forget
 from .derive import Derived
-from .lost_replies import InDoubt, resolve
+from .lost_replies import InDoubt, look_at_decision, resolve
 from .prepare import filled_values
 from .seal import is_keyed, seal_with_keys, sealed, split_once
 
@@ -424,7 +424,10 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> Sequ
             raise
         if not all(write.change.repeat for write in writes):
             options = structs.replace(options, repeat=False)
-        applied = await resolve(db, plan, fault, begun=begun, options=options, send=send)
+        try:
+            applied = await resolve(db, plan, fault, begun=begun, options=options, send=send)
+        except InDoubt as doubt:
+            applied = await look_at_decision(db, doubt)
         for write, each in zip(writes, applied, strict=True):
             if write.effect is None:
                 remember(write, each.etag, superseded=each.superseded)
