@@ -269,14 +269,13 @@ def step_token(table: str, decision: Decision, number: int, name: str) -> str:
 
 
 async def run_workflows(
-    db: Connection, database: Any, table: str, classes: Mapping[str, type[Workflow[Any]]], decision: Decision
+    db: Connection, table: str, classes: Mapping[str, type[Workflow[Any]]], decision: Decision
 ) -> Decision | None:
     """
     Run the workflows that a transaction has started, from the step that each has reached.
 
     Args:
         db: Where the decision row is.
-        database: What the steps are given.
         table: The table of the decision row.
         classes: The workflows by what stands for their kind.
         decision: What the decision row says.
@@ -309,7 +308,7 @@ async def run_workflows(
                     f"{cls.__name__}, the {work.kind!r}, has no step {name!r}; leave it to a program that has it, and "
                     "give another version to a workflow with other steps"
                 )
-            arguments = await _Run(cls, table, found, number).step(name, arguments, database)
+            arguments = await _Run(cls, table, found, number).step(name, arguments, db.reader)
             following = next(iter(steps[steps.index(name) + 1 :]), None)
             if following is None and number + 1 == len(decision.works):
                 break  # the decision row is deleted next
