@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from enum import IntEnum
 from typing import Any
 
+from ..connection.races import Attempts
+from ..models.kinds import kind_of
 from ..models.schema import Schema
-from ..stores import Row, RowAddress
+from ..stores import Operation, Row, RowAddress
 from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
 from .first_look import FirstLook
@@ -50,6 +52,10 @@ VerifyTotals = Callable[[AuditContext, str, Collection[str], VerifyEntity], Awai
 Verifies what the entities of one partition together determine. Takes the context, the PartitionKey, the RowKeys of the
 entities that hold the totals, and a function that verifies one entity.
 """
+
+
+Verdict = tuple[Sequence[Operation], Mapping[RowAddress, Problem]] | None
+"""What repairs a derived row, and what is wrong with it, by the entity that is concerned; None if nothing is."""
 
 
 class AuditedMaintainer(Maintainer):
@@ -206,3 +212,21 @@ class Check:
             is_candidate: Whether the claims on an address of the partition do not agree.
         """
         del address, phase, is_candidate
+
+    async def verify_owned(self, address: RowAddress, judge: Callable[[Row], Awaitable[Verdict]]) -> None:
+        """
+        Verify a derived row that it owns, and repair it under the ETag that it had before anything else was read:
+        whoever makes it the row of an entity writes it.
+        """
+        context = self.context
+        async for _ in Attempts(context.db):
+            row = await context.read(address)
+            found = await judge(row) if row is not None and self.owns(kind_of(row)) and self.accepts(row) else None
+            if found is None:
+                return
+            repairs, problems = found
+            if await context.settle(address, row, repairs):
+                for entity, problem in problems.items():
+                    context.record(self.schema, entity, problem)
+                return
+        context.counts.leave()

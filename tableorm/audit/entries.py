@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import attrs
 import msgspec
 
-from ..connection.races import Attempts
 from ..connection.rows import delete_as_read
 from ..errors import shown
 from ..models.kinds import entry_name_of, kind_of
@@ -17,8 +16,8 @@ from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, PART
 from ..models.row_stage import SplitStage, as_one
 from ..models.schema import Schema
-from ..stores import Operation, Row, RowAddress, row_keys
-from .check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase
+from ..stores import Row, RowAddress, row_keys
+from .check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase, Verdict
 from .context import AuditContext, EntitySnapshot, Problem
 from .report import Damage
 
@@ -191,40 +190,29 @@ class EntryCheck(Check):
         if problem.rival is None or not await self._is_orphan(problem.rival):
             return problem
         if self.context.repair:
-            await self._verify_owner(self.context.at(snapshot.row["PartitionKey"], str(problem.address)))
+            await self.verify_owned(self.context.at(snapshot.row["PartitionKey"], str(problem.address)), self._judge)
         return attrs.evolve(problem, damage=Damage.MISSING, rebuilt=True, rival=None)
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
         del phase, is_candidate
-        await self._verify_owner(address)
+        await self.verify_owned(address, self._judge)
 
-    async def _verify_owner(self, address: RowAddress) -> None:
-        context, row_key = self.context, address.row_key
-        async for _ in Attempts(context.db):
-            row = await context.read(address)
-            if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
-                return
-            name = entry_name_of(row)
-            if _names_entity(row):
-                if not await self._is_orphan(row):
-                    return
-                owner = row[COPY_OF]
-                text = (
-                    f"the {self.noun} at {shown(row_key)} belongs to no entity: {shown(owner)} is gone, or does not "
-                    f"need it: neither its manifest nor its fields refer to it"
-                )
-                problem = Problem(Damage.ORPHAN, name, row_key, text)
-                # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
-                repairs = [delete_as_read(row)]
-            else:
-                owner, repairs = "", list[Operation]()
-                text = f"the {self.noun} at {shown(row_key)} names no entity, as each that tableorm writes does"
-                problem = Problem(Damage.FOREIGN, name, row_key, text, rebuilt=False)
-            if await context.settle(address, row, repairs):
-                context.record(self.schema, address.beside(owner), problem)
-                return
-        context.counts.leave()
+    async def _judge(self, row: Row) -> Verdict:
+        name, (partition_key, row_key) = entry_name_of(row), row_keys(row)
+        if not _names_entity(row):
+            text = f"the {self.noun} at {shown(row_key)} names no entity, as each that tableorm writes does"
+            problem = Problem(Damage.FOREIGN, name, row_key, text, rebuilt=False)
+            return (), {self.context.at(partition_key, ""): problem}
+        if not await self._is_orphan(row):
+            return None
+        owner = row[COPY_OF]
+        text = (
+            f"the {self.noun} at {shown(row_key)} belongs to no entity: {shown(owner)} is gone, or does not need it: "
+            "neither its manifest nor its fields refer to it"
+        )
+        problem = Problem(Damage.ORPHAN, name, row_key, text)
+        return [delete_as_read(row)], {self.context.at(partition_key, owner): problem}
 
     async def _is_orphan(self, row: Row) -> bool:
         """
@@ -340,21 +328,16 @@ class PartCheck(Check):
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired."""
         del phase, is_candidate
-        context, owner = self.context, address.beside(self._split.owner_of(address.row_key))
-        async for _ in Attempts(context.db):
-            row = await context.read(address)
-            if row is None or not self.owns(kind_of(row)):
-                return
-            first = await context.read(owner)
+        owner = address.beside(self._split.owner_of(address.row_key))
+
+        async def judge(row: Row) -> Verdict:
+            first = await self.context.read(owner)
             # An entity whose rows do not fit together is a finding of its own, and nobody knows which are its.
             if first is not None and (as_one(first) is not first or address.row_key in self._split.further_keys(first)):
-                return
+                return None
             text = f"the row at {shown(address.row_key)} belongs to no entity: {shown(owner.row_key)} " + (
                 "is gone" if first is None else "does not name it"
             )
-            # Under the ETag that it had before its entity was read: who makes it a row of the entity writes it.
-            if await context.settle(address, row, [delete_as_read(row)]):
-                problem = Problem(Damage.ORPHAN, None, address.row_key, text)
-                context.record(self.schema, owner, problem)
-                return
-        context.counts.leave()
+            return [delete_as_read(row)], {owner: Problem(Damage.ORPHAN, None, address.row_key, text)}
+
+        await self.verify_owned(address, judge)

@@ -237,12 +237,10 @@ def cascade_kind(schema: Schema) -> str:
 class _DeletedRules(EntryRules[DeletedEntry]):
     def undo(self, name: str, entry: DeletedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Return nothing: a worker finds that the entity is gone."""
-        del name, entry, write, checked
         return []
 
     def follow(self, name: str, entry: DeletedEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Keep the note."""
-        del name, source
         return entry, []
 
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, Never, NoReturn, Self, TypeVar
 import attrs
 
 from ..connection.connection import Connection
-from ..derived.index.eventual_schema import EventualIndexSchema
+from ..derived.index.eventual import EventualIndexSchema
 from ..derived.reference import check_alike, find_target, split_given
 from ..errors import ModelError, NotLoaded, ScanRefused, near, shown
 from ..expressions import Expression, Field

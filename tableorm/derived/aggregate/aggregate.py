@@ -61,7 +61,6 @@ class Aggregate(Derivation):
 
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AggregateSchema:
         """Return the count or sum of a model."""
-        del annotations
         make = AggregateMaintainer if self.consistency is None else EventualAggregateMaintainer
         return make(self.name, schema, self.key, field=self.field, of=self.of, where=self.where, create=self.create)
 

@@ -115,7 +115,6 @@ class AggregateCheck(Check):
 
     def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the manifest with the fields; whether the total is right is verified with its holder."""
-        del found
         noted, due = snapshot.entries(self.name)
         if noted == due:
             return ()

@@ -77,7 +77,6 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> SubtotalEntry | None:
         """Return what an entity with these fields adds, and where. Raises TemplateError."""
-        del partition_key, row_key
         keys, amount = self.keys(values), self.amount(values)
         if keys is None or not amount:
             return None
@@ -136,7 +135,6 @@ class EventualAggregateMaintainer(AggregateSchema, AuditedMaintainer):
         self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
         """Copy the subtotals that entries name to their totals. Takes and raises what `Maintainer.reconcile` does."""
-        del inserted
         found = {(each.holder, each.row_key) for each in entries if isinstance(each, SubtotalEntry) and each.is_sound}
         await map_together(lambda each: self.copy(db, each[0], source.beside(each[1])), sorted(found, key=str))
 
@@ -229,7 +227,6 @@ _COPIES = Batcher(_copy_together, MAX_TRANSACTION_OPERATIONS - 1)
 class _SubtotalRules(EntryRules[SubtotalEntry]):
     def undo(self, name: str, entry: SubtotalEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Take back what the entity has added, if it is proven that it has: nothing in the subtotal tells."""
-        del name, checked
         known = write.change.schema is None or is_of_older_version(write) or is_proven(entry, write)
         if not known or not entry.is_sound:
             return []
@@ -237,7 +234,6 @@ class _SubtotalRules(EntryRules[SubtotalEntry]):
 
     async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[SubtotalEntry]) -> None:
         """Leave totals to programs that declare them, which alone know the entities that hold them."""
-        del db
         raise NotSupported(
             f"the entity {source} was counted in {entries[0].holder} by {shown(name)}, which this program does not "
             "know; leave it to a program that does, or update this one"

@@ -62,7 +62,6 @@ class _CountCheck(Check):
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify a row by itself, and repair it."""
-        del phase
         async for _ in Attempts(self.context.db):
             row = await self.context.read(address)
             if row is None:
@@ -137,7 +136,6 @@ class ShareCheck(_CountCheck):
     async def _verify(
         self, address: RowAddress, number: CountRow, aggregate: AggregateSchema, is_candidate: IsCandidate
     ) -> bool:
-        del is_candidate
         context, holder = self.context, address.beside(number.field[1])
         due = SubtotalEntry.of(holder, number.field[0], 0).row_key
         if share_address(holder, number.of) != address or number.of.row_key != due:

@@ -109,7 +109,6 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
         """Return what an entity with these fields adds, and where. Raises NotSupported."""
-        del row_key
         address, amount = self.address(values, partition_key), self.amount(values)
         if address is None or not amount:
             return None
@@ -123,7 +122,6 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
 
     def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
         """Return whether it counts in the field that this declares, of the entity that these fields refer to."""
-        del row_key
         current = self.current_entry(entry)
         if not isinstance(current, AggregateEntry) or [*current.amounts] != [self.target[1].member.property]:
             return False
@@ -219,8 +217,10 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
 @entry_rules(AggregateEntry)
 class _AggregateRules(EntryRules[AggregateEntry]):
     def undo(self, name: str, entry: AggregateEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Take back what the entity has added, if it is proven that it has: nothing in the other entity tells."""
-        del checked  # the other entity is read in any case
+        """
+        Take back what the entity has added, if it is proven that it has: nothing in the other entity tells, which is
+        read in any case.
+        """
         schema, stored = write.change.schema, write.origin.stored
         amounts, target = entry.amounts, None
         if schema is not None and stored is not None:

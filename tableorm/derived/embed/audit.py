@@ -88,7 +88,6 @@ class CopyHolderCheck(Check):
 
     def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the entities that it refers to, and that its manifest names."""
-        del found
         if not snapshot.is_current:
             return set()
         return {source for source in map(_source_of, snapshot.entries(self.name)) if source is not None}
@@ -163,7 +162,6 @@ class SourceCheck(Check):
 
     def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the holders."""
-        del found
         return {holder for _, holder, _ in self._noted_holders(snapshot)}
 
     def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:

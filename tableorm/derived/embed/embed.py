@@ -66,7 +66,6 @@ class Embedded(Derivation):
 
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> EmbedSchema:
         """Return what entities of a model embed."""
-        del annotations
         for other in schema.derived_as(EmbedSchema).values():
             twice = next((field for field in self.fields if field in other.fields), None)
             if twice is not None:

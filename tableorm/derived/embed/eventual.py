@@ -98,7 +98,6 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> CopyEntry | None:
         """Return what the manifest of an entity with these fields says of it, but for the version."""
-        del partition_key, row_key
         keys = self.keys(values)
         return None if keys is None else CopyEntry(*keys, self.target[0].table_name())
 
@@ -111,7 +110,6 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies in any case."""
-        del before
         entry = self.entry(source.values, source.partition_key, source.row_key)
         mark = source.write.change.mark
         if mark is not None and mark.state is MoveState.TENTATIVE:
@@ -130,7 +128,6 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
         """Update an entity's copies from its source. Takes and raises what `Maintainer.reconcile` does."""
-        del entries, inserted
         await self.correct(db, source)
 
     async def correct(self, db: Connection, holder: RowAddress) -> None:

@@ -247,7 +247,6 @@ def copies_of(properties: Mapping[str, str], row: Row) -> Row:
 class _SourceRules(EntryRules[SourceEntry]):
     def undo(self, name: str, entry: SourceEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Let the other entity's manifest forget this holder, and no other one."""
-        del name, checked
         if entry.holder_name.partition(":")[2] != write.row_key:
             return []
         return [EntityPatch(row_key=entry.row_key, origin=write, entries={entry.holder_name: None})]

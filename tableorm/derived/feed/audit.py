@@ -64,7 +64,6 @@ class FeedCheck(Check):
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify the feed that a row belongs to, each once."""
-        del phase, is_candidate
         partition_key = address.partition_key
         if partition_key in self._verified:
             return

@@ -52,7 +52,6 @@ class Feed(Derivation):
 
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "FeedMaintainer":
         """Return the change feed of a model."""
-        del annotations
         return FeedMaintainer(self.name, schema, self.keep)
 
 
@@ -107,11 +106,9 @@ class FeedMaintainer(AuditedMaintainer):
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> None:
         """Return None: the manifest does not say it, since it follows from the write alone."""
-        del values, partition_key, row_key
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note the write."""
-        del before
         return None, [note_write(source.write)]
 
     def effects_of_delete(self, write: PlannedWrite) -> list[Effect]:
@@ -120,7 +117,6 @@ class FeedMaintainer(AuditedMaintainer):
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note nothing: the entity stays as it is."""
-        del before, source
         return None, []
 
     def checks(self, context: AuditContext) -> Sequence[Check]:

@@ -105,11 +105,9 @@ class BlobListCheck(EventualListCheck):
 
     def owns(self, kind: str) -> bool:
         """Return False: such lists have no rows."""
-        del kind
         return False
 
     async def _names(self, source: RowAddress, place: PlacedListEntry, read: ReadRow, *, due: bool) -> bool:
-        del read
         keys, kept = (source.partition_key, source.row_key), self._kept
         if place not in kept or (keys in kept[place]) is not due:
             members = set[tuple[str, str]]()

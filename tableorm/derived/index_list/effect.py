@@ -136,7 +136,6 @@ def _packed(key: str) -> int:
 @entry_rules(ListEntry)
 class _ListRules(EntryRules[ListEntry]):
     def undo(self, name: str, entry: ListEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Let the entity leave the list."""
-        del name, checked  # a row of a list is read in any case
+        """Let the entity leave the list: a row of a list is read in any case."""
         removes = frozenset({write.row_key})
         return [ListEffect(entry.list_key, "", write, entry.kind, MOST_BYTES, removes=removes)]

@@ -52,7 +52,6 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> PlacedListEntry | None:
         """Return the list that an entity with these fields is in. Raises TemplateError."""
-        del partition_key, row_key
         key = self.address(values)
         if key is None:
             return None
@@ -60,7 +59,6 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest which list the entity is in."""
-        del before
         return self.entry(source.values, source.partition_key, source.row_key), []
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
@@ -71,7 +69,6 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
         self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
         """Put the entity into its list, and take it out of others. Takes and raises as `Maintainer.reconcile` does."""
-        del inserted
         places = [entry for entry in entries if isinstance(entry, PlacedListEntry) and type(entry) is self.entry_type]
 
         async def correct(place: PlacedListEntry) -> None:

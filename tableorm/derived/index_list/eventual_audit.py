@@ -27,7 +27,6 @@ class EventualListCheck(PlacedCheck):
 
     async def _names(self, source: RowAddress, place: PlacedListEntry, read: ReadRow, *, due: bool) -> bool:
         """Return whether a list names an entity, as is due or not. Raises DecodeError if the list cannot be read."""
-        del due
         row = await find_list_row(read, source, place)
         return row is not None and source in self._sources_in(row)
 
@@ -78,7 +77,6 @@ class EventualListCheck(PlacedCheck):
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the entities that a row names are in its list; otherwise take them out, if rows are repaired."""
-        del phase, is_candidate
         row, row_key = await self.context.read(address), address.row_key
         if row is None or not self.owns(kind_of(row)):
             return

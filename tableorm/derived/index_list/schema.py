@@ -145,7 +145,6 @@ class ListSchema(Maintainer):
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
         """Return the list that an entity with these fields is in. Raises TemplateError."""
-        del partition_key, row_key
         key = self.address(values)
         return None if key is None else ListEntry(key, self.kind)
 
@@ -157,7 +156,6 @@ class ListSchema(Maintainer):
 
     def is_listed(self, primary: Row, partition_key: str, list_key: str) -> bool:
         """Return whether the manifest of an entity says that it is in a list."""
-        del partition_key
         entry = manifest_of(primary).get(self.name)
         return isinstance(entry, ListEntry) and entry.list_key == list_key
 
