@@ -6,7 +6,7 @@ entities were read, they added exactly that all the time. Many holders of a part
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -33,16 +33,6 @@ from .rows import CountRow, count_row_of
 from .schema import AggregateSchema
 
 _LOG = make_logger("tableorm.audit")
-
-
-def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
-    """Return the checks of a count or sum: of the entities that add to it, and of those that hold it."""
-    target, info = aggregate.target
-    holders = [schema for schema in context.kinds.schemas if schema in concrete(target)]
-    return [
-        AggregateCheck(context, aggregate),
-        *(TotalHolderCheck(context, schema, schema.fields[info.name]) for schema in holders),
-    ]
 
 
 def aggregate_of(context: AuditContext, number: CountRow) -> AggregateSchema | None:

@@ -75,13 +75,14 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
     def describe(self) -> dict[str, Any]:
         """Return what was declared, as JSON has it. Raises ModelError if the other model is not declared."""
         target, field = self.target
-        return {
+        found = {
             "pattern": "Count" if self.of is None else "Sum",
             "of": self.of,
             "in": f"{target.kind}.{field.member.property}",
             "key": self.key,
             "where": self._where is not None,
         }
+        return found | ({"consistency": "eventual"} if self.deferred else {})
 
     def resolve(self) -> tuple[Schema, FieldInfo]:
         """Return the schema and the field that hold it, found anew. Raises ModelError."""

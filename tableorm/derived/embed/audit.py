@@ -12,7 +12,7 @@ from ...audit.report import Damage
 from ...errors import shown
 from ...models.kinds import kind_of
 from ...models.manifest import CopyEntry, HolderEntry, ManifestEntry, SourceEntry, manifest_of
-from ...models.schema import Schema, concrete
+from ...models.schema import Schema
 from ...outbox.decision import read_decisions
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, RowAddress
@@ -20,15 +20,6 @@ from ...writes.maintainer import Maintainer
 from ...writes.rows import same_value
 from ..placed_check import PlacedCheck, ReadRow
 from .schema import EmbedSchema, copies_of
-
-
-def embed_checks(context: AuditContext, embed: EmbedSchema) -> Sequence[Check]:
-    """Return the checks of embedded copies: of the entities that hold them, and of those that they are copies of."""
-    sources = {each.kind for each in concrete(embed.target[0])}
-    return [
-        CopyHolderCheck(context, embed),
-        *(SourceCheck(context, schema, embed) for schema in context.kinds.schemas if schema.kind in sources),
-    ]
 
 
 def _claim_address(source: str, note: str) -> str:

@@ -90,7 +90,8 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
     def describe(self) -> dict[str, Any]:
         """Return what was declared, as JSON has it. Raises ModelError if the other model is not declared."""
         target, properties = self.target
-        return {"pattern": "Embedded", "of": target.kind, "fields": properties, "key": self.key}
+        found = {"pattern": "Embedded", "of": target.kind, "fields": properties, "key": self.key}
+        return found | ({"consistency": "eventual", "via": self.via} if self.deferred else {})
 
     def resolve(self) -> tuple[Schema, dict[str, str]]:
         """Return the schema of the other model, and the properties, found anew. Raises ModelError."""

@@ -16,7 +16,7 @@ from ...models.kinds import kind_of
 from ...models.manifest import ManifestEntry, PlacedListEntry
 from ...stores import Row, RowAddress, row_keys
 from ..placed_check import PlacedCheck, ReadRow
-from .eventual_rows import find_list_row, keys_of_members, sources_in
+from .following import find_list_row, keys_of_members, sources_in
 from .rows import split_address
 
 _MOST_KNOWN = 64  # rows of lists, each of which names up to a thousand entities or so

@@ -1,5 +1,5 @@
 """
-The rows of an index list, which hold the keys of its entities, and divide when they grow.
+The rows of an index list, which hold the keys of its entities and divide when they grow; and what writes do to them.
 """
 
 import hashlib
@@ -8,11 +8,19 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import cast
 
-from ...errors import DecodeError
-from ...models.reserved import ENTITY_TYPE
+from msgspec import structs
+
+from ...errors import DecodeError, EntityExists, shown
+from ...models.manifest import ListEntry
+from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
+from ...models.write_tokens import tokens_of, with_token
+from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION, Edm
 from ...protocol.limits import binary_size
-from ...stores import Row, row_keys
+from ...stores import Operation, Row, Verb, row_keys
+from ...writes.maintainer import EntryRules, entry_rules, touch_operation
+from ...writes.patch import Value
+from ...writes.plan import Effect, PlannedWrite
 
 SEPARATOR = "~"
 
@@ -98,3 +106,129 @@ def split_address(row_key: str) -> tuple[str, str] | None:
     if not separator or len(bits) >= BITS or bits.strip("01"):
         return None
     return list_key, bits
+
+
+MOST_BYTES = 512 * 1024
+"""Bytes of keys in a row of a list that this program does not declare."""
+
+
+class ListEffect(Effect, Value, frozen=True):
+    """
+    Entities whose keys come into a row of an index list, or leave it.
+
+    Args:
+        list_key: The key of the list.
+        bits: Which of its rows, as the RowKey ends.
+        origin: The write of one of the entities.
+        kind: The kind of the list's rows.
+        divide_at: Bytes of keys at which the row is divided first.
+        adds: RowKeys that come.
+        removes: RowKeys that leave.
+    """
+
+    list_key: str
+    bits: str
+    origin: PlannedWrite
+    kind: str
+    divide_at: int
+    adds: frozenset[str] = frozenset()
+    removes: frozenset[str] = frozenset()
+    reads = True
+    replaces = True
+
+    @property
+    def row_key(self) -> str:  # type: ignore[override]
+        """RowKey of the row."""
+        return self.list_key + SEPARATOR + self.bits
+
+    def merge_with(self, other: Effect) -> Effect:
+        """Return the effect of both: a key that comes by one and leaves by the other comes."""
+        assert isinstance(other, ListEffect)
+        adds = self.adds | other.adds
+        return structs.replace(other, adds=adds, removes=(self.removes | other.removes) - adds)
+
+    def route(self, stored: Row | None) -> list[Effect]:
+        """Return the effects on the two other rows that a divided row stands for."""
+        if not is_divided(stored):
+            return [self]
+        deeper: list[Effect] = []
+        for bit in "01":
+            bits = self.bits + bit
+            adds = frozenset(key for key in self.adds if bits_of(key, len(bits)) == bits)
+            removes = frozenset(key for key in self.removes if bits_of(key, len(bits)) == bits)
+            if adds or removes:
+                deeper.append(structs.replace(self, bits=bits, adds=adds, removes=removes))
+        return deeper
+
+    def split_first(self, stored: Row | None, token: str) -> list[Operation]:
+        """Return the transaction that divides the row before it is too large."""
+        if (
+            stored is None
+            or stored.get(ENTITY_TYPE) != self.kind
+            or bytes_of(stored) + sum(map(_packed, self.adds)) <= self.divide_at
+        ):
+            return []
+        keys = keys_of(stored)
+        coming = sum(_packed(key) for key in self.adds if key not in keys)
+        if bytes_of(stored) + coming <= self.divide_at or len(keys) < 2:
+            return []
+        partition_key, tail = stored["PartitionKey"], with_token(tokens_of(stored), token)
+        empty = list_row(partition_key, self.row_key, self.kind, (), divided=True)
+        operations = [Operation(Verb.REPLACE, {**empty, WRITE_TOKENS: tail}, stored["odata.etag"], canonical=True)]
+        for bit in "01":
+            bits = self.bits + bit
+            row = list_row(
+                partition_key, self.row_key + bit, self.kind, (key for key in keys if bits_of(key, len(bits)) == bits)
+            )
+            operations.append(Operation(Verb.INSERT, {**row, WRITE_TOKENS: token}, canonical=True))
+        return operations
+
+    def operation(self, stored: Row | None, token: str) -> Operation | None:
+        """Return a write of the row with the keys that it has then, under the ETag it was read with."""
+        keys = keys_of(stored)
+        same = keys.keys() >= self.adds and keys.keys().isdisjoint(self.removes)
+        if same and not self.adds:
+            return None
+        if same and stored is not None:
+            # An entity that is inserted is there still: somebody is about to delete what had its key.
+            return touch_operation(stored, token)
+        for key in self.removes:
+            keys.pop(key, None)
+        keys.update(dict.fromkeys(self.adds))
+        row = list_row(self.origin.operation.row["PartitionKey"], self.row_key, self.kind, keys)
+        row[WRITE_TOKENS] = with_token(tokens_of(stored), token)
+        if stored is None:
+            return Operation(Verb.INSERT, row, canonical=True)
+        if stored.get(ENTITY_TYPE) != self.kind:
+            raise self._exists(
+                f"the index list {self.kind} needs the row {shown(self.row_key)} of this partition, and a row of "
+                f"another kind ({shown(stored.get(ENTITY_TYPE))}) has that key; change the list's row_key, or remove "
+                "that row"
+            )
+        return Operation(Verb.REPLACE, row, stored["odata.etag"], canonical=True)
+
+    def apply_to(self, write: PlannedWrite) -> PlannedWrite:
+        """Return the user's write, if it deletes the row with entities that leave it; a list is not an entity."""
+        if write.after is None and not self.adds:
+            return write
+        raise self._exists(
+            f"the key {shown(self.row_key)} of a list that it is in is that of {write.origin}; begin the row_key of "
+            "the list with a distinct literal"
+        )
+
+    def _exists(self, problem: str) -> EntityExists:
+        change = self.origin.origin
+        return EntityExists(f"{change}: {problem}", Code.ENTITY_EXISTS, change.subject, index=self.kind)
+
+
+def _packed(key: str) -> int:
+    """Return the bytes of a key in a list."""
+    return len(key.encode("utf-8")) + 1
+
+
+@entry_rules(ListEntry)
+class _ListRules(EntryRules[ListEntry]):
+    def undo(self, name: str, entry: ListEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Let the entity leave the list: a row of a list is read in any case."""
+        removes = frozenset({write.row_key})
+        return [ListEffect(entry.list_key, "", write, entry.kind, MOST_BYTES, removes=removes)]

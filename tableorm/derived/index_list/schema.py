@@ -22,9 +22,7 @@ from ...models.manifest import ListEntry, ManifestEntry, manifest_of
 from ...models.schema import Schema
 from ...protocol.limits import MAX_KEY_UNITS
 from ...stores import Row
-from ...writes.maintainer import EntryAndEffects, Maintainer, Source, undo_entry
-from ...writes.plan import Effect
-from .effect import ListEffect
+from ...writes.maintainer import Maintainer
 from .rows import BITS, SEPARATOR, keys_of, split_address
 
 
@@ -158,35 +156,3 @@ class ListSchema(Maintainer):
         """Return whether the manifest of an entity says that it is in a list."""
         entry = manifest_of(primary).get(self.name)
         return isinstance(entry, ListEntry) and entry.list_key == list_key
-
-    # Writing
-
-    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
-        """Let the entity leave a list and come into another one."""
-        entry = self._list_of(source)
-        if entry == before and source.write.change.verb != "rebuild":
-            return entry, []
-        return entry, self._move(before, entry, source, checked=False)
-
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
-        """
-        Put the entity into its list, also if the manifest says that it is there; take it out of another list that the
-        manifest names.
-        """
-        entry = self._list_of(source)
-        return entry, self._move(before, entry, source, checked=True)
-
-    def _list_of(self, source: Source) -> ListEntry | None:
-        key = self.address(source.values)
-        return None if key is None else ListEntry(key, self.kind)
-
-    def _move(
-        self, before: ManifestEntry | None, entry: ListEntry | None, source: Source, *, checked: bool
-    ) -> list[Effect]:
-        effects: list[Effect] = []
-        if before is not None and before != entry:
-            effects += undo_entry(self.name, before, source.write, checked=checked)
-        if entry is not None:
-            adds = frozenset({source.row_key})
-            effects.append(ListEffect(entry.list_key, "", source.write, self.kind, self._divide_at, adds=adds))
-        return effects
