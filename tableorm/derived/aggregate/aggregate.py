@@ -51,8 +51,7 @@ from ...writes.stages.encode import encode_surely
 from ..entity_patch import EntityPatch
 from .audit import AggregateCheck, TotalHolderCheck
 from .eventual_audit import ShareCheck, SubtotalCheck
-from .rows import CountRow, SubtotalPatch, count_row_of
-from .schema import AggregateSchema, is_of_older_version
+from .schema import AggregateSchema, CountRow, SubtotalPatch, count_row_of, is_of_older_version
 
 _LOG = make_logger("tableorm.outbox")
 

@@ -29,8 +29,7 @@ from ...writes.commit import commit
 from ...writes.rows import compare
 from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode_surely
-from .rows import CountRow, count_row_of
-from .schema import AggregateSchema
+from .schema import AggregateSchema, CountRow, count_row_of
 
 _LOG = make_logger("tableorm.audit")
 

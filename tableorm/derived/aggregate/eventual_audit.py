@@ -18,8 +18,7 @@ from ...models.write_tokens import new_token
 from ...outbox.decision import read_decisions
 from ...stores import Row, RowAddress
 from .audit import aggregate_of, claim_on, verify_lone_subtotal
-from .rows import CountRow, count_row_of
-from .schema import AggregateSchema
+from .schema import AggregateSchema, CountRow, count_row_of
 
 
 class _CountCheck(Check):

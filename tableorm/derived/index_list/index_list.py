@@ -29,12 +29,10 @@ from ...stores import Row, RowAddress, row_keys
 from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, load_known, undo_entry
 from ...writes.plan import Effect
 from ..placed_check import ReadRow
-from .audit import ListCheck
+from .audit import EventualListCheck, ListCheck
 from .blobs import BlobList, check_room, lists_of, members_of
-from .eventual_audit import EventualListCheck
 from .following import FollowingList, RowList, keys_of_members
-from .rows import MOST_BYTES, ListEffect
-from .schema import ListSchema
+from .rows import MOST_BYTES, ListEffect, ListSchema
 
 
 class EventualListMaintainer(ListSchema, AuditedMaintainer):

@@ -24,8 +24,7 @@ from ...models.reserved import ENTITY_TYPE
 from ...protocol.limits import MAX_PAGE
 from ...stores import Bounds, Row, RowAddress
 from .index_list import BlobListMaintainer, ListOf
-from .rows import SEPARATOR, split_address
-from .schema import ListSchema
+from .rows import SEPARATOR, ListSchema, split_address
 
 E = TypeVar("E", bound=Entity)
 
