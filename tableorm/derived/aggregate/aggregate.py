@@ -19,10 +19,10 @@ from ...audit.context import AuditContext
 from ...audit.table_audit import rebuild_write
 from ...connection.connection import Connection
 from ...connection.logger import make_logger
-from ...connection.races import ATTEMPTS, Attempts, is_race
+from ...connection.races import Attempts, is_race
 from ...connection.rows import read_row, write_as_read
 from ...connection.tasks import Batcher, map_together
-from ...errors import DecodeError, LostRace, ModelError, NotSupported, ReferenceNotFound, TableOrmError, shown
+from ...errors import DecodeError, ModelError, NotSupported, ReferenceNotFound, TableOrmError, shown
 from ...expressions import Field
 from ...models.derivation import Derivation, DerivationOf
 from ...models.key import Storable
@@ -226,14 +226,12 @@ class _Total:
 async def _copy_together(total: _Total, subtotals: Sequence[RowAddress]) -> Sequence[None]:
     """Copy some subtotals to a total."""
     some = list(dict.fromkeys(subtotals))
-    async for _ in Attempts(total.db):
+    async for _ in Attempts(
+        total.db, races=f"{total.aggregate.label}: others wrote {total.holder} or its subtotals first"
+    ):
         if await total.aggregate.try_to_copy(total.db, total.holder, some):
-            return [None] * len(subtotals)
-    raise LostRace(
-        f"{total.aggregate.label}: others wrote {total.holder} or its subtotals first, {ATTEMPTS} times in a row; try "
-        "it again",
-        Code.CONDITION_NOT_SATISFIED,
-    )
+            break
+    return [None] * len(subtotals)
 
 
 _COPIES = Batcher(_copy_together, MAX_TRANSACTION_OPERATIONS - 1)

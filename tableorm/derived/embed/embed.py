@@ -21,10 +21,10 @@ from ...audit.table_audit import rebuild_write
 from ...connection.connection import Connection
 from ...connection.index_states import find_unreadable, not_readable
 from ...connection.logger import make_logger
-from ...connection.races import ATTEMPTS, Attempts, is_race
+from ...connection.races import Attempts, is_race
 from ...connection.rows import is_place, read_row, write_as_read
 from ...connection.tasks import map_together
-from ...errors import DecodeError, LostRace, ModelError, NotSupported, TableOrmError, shown
+from ...errors import DecodeError, ModelError, NotSupported, TableOrmError, shown
 from ...keys.bounds import Condition
 from ...models.derivation import Derivation
 from ...models.key import Storable
@@ -34,7 +34,6 @@ from ...models.marker_rows import MoveState, is_marker, note_follower
 from ...models.reserved import MANIFEST, WRITE_TOKENS
 from ...models.schema import Schema, concrete
 from ...models.write_tokens import new_token, newest_token, tokens_of, with_token
-from ...protocol.codes import Code
 from ...protocol.filters import Op
 from ...stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb, row_keys
 from ...writes.commit import commit
@@ -138,17 +137,13 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
             NotSupported: A newer program has written it: leave it to one.
             TableOrmError: It cannot be written, or the store did not answer.
         """
-        async for _ in Attempts(db):
+        async for _ in Attempts(db, races=f"{self.label}: others wrote {holder} first"):
             stored = await read_row(db, holder, name=self.label)
             noted = manifest_of(stored).get(self.name)
             if stored is None or is_marker(stored) or not isinstance(noted, CopyEntry):
                 return
             if await self._try_to_correct(db, holder, stored, noted):
                 return
-        raise LostRace(
-            f"{self.label}: others wrote {holder} first, {ATTEMPTS} times in a row; try it again",
-            Code.CONDITION_NOT_SATISFIED,
-        )
 
     async def _try_to_correct(self, db: Connection, holder: RowAddress, stored: Row, noted: CopyEntry) -> bool:
         resolved = self._kinds.resolve(stored)
@@ -246,17 +241,14 @@ class _FillEventually(FillCopies, frozen=True):
         """Return the other entity, whose manifest says from now on that others may hold copies of it."""
         assert isinstance(self.source, RowAddress)
         schema, stem = self.embed.target[0], self.embed.stem
-        async for _ in Attempts(db):
+        async for _ in Attempts(db, races=f"{self.label}: others wrote {self.source} first"):
             row = await self.embed.read_source(db, self.source)
             if row is None or manifest_of(row).get(stem) == schema.held[stem]:
                 return row
             noted = {MANIFEST: manifest_text({**manifest_of(row), stem: schema.held[stem]})}
             merge = touch_operation(row, new_token(), noted)
             await write_as_read(db, self.source.table, [merge], name=schema.name, what=f"{self.source}")
-        raise LostRace(
-            f"{self.label}: others wrote {self.source} first, {ATTEMPTS} times in a row; try it again",
-            Code.CONDITION_NOT_SATISFIED,
-        )
+        raise AssertionError
 
     def apply_to(self, write: PlannedWrite, source: Row | None) -> PlannedWrite:
         """Return the write with the copies, and their version. Raises what `FillCopies.apply_to` does."""

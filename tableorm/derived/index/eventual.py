@@ -27,12 +27,11 @@ from msgspec import structs
 from ...audit.check import Check
 from ...audit.context import AuditContext
 from ...connection.connection import Connection
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...connection.rows import delete_as_read, read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import (
     EntityExists,
-    LostRace,
     ModelError,
     NotSupported,
     TableOrmError,
@@ -299,7 +298,7 @@ async def _reconcile(
         return await _write(db, *change, label)
 
     owner = source.to_json()
-    async for _ in Attempts(db):
+    async for _ in Attempts(db, races=f"{label}: others wrote the entity {source} or its entries first"):
         # The entries first: what the entity says is then newer than their ETags.
         stored = await map_together(read, places)
         primary = await read_row(db, source, name=label)
@@ -313,10 +312,6 @@ async def _reconcile(
         again = await read_row(db, source, name=label)
         if (again or {}).get("odata.etag") == (primary or {}).get("odata.etag"):
             return
-    raise LostRace(
-        f"{label}: others wrote the entity {source} or its entries first, {ATTEMPTS} times in a row; try it again",
-        Code.CONDITION_NOT_SATISFIED,
-    )
 
 
 async def _write(db: Connection, place: PlacedEntry, operation: Operation, label: str) -> bool:
