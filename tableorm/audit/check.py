@@ -11,9 +11,10 @@ from enum import IntEnum
 from typing import Any
 
 from ..connection.races import Attempts
+from ..connection.rows import delete_as_read
 from ..models.kinds import kind_of
 from ..models.schema import Schema
-from ..stores import Operation, Row, RowAddress
+from ..stores import Row, RowAddress
 from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
 from .first_look import FirstLook
@@ -52,10 +53,6 @@ VerifyTotals = Callable[[AuditContext, str, Collection[str], VerifyEntity], Awai
 Verifies what the entities of one partition together determine. Takes the context, the PartitionKey, the RowKeys of the
 entities that hold the totals, and a function that verifies one entity.
 """
-
-
-Verdict = tuple[Sequence[Operation], Mapping[RowAddress, Problem]] | None
-"""What repairs a derived row, and what is wrong with it, by the entity that is concerned; None if nothing is."""
 
 
 class AuditedMaintainer(Maintainer):
@@ -204,29 +201,31 @@ class Check:
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """
-        Verify a derived row that it owns by itself, and repair it.
+        Verify a derived row that it owns by itself, and repair it: if not said otherwise, delete what `judge` condemns.
 
         Args:
             address: Where the row is.
             phase: One of `row_phases`.
             is_candidate: Whether the claims on an address of the partition do not agree.
         """
-        del address, phase, is_candidate
-
-    async def verify_owned(self, address: RowAddress, judge: Callable[[Row], Awaitable[Verdict]]) -> None:
-        """
-        Verify a derived row that it owns, and repair it under the ETag that it had before anything else was read:
-        whoever makes it the row of an entity writes it.
-        """
-        context = self.context
-        async for _ in Attempts(context.db):
-            row = await context.read(address)
-            found = await judge(row) if row is not None and self.owns(kind_of(row)) and self.accepts(row) else None
+        del phase, is_candidate
+        async for _ in Attempts(self.context.db):
+            row = await self.context.read(address)
+            if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
+                return
+            found = await self.judge(row)
             if found is None:
                 return
-            repairs, problems = found
-            if await context.settle(address, row, repairs):
-                for entity, problem in problems.items():
-                    context.record(self.schema, entity, problem)
+            entity, problem = found
+            # Under the ETag that it had before its entity was read: who makes it a row of the entity writes it.
+            if await self.context.settle(address, row, [delete_as_read(row)] if problem.rebuilt else []):
+                self.context.record(self.schema, entity, problem)
                 return
-        context.counts.leave()
+        self.context.counts.leave()
+
+    async def judge(self, row: Row) -> tuple[RowAddress, Problem] | None:
+        """
+        Return what is wrong with a derived row by itself, and the entity that it names; None if nothing is. Deleting
+        the row repairs it, if anything does.
+        """
+        raise NotImplementedError

@@ -5,12 +5,12 @@ What an audit checks of an index: that each entity has its index entry, and that
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from ...audit.check import WRONG, Claims, FoundRows, IsCandidate, Phase, Verdict
+from ...audit.check import WRONG, Claims, FoundRows
 from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.decisions import LONGEST_WRITE
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
-from ...connection.rows import delete_as_read, time_of
+from ...connection.rows import time_of
 from ...errors import DecodeError, EncryptionError, shown
 from ...models.kinds import describe_kind, entry_name_of, kind_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
@@ -131,23 +131,19 @@ class EventualIndexCheck(PlacedCheck):
             find(Damage.MANIFEST, None, text)
         return problems
 
-    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
-        """Verify that an entry belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
-        await self.verify_owned(address, self._judge)
-
-    async def _judge(self, row: Row) -> Verdict:
-        (partition_key, row_key), table = row_keys(row), self.schema.table_name()
+    async def judge(self, row: Row) -> tuple[RowAddress, Problem] | None:
+        """Return that the entry belongs to no entity, or names none."""
+        address, table = RowAddress.of_row(self.context.kinds.table, row), self.schema.table_name()
+        what = f"the index entry at {shown(address.row_key)}"
         try:
             owner = RowAddress(table, *self._index.owner_keys(row))
         except DecodeError:
-            text = f"the index entry at {shown(row_key)} names no entity of table {table}, as each that tableorm "
-            problem = Problem(Damage.FOREIGN, self.name, row_key, f"{text}writes does", rebuilt=False)
-            return (), {self.context.at(partition_key, ""): problem}
+            text = f"{what} names no entity of table {table}, as each that tableorm writes does"
+            return address.beside(""), Problem(Damage.FOREIGN, self.name, address.row_key, text, rebuilt=False)
         if not await self._is_orphan(row, owner):
             return None
-        keys = owner.partition_key, owner.row_key
-        text = f"the index entry at {shown(row_key)} belongs to no entity: {keys} is gone, or has it elsewhere"
-        return [delete_as_read(row)], {owner: Problem(Damage.ORPHAN, self.name, row_key, text)}
+        text = f"{what} belongs to no entity: {(owner.partition_key, owner.row_key)} is gone, or has it elsewhere"
+        return owner, Problem(Damage.ORPHAN, self.name, address.row_key, text)
 
     def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
         return self._noted_as(row), [RowAddress(self.schema.table_name(), *self._index.owner_keys(row))]

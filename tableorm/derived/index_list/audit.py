@@ -18,7 +18,7 @@ from functools import cached_property
 
 import attrs
 
-from ...audit.check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase, Verdict
+from ...audit.check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...connection.races import Attempts
@@ -245,27 +245,30 @@ class ListCheck(Check):
 
     async def _verify_keys(self, address: RowAddress, is_candidate: IsCandidate) -> None:
         """Verify that a row has no keys that do not belong there; repair it."""
-
-        async def judge(row: Row) -> Verdict:
+        context = self.context
+        async for _ in Attempts(context.db):
+            row = await context.read(address)
+            if row is None or kind_of(row) != self.kind:
+                return
             keys = _read_keys(row)
             if keys is None and not is_divided(row):
-                return None  # its shape was reported before
+                return  # its shape was reported before
             list_key, _ = _place_of(row)
             candidates = sorted(key for key in keys or () if is_candidate(_claim_address(list_key, key)))
             wrong = await self._find_superfluous(row, candidates)
             if is_divided(row) and keys != set():
                 wrong = {"": "the row has keys, though it was divided", **wrong}
             if not wrong:
-                return None
+                return
             left = () if is_divided(row) else (keys or set()) - wrong.keys()
             fresh = list_row(address.partition_key, address.row_key, self.kind, left, divided=is_divided(row))
-            problems = {
-                address.beside(key): Problem(Damage.ORPHAN, self.name, address.row_key, text)
-                for key, text in wrong.items()
-            }
-            return [_replace(row, fresh)], problems
-
-        await self.verify_owned(address, judge)
+            if not await context.settle(address, row, [_replace(row, fresh)]):
+                continue
+            for key, text in wrong.items():
+                problem = Problem(Damage.ORPHAN, self.name, address.row_key, text)
+                context.record(self.schema, address.beside(key), problem)
+            return
+        context.counts.leave()
 
     async def _find_superfluous(self, row: Row, candidates: list[str]) -> Mapping[str, str]:
         """Return the keys in a row that do not belong there, and why."""
