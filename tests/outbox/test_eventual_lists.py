@@ -23,7 +23,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.derived.index_list.eventual import EventualListMaintainer
+from tableorm.derived.index_list.index_list import EventualListMaintainer
 from tableorm.derived.index_list.rows import keys_of, list_row
 from tableorm.models.manifest import PlacedListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS

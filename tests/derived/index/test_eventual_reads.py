@@ -33,7 +33,7 @@ from tableorm import (
     field,
     upgrade,
 )
-from tableorm.derived.index.eventual_schema import EventualIndexSchema
+from tableorm.derived.index.eventual import EventualIndexSchema
 from tableorm.models.derivation import row_schemas
 from tableorm.models.entity import schema_of
 from tableorm.stores import Operation, Row, Verb
