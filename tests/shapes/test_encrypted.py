@@ -49,6 +49,7 @@ from tableorm import (
     series,
     upgrade,
 )
+from tableorm.cli import progress
 from tableorm.cli.command_line import main
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import UploadEntry
@@ -799,6 +800,7 @@ def test_the_command_wraps_keys_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "from tests.shapes.test_encrypted import *\ndef encryption(): return Encryption(RING)\nnothing = 5\n"
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(progress, "_SECONDS", 0)
 
     async def fill() -> None:
         async with connect(url, encryption=Encryption(KeyRing(KEYS, wrap_with="old"))) as db:

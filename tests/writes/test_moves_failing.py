@@ -23,6 +23,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.connection.races import Attempts
 from tableorm.models.reserved import MOVE
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
@@ -90,6 +91,7 @@ async def db(network: Met) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Attempts.__init__, "__defaults__", (3,))
     monkeypatch.setattr(relocation, "ATTEMPTS", 3)
 
 
