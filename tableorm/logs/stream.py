@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from ..connection.async_only import AsyncOnly
 from ..connection.awaited_calls import AwaitsCalls, awaited
-from ..connection.blobs import ask_blobs
+from ..connection.blobs import ask_blobs, make_container
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks, take_error
@@ -251,7 +251,7 @@ class LogStream(AsyncOnly, AwaitsCalls):
             except Fault as fault:
                 if fault.code != Code.CONTAINER_NOT_FOUND:
                     raise
-                await self._create_container()
+                await make_container(self._db, self.name, self.container)
                 await ask_blobs(self._db, "put-blob", self.name, self.container, put)
         except Fault as fault:
             if fault.code != Code.BLOB_EXISTS:
@@ -260,19 +260,6 @@ class LogStream(AsyncOnly, AwaitsCalls):
             info = await self._info(name)
             return {key.lower(): value for key, value in info.metadata.items()}.get("id") == segment.metadata["id"]
         return True
-
-    async def _create_container(self) -> None:
-        try:
-            await ask_blobs(
-                self._db,
-                "create-container",
-                self.name,
-                self.container,
-                lambda store: store.create_container(self.container),
-            )
-        except Fault as fault:
-            if fault.code != Code.CONTAINER_EXISTS:
-                raise
 
     async def _find_last(self, hour: dt.datetime, taken: int) -> int:
         """
