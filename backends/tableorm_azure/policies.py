@@ -115,24 +115,19 @@ class _SharedPolicy(AsyncHTTPPolicy[Any, Any]):
     """
 
     def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
-        self._policy = policy
-        policy.next = _NextPolicy(policy)
+        self._policy, self._key = policy, f"tableorm_next_{id(policy)}"
+        policy.next = _NextPolicy(self._key)
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
-        request.context[_NextPolicy.key_of(self._policy)] = self.next
+        request.context[self._key] = self.next
         return await self._policy.send(request)
 
 
 class _NextPolicy(AsyncHTTPPolicy[Any, Any]):
-    """Sends a request to the next policy of the pipeline that it passes."""
+    """Sends a request to the next policy of the pipeline that it passes, which the request carries under a key."""
 
-    def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
-        self._key = self.key_of(policy)
-
-    @staticmethod
-    def key_of(policy: AsyncHTTPPolicy[Any, Any]) -> str:
-        """Return the key under which a request carries the next policy."""
-        return f"tableorm_next_{id(policy)}"
+    def __init__(self, key: str) -> None:
+        self._key = key
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
         following: AsyncHTTPPolicy[Any, Any] = request.context[self._key]
