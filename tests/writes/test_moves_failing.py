@@ -45,17 +45,18 @@ class Crew(Entity, table="MovesFailing", partition_key="{ship}", row_key="crew")
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Sailor(Entity, table="MovesFailing", partition_key="{ship}", row_key="sailor_{id}"):
+class Aboard(Entity, abstract=True):
     ship: Mapped[str]
     id: Mapped[int] = field(default=1)
     text: Mapped[str] = field(default="")
+
+
+class Sailor(Aboard, table="MovesFailing", partition_key="{ship}", row_key="sailor_{id}"):
     counted = Count(lambda: Crew.size, ship="{ship}")
 
 
-class Retired(Entity, table="MovesFailingRetired", tracked=True, partition_key="{ship}", row_key="retired_{id}"):
-    ship: Mapped[str]
-    id: Mapped[int] = field(default=1)
-    text: Mapped[str] = field(default="")
+class Retired(Aboard, table="MovesFailingRetired", tracked=True, partition_key="{ship}", row_key="retired_{id}"):
+    pass
 
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
