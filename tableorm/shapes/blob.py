@@ -127,15 +127,16 @@ class BlobContent:
         """Yield its bytes from the beginning; of the field `label`, for messages. Raises what `check_unsent` raises."""
         self.check_unsent(label)
         source, again, self._spent = self.source, self._spent, True
+        pieces: AsyncIterable[bytes] = source
         if isinstance(source, bytes):
-            source = _pieces(source)
+            pieces = _pieces(source)
         elif not isinstance(source, AsyncIterable):
             if again:
                 await asyncio.to_thread(source.seek, self._start)
             elif source.seekable():
                 self._start = source.tell()
-            source = _read_file(source)
-        async for piece in source:
+            pieces = _read_file(source)
+        async for piece in pieces:
             yield piece
 
 
