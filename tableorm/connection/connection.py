@@ -121,7 +121,8 @@ class Connection:
         asked_for: The stores beside the tables that it was asked for: "queues", "blobs".
         turns: The turns of its writers at rows that several of them change.
         lines: Calls that are made together, by what they are about: see `tableorm.writes.modify_together`.
-        reader: The database, or scope, that reads by it: queries load relations by its method `load`.
+        reader: The database, or scope, that reads by it: queries load relations by its method `load`, and
+            writes make entities of rows by `_load_row`.
     """
 
     def __init__(
