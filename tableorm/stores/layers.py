@@ -153,7 +153,10 @@ class LayerBeside:
         async def open_stream(*given: Any, **named: Any) -> AsyncGenerator[Any]:
             given, enter = _as_sent(found, given, named)
             async with AsyncExitStack() as opened:
-                yield await self.send(method, given, lambda *args: opened.enter_async_context(enter(*args)))
+                stream = await self.send(method, given, lambda *args: opened.enter_async_context(enter(*args)))
+                if isinstance(stream.chunks, AsyncGenerator):  # which a layer may have put around those of the store
+                    opened.push_async_callback(stream.chunks.aclose)
+                yield stream
 
         return call if iscoroutinefunction(found) else open_stream
 
