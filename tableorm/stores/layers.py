@@ -154,8 +154,9 @@ class LayerBeside:
             given, enter = _as_sent(found, given, named)
             async with AsyncExitStack() as opened:
                 stream = await self.send(method, given, lambda *args: opened.enter_async_context(enter(*args)))
-                if isinstance(stream.chunks, AsyncGenerator):  # which a layer may have put around those of the store
-                    opened.push_async_callback(stream.chunks.aclose)
+                close = getattr(stream.chunks, "aclose", None)  # a layer may have put a generator around the bytes
+                if close is not None:
+                    opened.push_async_callback(close)
                 yield stream
 
         return call if iscoroutinefunction(found) else open_stream
