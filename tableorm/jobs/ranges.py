@@ -96,7 +96,7 @@ class RangeReport:
 
 def plain_values(report: object) -> dict[str, Any]:
     """Return the public fields of a report as JSON has them."""
-    values: dict[str, Any] = msgspec.to_builtins(report)
+    values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(report))
     return values
 
 
