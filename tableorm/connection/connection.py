@@ -24,6 +24,7 @@ from ..stores import (
     PrefixedBackend,
     QueueStore,
     RetryPolicy,
+    Row,
     RowPage,
     RowQuery,
     StoreLayer,
@@ -464,14 +465,15 @@ class Connection:
         counts.rows += len(page.rows)
         return page
 
-    async def read_pages(
+    async def read_rows(
         self, what: str, table: str, query: RowQuery, size: int = MAX_PAGE, *, model: str = ""
-    ) -> AsyncGenerator[RowPage]:
-        """Read pages of rows, one after the other. Takes and raises what `read_page` does."""
+    ) -> AsyncGenerator[Row]:
+        """Read rows, page by page. Takes and raises what `read_page` does."""
         continuation: str | None = None
         while True:
             page = await self.read_page(what, table, query, size, continuation, model=model)
-            yield page
+            for row in page.rows:
+                yield row
             continuation = page.continuation
             if continuation is None:
                 return
