@@ -43,7 +43,6 @@ class Leg(Flight, table="OnlineLegs", tracked=True):
 
 
 def leg_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
-    del tail
     return [{"origin": origin, **others} for origin in ("EWR", "JFK", "LGA")]
 
 

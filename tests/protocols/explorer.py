@@ -212,7 +212,6 @@ def committed_is_left(world: World) -> str | None:
 
 
 def _accept(world: World) -> str | None:
-    del world
     return None
 
 

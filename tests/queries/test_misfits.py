@@ -140,10 +140,9 @@ async def fill(db: Database, make: Callable[[int], Any], fits: Sequence[bool]) -
 Seen = list[int | str]
 
 
-async def streamed(query: Select[Any], _: int) -> Seen:
+async def streamed(query: Select[Any], size: int, cursor: str | None = None) -> Seen:
     """What streams give, one after the other, each from the cursor of that before it on."""
     seen: Seen = []
-    cursor: str | None = None
     while True:
         async with query.stream(cursor) as stream:
             try:
@@ -157,35 +156,23 @@ async def streamed(query: Select[Any], _: int) -> Seen:
         assert cursor == told is not None
 
 
-async def iterated(query: Select[Any], _: int) -> Seen:
+async def iterated(query: Select[Any], size: int) -> Seen:
     """What `async for` gives; the error has the cursor."""
     seen: Seen = []
     try:
         async for entity in query:
             seen.append(entity.id)
     except DecodeError as error:
-        return [*seen, error.key[1], *await from_cursor(query, pickle.loads(pickle.dumps(error)).cursor)]
+        return [*seen, error.key[1], *await streamed(query, size, pickle.loads(pickle.dumps(error)).cursor)]
     return seen
 
 
-async def listed(query: Select[Any], _: int) -> Seen:
+async def listed(query: Select[Any], size: int) -> Seen:
     """What lists give, where the entities before a row that does not fit are not seen."""
     try:
         return [entity.id for entity in await query.all()]
     except DecodeError as error:
-        return [error.key[1], *await from_cursor(query, error.cursor)]
-
-
-async def from_cursor(query: Select[Any], cursor: str | None) -> Seen:
-    assert cursor is not None
-    async with query.stream(cursor) as stream:
-        seen: Seen = []
-        try:
-            async for entity in stream:
-                seen.append(entity.id)
-        except DecodeError as error:
-            return [*seen, error.key[1], *await from_cursor(query, error.cursor)]
-        return seen
+        return [error.key[1], *await streamed(query, size, error.cursor)]
 
 
 async def paged(query: Select[Any], size: int) -> Seen:

@@ -14,6 +14,7 @@ import pytest
 from tableorm import Damage, Database, Entity, IndexList, Mapped, PropertyBag, field
 from tableorm.derived.index_list.rows import bits_of, list_row
 from tableorm.stores import Operation, Row, RowQuery, Verb
+from tests.audit.foreign import send
 from tests.audit.turns import MOST, count_snapshots
 from tests.damage import Case, Cases, found_by
 from tests.database.conftest import also_in_file
@@ -28,9 +29,7 @@ MANAGER = f"Department.manager:{HEAD}"
 
 async def write(db: Database, verb: Verb, row_key: str, **members: Any) -> None:
     """A write of a program that knows nothing of what is derived."""
-    row = {"PartitionKey": "Sales", "RowKey": row_key, **members}
-    if_match = "*" if verb in (Verb.MERGE, Verb.REPLACE, Verb.DELETE) else None
-    await db.store.write("Firm", Operation(verb, row, if_match))
+    await send(db, "Firm", verb, {"PartitionKey": "Sales", "RowKey": row_key, **members})
 
 
 async def merge(db: Database, row_key: str, **members: Any) -> None:
