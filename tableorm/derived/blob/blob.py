@@ -23,7 +23,7 @@ from ...models.manifest import ManifestEntry, UploadEntry, manifest_of
 from ...models.marker_rows import BLOB_KIND
 from ...models.schema import DerivedSchema, Schema
 from ...outbox.uploads import blob_row, is_held, owner_of_blob, row_of_blob
-from ...shapes.blob import Blob, BlobAddress, BlobShape, content_of, sent_blob
+from ...shapes.blob import Blob, BlobShape, content_of, sent_blob
 from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules
 from ...writes.patch import Value
@@ -71,7 +71,7 @@ class _BlobRow(Effect, Value, frozen=True):
 
     row_key: str
     origin: PlannedWrite
-    address: BlobAddress
+    address: UploadEntry
     label: str
 
     def operation(self, stored: Row | None, token: str) -> Operation:
@@ -115,17 +115,16 @@ class BlobMaintainer(AuditedMaintainer):
         del partition_key, row_key
         blob: Blob | None = values.get(self.name)
         parts = None if blob is None else content_of(blob).parts
-        return None if parts is None else UploadEntry(*BlobAddress.of(parts.address))
+        return None if parts is None else UploadEntry.of(parts.address)
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note the blob in the manifest, and insert the row of one that was sent."""
         text = source.row.get(self.schema.fields[self.name].members[0].property)
         if text is None:
             return None, []
-        change, address = source.write.change, BlobAddress.of(text)
-        entry = UploadEntry(*address)
+        change, entry = source.write.change, UploadEntry.of(text)
         if sent_blob(text) is not None:
-            return entry, [_BlobRow(row_of_blob(address).row_key, source.write, address, self.label)]
+            return entry, [_BlobRow(row_of_blob(entry).row_key, source.write, entry, self.label)]
         if entry != before and change.mark is None and change.verb != "move":
             raise EncodeError(
                 "is the blob of another entity, or one that this entity had before; db.move() takes it along, and a "
@@ -198,16 +197,15 @@ async def _delete_dropped(db: Connection, source: RowAddress, entries: Sequence[
 
     async def drop(entry: ManifestEntry) -> None:
         assert isinstance(entry, UploadEntry)
-        address = BlobAddress(entry.table, entry.token, entry.partition_key)
         async for _ in Attempts(db):
-            row = await read_row(db, row_of_blob(address), name=BLOB_KIND)
+            row = await read_row(db, row_of_blob(entry), name=BLOB_KIND)
             if row is None or not is_held(row) or await _is_of_another(db, source, entry, row):
                 return
-            await delete_blob(db, address, label)
+            await delete_blob(db, entry, label)
             operation = delete_as_read(row)
             if await write_as_read(db, entry.table, [operation], name=BLOB_KIND, what="the row of a blob"):
                 return
-        raise LostRace(f"the row of the blob {address.name!r} could not be deleted, {ATTEMPTS} times; try it again")
+        raise LostRace(f"the row of the blob {entry.name!r} could not be deleted, {ATTEMPTS} times; try it again")
 
     await map_together(drop, list(dict.fromkeys(entries)))
 
