@@ -286,8 +286,8 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     command = command_to_move(entity, known, moved, fields, TOKEN)
     marked = explain_writes(boundary, [marking_write(entity, command, TOKEN)])
     mark = [attrs.evolve(step, if_match=AS_READ) if saved.steps else step for step in marked.steps]
-    command = structs.replace(command, etag=AS_READ)
-    left = explain_writes(boundary, [leaving_write(entity, known, command)])
+    known["odata.etag"] = AS_READ
+    left = explain_writes(boundary, [leaving_write(entity, known, command.target, TOKEN)])
     insert = insert_change(moved, verb="move")
     tentative = derive((tentative_write(insert, tentative_mark(command), TOKEN),)).effects
     check_change(boundary, insert)

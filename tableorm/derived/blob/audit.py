@@ -65,7 +65,6 @@ class BlobCheck(Check):
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Delete the upload of a void row, then the row, if rows are repaired."""
-        del phase, is_candidate
         row = await self.context.read(address)
         if row is None or is_held(row) or not self.context.repair:
             return

@@ -44,7 +44,6 @@ class _BlobDerivation(Derivation):
         self.name = name
 
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:
-        del annotations
         info, label = schema.fields[self.name], f"{schema.name}.{self.name}"
         if info.is_filled() or (info.default is not None and info.default() is not None):
             raise ModelError(f"{label}: a blob has no default but None, which would be sent with every entity")
@@ -76,12 +75,10 @@ class _BlobRow(Effect, Value, frozen=True):
 
     def operation(self, stored: Row | None, token: str) -> Operation:
         """Return the insert."""
-        del stored, token
         return Operation(Verb.INSERT, blob_row(self.address, self.origin.change.address))
 
     def after_conflict(self, code: str, stored: Row | None) -> Effect:
         """Refuse the write: a worker has given the upload up."""
-        del stored
         raise PreconditionFailed(
             f"{self.origin.origin}: the upload of {self.label} was inactive for so long that a worker "
             "abandoned it; nothing was written: write it again",
@@ -112,7 +109,6 @@ class BlobMaintainer(AuditedMaintainer):
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> UploadEntry | None:
         """Return what the manifest says of the entity's blob."""
-        del partition_key, row_key
         blob: Blob | None = values.get(self.name)
         parts = None if blob is None else content_of(blob).parts
         return None if parts is None else UploadEntry.of(parts.address)
@@ -138,24 +134,20 @@ class BlobMaintainer(AuditedMaintainer):
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note the blob in the manifest."""
-        del before
         return self.entry(source.values, source.partition_key, source.row_key), []
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
         """Return whether a blob is dropped."""
-        del source
         return before is not None and before != after
 
     async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
         """Refuse to drop a blob where blobs are out of reach."""
-        del entry
         await require_blobs(db, f"{self.label} is a blob")
 
     async def reconcile(
         self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
         """Delete blobs that were dropped."""
-        del inserted
         await _delete_dropped(db, source, entries, self.label)
 
     # What the audit does
@@ -179,7 +171,6 @@ class _UploadRules(EntryRules[UploadEntry]):
 
     def follow(self, name: str, entry: UploadEntry, source: Source) -> EntryAndEffects:
         """Keep the entry: an older program writes the entity, and leaves the properties of the field in its row."""
-        del name, source
         return entry, []
 
     async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[UploadEntry]) -> None:

@@ -3,7 +3,6 @@ What an audit checks of an index: that each entity has its index entry, and that
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import cast
 
 from ...audit.check import WRONG, Claims, FoundRows
@@ -19,11 +18,7 @@ from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, OPENED
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
 from ...stores import CLOCK, Row, RowAddress, row_keys
 from ..placed_check import PlacedCheck, ReadRow, Reconcile
-from .eventual_schema import EventualIndexSchema
-from .schema import IndexSchema, contents_of
-
-_NOBODY = RowAddress("", "", "")  # the owner that an entry names which names none
-
+from .schema import EntrySchema, IndexSchema, contents_of
 
 _SPOILT = b"what no entry holds"
 
@@ -97,7 +92,7 @@ class EventualIndexCheck(PlacedCheck):
         reconcile: Makes an entry right; None if an entity is derived anew for that.
     """
 
-    def __init__(self, context: AuditContext, index: EventualIndexSchema, reconcile: Reconcile | None) -> None:
+    def __init__(self, context: AuditContext, index: EntrySchema, reconcile: Reconcile | None) -> None:
         lenient = context.is_incomplete(index.declaration, building=index.building)
         super().__init__(context, index.primary, index.entry_name, str(index.kind), reconcile, lenient=lenient)
         self._index = index
@@ -139,10 +134,10 @@ class EventualIndexCheck(PlacedCheck):
     async def judge(self, row: Row) -> tuple[RowAddress, Problem] | None:
         """Return that the entry belongs to no entity, or names none."""
         address, table = RowAddress.of_row(self.context.kinds.table, row), self.schema.table_name()
-        what, owner = f"the index entry at {shown(address.row_key)}", _NOBODY
-        with suppress(DecodeError):
-            owner = self._index.owner_of(row)
-        if owner.table != table:
+        what = f"the index entry at {shown(address.row_key)}"
+        try:
+            owner = RowAddress(table, *self._index.owner_keys(row))
+        except DecodeError:
             text = f"{what} names no entity of table {table}, as each that tableorm writes does"
             return address.beside(""), Problem(Damage.FOREIGN, self.name, address.row_key, text, rebuilt=False)
         if not await self._is_orphan(row, owner):
@@ -184,7 +179,7 @@ class UniqueIndexCheck(EventualIndexCheck):
         index: The index of one model.
     """
 
-    def __init__(self, context: AuditContext, index: EventualIndexSchema) -> None:
+    def __init__(self, context: AuditContext, index: EntrySchema) -> None:
         super().__init__(context, index, None)
 
     def row_claims(self, row: Row) -> Claims:
