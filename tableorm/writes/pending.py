@@ -29,20 +29,6 @@ the subject was read from an index entry.
 """
 
 
-@attrs.define(eq=False)
-class Attempt:
-    """
-    How a transaction went.
-
-    Args:
-        sent: Whether anything was sent.
-        refused: The condition of the operation that failed; None if none did, or it has none.
-    """
-
-    sent: bool = False
-    refused: Condition | None = None
-
-
 @attrs.frozen(eq=False)
 class HeldRow:
     """
