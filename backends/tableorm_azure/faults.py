@@ -32,7 +32,7 @@ from azure.core.exceptions import (
     StreamClosedError,
 )
 
-from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.codes import STATUS, Code, Fault
 from tableorm.protocol.redaction import without_named_secrets, without_secrets
 
 
@@ -93,7 +93,6 @@ _STATUS_CODES = {
     501: Code.NOT_IMPLEMENTED,
     503: Code.SERVER_BUSY,
 }
-_CODES = frozenset(map(str, Code))
 # If a code is not the service's own, these statuses say better what a program can do.
 _TELLING = frozenset({401, 403, 408, 413, 429})
 # The emulator sends these texts without a code.
@@ -134,7 +133,7 @@ def fault_of_response(
     detail = _read_detail(body) + _clock_hint(headers) if status in _DENIED else ""
     if not code:
         code = next((known for part, known in _TEXT_CODES if part in text), "")
-    named, strange = code, code not in _CODES
+    named, strange = code, code not in STATUS
     if strange and (status >= 500 or status in _TELLING):
         code = ""
     code = code or _STATUS_CODES.get(status, Code.INVALID_INPUT if status < 500 else Code.INTERNAL_ERROR)

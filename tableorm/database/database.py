@@ -3,7 +3,6 @@ The database: what an application opens once and shares between its tasks.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, Literal, Self, TypeVar, overload
 
 from ..access.scope import ScopeRules
@@ -18,9 +17,8 @@ from ..models.schema import Schema
 from ..queries.home import QueriedHome
 from ..queries.misfits import MisfitPolicy
 from ..relations.cache import CachedEntities, caches_by_model
-from ..relations.cascade import delete_elsewhere, explain_elsewhere
+from ..relations.cascade import delete_with_children, explain_elsewhere
 from ..relations.declarations import cascades_elsewhere
-from ..relations.delete import delete_with_children
 from ..relations.load import LoadExplanation, explain_load, load_relations
 from ..relations.relation import Relation
 from ..writes.archive import archive
@@ -227,7 +225,7 @@ class Database(Upkeep):
         target = await with_class(self._connection, target)
         schema, delete = _find_cascading(target), delete_target
         if schema is not None:
-            delete = partial(delete_elsewhere if cascades_elsewhere(schema) else delete_with_children, self)
+            delete = delete_with_children
         return await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
@@ -441,7 +439,7 @@ class Database(Upkeep):
             DecodeError: A row can't be loaded; the error names the relation and its `parents`.
         """
         caches = caches_by_model(self._connection, cache)
-        await load_relations(self._connection, self, entities, (relation, *more), caches, misfits)
+        await load_relations(self._connection, entities, (relation, *more), caches, misfits)
 
     def cached(self, model: type[E], /, *, ttl: float, max_entities: int = 10_000) -> CachedEntities[E]:
         """
@@ -459,7 +457,7 @@ class Database(Upkeep):
         Raises:
             ModelError: `ttl` or `max_entities` is not positive.
         """
-        return CachedEntities(self._connection, self, model, ttl, max_entities)
+        return CachedEntities(self._connection, model, ttl, max_entities)
 
     def explain_load(
         self, entities: E | Iterable[E], relation: Relation[E, Any], /, *more: Relation[Any, Any]
@@ -477,7 +475,7 @@ class Database(Upkeep):
         Raises:
             TableOrmError: Whatever `load` would raise before sending anything.
         """
-        return explain_load(self._connection, self, entities, (relation, *more))
+        return explain_load(self._connection, entities, (relation, *more))
 
     @overload
     def explain_write(

@@ -44,6 +44,9 @@ from ..protocol.limits import MAX_VALUE_BYTES
 from ..stores import Row, RowAddress
 from .reserved import BLOB_LISTS, MANIFEST, SUBTOTAL_HEAD
 
+MARK_LENGTH = 12
+"""How many characters the hash of the partition has in the name of a blob."""
+
 
 class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """
@@ -291,7 +294,7 @@ class BlobListEntry(PlacedListEntry, frozen=True, gc=False, eq=False):
 @manifest_form("up")
 class UploadEntry(ManifestEntry, frozen=True, gc=False):
     """
-    The entity has a blob, which is no other entity's.
+    The entity has a blob, which is no other entity's: where the blob is, and its row, which stays as long as the blob.
 
     Args:
         table: The table of the entity that it was uploaded for.
@@ -310,6 +313,27 @@ class UploadEntry(ManifestEntry, frozen=True, gc=False):
     def local_key(self) -> None:
         """None: the entity may have left that partition."""
         return None
+
+    @property
+    def name(self) -> str:
+        """
+        The name of the blob. It begins with a hash of the partition, so that a forged address in another partition is
+        that of no blob.
+        """
+        mark = hashlib.blake2b(self.partition_key.encode(), digest_size=MARK_LENGTH // 2).hexdigest()
+        return f"{self.table}/{mark}{self.token}"
+
+    def to_text(self) -> str:
+        """Return what the field of the entity has as the address of the blob."""
+        return "/".join(structs.astuple(self))
+
+    @classmethod
+    def of(cls, text: str) -> "UploadEntry":
+        """Return the address that a field has. Raises ValueError if it is none."""
+        parts = text.split("/", 2)
+        if len(parts) != 3:
+            raise ValueError(f"holds {shown(text)}, which is not the address of a blob")
+        return cls(*parts)
 
 
 def folder_of_lists(table: str, kind: str) -> str:

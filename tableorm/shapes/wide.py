@@ -241,12 +241,12 @@ def _places_of(row: Row) -> tuple[set[int], dict[str, int]]:
 def _is_prefix_free(template: Template) -> bool:
     """Return whether no key of a template is the beginning of another one."""
     parts = template.parts
-    varying = [at for at, part in enumerate(parts) if part.format is not None and part.format.atoms is None]
+    varying = [at for at, part in enumerate(parts) if part.format.atoms is None]
     if not varying:
         return True
     last = varying[-1]
     end, form = parts[last + 1].literal[:1] if last + 1 < len(parts) else "", parts[last].format
-    return bool(end) and form is not None and form.alphabet is not None and end not in form.alphabet
+    return bool(end) and form.alphabet is not None and end not in form.alphabet
 
 
 def _make_stage(model: str, value: Any) -> WideStage:

@@ -31,7 +31,7 @@ from .guarded import (
     narrowed,
     rights_of,
 )
-from .layers import StoreLayer, StoreRequest
+from .layers import LISTS_OF_PLACES, LayerBeside, StoreLayer, StoreRequest
 from .prefixed import PrefixedBackend
 from .queues import Message, MessageId, QueueStore
 from .retry import RetryBudget, RetryPolicy, pause_after, single_try
@@ -42,6 +42,7 @@ __all__ = [
     "CLOCK",
     "CONDITIONAL",
     "CURRENT",
+    "LISTS_OF_PLACES",
     "MERGES",
     "METHODS",
     "AccessControl",
@@ -54,6 +55,7 @@ __all__ = [
     "Capabilities",
     "Clock",
     "GuardedStore",
+    "LayerBeside",
     "Message",
     "MessageId",
     "Operation",

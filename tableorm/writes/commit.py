@@ -60,7 +60,6 @@ from .stages.derive import Derived, derive, derives
 from .stages.encode import encode, needs_row
 from .stages.execute import execute, plan_sealed, refusal
 from .stages.lost_replies import InDoubt
-from .stages.seal import work_before
 from .subject import adopt, check_change, forget, key_of, key_of_target
 from .uploads import uploaded, uploads_of
 
@@ -262,17 +261,14 @@ async def commit(
     if db.boundary.narrows:  # asked once more where no verb gets past
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.address)
-    for write in writes:
-        if write.change.schema is not None and write.change.schema.stages:
-            await work_before(db, write)
-    if any(map(uploads_of, writes)):
-        async with uploaded(db, writes) as addressed:
-            await _commit(db, addressed, options)
-    else:
-        try:
+    try:
+        if any(map(uploads_of, writes)):
+            async with uploaded(db, writes) as addressed:
+                await _commit(db, addressed, options)
+        else:
             await _commit(db, writes, options)
-        except TableOrmError as error:
-            raise error.with_traceback(None) from error.__cause__
+    except TableOrmError as error:
+        raise error.with_traceback(None) from error.__cause__
 
 
 async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> None:

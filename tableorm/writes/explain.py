@@ -35,7 +35,6 @@ from ..outbox.decision import decision_key
 from ..outbox.uploads import row_of_blob
 from ..protocol.filters import to_odata
 from ..protocol.notebook import html_table
-from ..shapes.blob import BlobAddress
 from ..stores import METHODS, Operation, Row, RowAddress, Verb
 from .commit import check_effects
 from .deferred import coming_entries, doorbell_for
@@ -421,10 +420,9 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
                 yield WriteStep("PUT", f"/{each.table}(...)", AS_READ)
         for each in entries:
             if isinstance(each, UploadEntry):
-                blob = BlobAddress(each.table, each.token, each.partition_key)
-                held = row_of_blob(blob)
+                held = row_of_blob(each)
                 yield get_step(held)
-                yield WriteStep("DELETE", f"/{BLOB_FIELDS}/{blob.name}")
+                yield WriteStep("DELETE", f"/{BLOB_FIELDS}/{each.name}")
                 yield WriteStep("DELETE", _path(held), AS_READ)
         places = [entry for entry in entries if type(entry) is PlacedEntry]
         if not places:

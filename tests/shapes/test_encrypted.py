@@ -51,8 +51,9 @@ from tableorm import (
 )
 from tableorm.cli.command_line import main
 from tableorm.connection.connection import connection_of
+from tableorm.models.manifest import UploadEntry
 from tableorm.models.reserved import BLOB_FIELDS, METADATA
-from tableorm.shapes.blob import BlobAddress, content_of
+from tableorm.shapes.blob import content_of
 from tableorm.shapes.encrypted import ContentKeys
 from tableorm.stores import BlobStore, Operation, Row, Verb
 from tableorm_migrations import plan_rekey, rewrite, run_rekey, verify_rekey
@@ -464,7 +465,7 @@ async def test_blobs_are_encrypted(db: Database) -> None:
     assert (await db.audit(Record)).clean
 
     assert moved.scan is not None
-    own = BlobAddress.of(content_of(moved.scan).members.address).name
+    own = UploadEntry.of(content_of(moved.scan).members.address).name
     await db.blobs.put(BLOB_FIELDS, own, before[own][:100])
     for start in (0, 119_000):
         with pytest.raises(EncryptionError, match=r"the blob of Record\.scan (is|has)"):

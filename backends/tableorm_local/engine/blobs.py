@@ -24,7 +24,7 @@ from tableorm.protocol.limits import (
     check_container_name,
     check_metadata,
 )
-from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
+from tableorm.stores import BlobInfo, BlobPage, BlobStream
 
 from . import blob_contents
 from .sqlite import Connection
@@ -58,12 +58,7 @@ class Blobs:
     """The blobs of an engine."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The capabilities of the engine."""
-        return self._host.capabilities
+        self._host, self.capabilities = host, host.capabilities
 
     async def create_container(self, container: str) -> None:
         """Create a container. Fault ContainerAlreadyExists."""

@@ -51,7 +51,7 @@ from .reclaim import Reclaimer
 from .scan import PageScan
 from .sqlite import Connection
 from .stored_settings import Settings
-from .worker import InlineWorker, ThreadWorker, Worker
+from .worker import ThreadWorker, Worker
 from .write_session import Work, WriteSession
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class Engine:
 
     async def _open_files(self) -> _Open:
         if self._path is None:
-            return _Open(open_memory(), InlineWorker(), self._name, self._timeout)
+            return _Open(open_memory(), Worker(), self._name, self._timeout)
         worker = ThreadWorker(asyncio.get_running_loop(), f"tableorm {self._name}")
         files = await _open_in_worker(worker, self._path, self._timeout, create=self._create)
         return _Open(files, worker, self._name, self._timeout)
@@ -399,7 +399,7 @@ def _read_row(state: _Open, name: str, key: bytes, select: tuple[str, ...] | Non
 
 async def _open_in_worker(worker: Worker, path: str, patience: float, *, create: bool) -> Files:
     """Open the file in the worker. If the caller is cancelled meanwhile, close it again."""
-    opened: asyncio.Future[Files] = asyncio.get_running_loop().create_future()
+    opened: asyncio.Future[Files | BaseException] = asyncio.get_running_loop().create_future()
 
     def job() -> Files | BaseException:
         try:
@@ -407,26 +407,22 @@ async def _open_in_worker(worker: Worker, path: str, patience: float, *, create:
         except BaseException as error:  # noqa: BLE001 - raised in the caller, which would wait for ever otherwise
             return error
 
-    def done(outcome: Files | BaseException) -> None:
-        if isinstance(outcome, BaseException):
-            if not opened.done():
-                opened.set_exception(outcome)
-        elif not opened.done():
-            opened.set_result(outcome)
-            return
-        else:
+    def abandon(done: "asyncio.Future[Files | BaseException]") -> None:
+        outcome = done.result()
+        if isinstance(outcome, Files):
             worker.run(outcome.close, lambda _: None)
         worker.stop()
 
-    worker.run(job, done)
+    worker.run(job, opened.set_result)
     try:
-        return await opened
+        outcome = await asyncio.shield(opened)
     except asyncio.CancelledError:
-        # It may have been opened just before, so that nobody else closes it.
-        if not opened.cancelled() and opened.exception() is None:
-            worker.run(opened.result().close, lambda _: None)
-            worker.stop()
+        opened.add_done_callback(abandon)  # it may have been opened just before
         raise
+    if isinstance(outcome, Files):
+        return outcome
+    worker.stop()
+    raise outcome
 
 
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()

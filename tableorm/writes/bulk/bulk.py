@@ -45,7 +45,7 @@ from ..stages.change import (
 from ..stages.derive import derives
 from ..stages.encode import encode, needs_row
 from ..stages.execute import is_light, most_bytes, plan_writes
-from ..stages.seal import has_work
+from ..stages.seal import is_keyed
 from ..subject import check_change
 from .chunk import Partition, PartitionQueue, commit_chunk, defer, send_chunk, unexpected
 from .pacing import AdaptiveConcurrency, Pace
@@ -274,7 +274,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         if queue is None:
             queue = self._queues[partition] = PartitionQueue(partition)
         queue.append(write, size)
-        queue.derives = queue.derives or late or derives(write) or has_remedy(write) or has_work(write)
+        queue.derives = queue.derives or late or derives(write) or has_remedy(write) or is_keyed(write)
         self._waiting += 1
         self._bytes += size
         subject = id(change.subject)

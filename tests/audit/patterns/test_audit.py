@@ -106,11 +106,6 @@ async def list_is_deleted(db: Database) -> None:
     await write(db, Verb.DELETE, LI)
 
 
-@CASES.case((Damage.ORPHAN, "by_last_name", E3, LI))
-async def key_of_another_list(db: Database) -> None:
-    await put(db, LI, E1, E2, E3, "empid_000005")
-
-
 @CASES.case((Damage.ORPHAN, "by_last_name", "empid_000099", LI))
 async def key_of_nobody(db: Database) -> None:
     await put(db, LI, E1, E2, "empid_000005", "empid_000099")
@@ -139,11 +134,6 @@ async def entity_belongs_into_no_list(db: Database) -> None:
 @CASES.case((Damage.MANIFEST, "by_last_name", E1, LI))
 async def list_is_not_noted(db: Database) -> None:
     await note(db, E1, by_last_name=None)
-
-
-@CASES.case((Damage.MANIFEST, "by_last_name", E1, LI))
-async def nonsense_is_noted(db: Database) -> None:
-    await note(db, E1, by_last_name={"list": 7})
 
 
 # Counts and sums
@@ -204,11 +194,6 @@ async def entity_is_inserted(db: Database) -> None:
 @CASES.case((Damage.STALE, "manager", HEAD, E1))
 async def copy_is_changed(db: Database) -> None:
     await merge(db, HEAD, manager_name="Somebody")
-
-
-@CASES.case((Damage.STALE, "manager", HEAD, E1), same=False)
-async def source_is_changed(db: Database) -> None:
-    await merge(db, E1, name="Bea")
 
 
 @CASES.case((Damage.MANIFEST, "manager", HEAD, E1))
