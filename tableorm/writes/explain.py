@@ -285,10 +285,11 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     known: Row = {"odata.etag": AS_READ, **(delete_change(entity).before or Known({})).row}
     moved = entity_at_target(entity, schema, fields)
     command = command_to_move(entity, known, moved, fields, TOKEN)
-    marked = explain_writes(boundary, [marking_write(entity, command, TOKEN)])
+    marking = marking_write(entity, command, TOKEN)
+    marked = explain_writes(boundary, [marking])
     mark = [attrs.evolve(step, if_match=AS_READ) if saved.steps else step for step in marked.steps]
     command = structs.replace(command, etag=AS_READ)
-    left = explain_writes(boundary, [leaving_write(entity, known, command)])
+    left = explain_writes(boundary, [leaving_write(entity, marking.operation.row, command)])
     insert = insert_change(moved, verb="move")
     tentative = derive((tentative_write(insert, tentative_mark(command), TOKEN),)).effects
     check_change(boundary, insert)
@@ -436,14 +437,14 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
         for place, path in zip(places, paths, strict=True):
             if place != noted.get(name):
                 yield WriteStep("DELETE", path, AS_READ)
-            elif inserted or place is places[-1] is not places[0]:
+            elif inserted or write.change.verb == "move" or place is places[-1] is not places[0]:
                 yield WriteStep("POST", f"/{place.table}", body=_entry_body(write, name, place))
             else:
-                yield WriteStep("PUT", path, AS_READ, _entry_body(write, name, place))
+                yield WriteStep("PUT", path, AS_READ, _entry_body(write, name, place, Verb.REPLACE))
         yield look
 
 
-def _entry_body(write: PlannedWrite, name: str, place: PlacedEntry) -> bytes | None:
+def _entry_body(write: PlannedWrite, name: str, place: PlacedEntry, verb: Verb = Verb.INSERT) -> bytes | None:
     """Return the body of the request that writes an entry; None if it depends on what is read before."""
     schema, after = write.change.schema, write.after
     assert schema is not None
@@ -452,7 +453,7 @@ def _entry_body(write: PlannedWrite, name: str, place: PlacedEntry) -> bytes | N
     if derived is None or write.partial:
         return None
     row = derived.derive_row(place, schema.decode(dict(after)).__dict__, after)
-    return None if row is None else msgspec.json.encode(row)
+    return None if row is None else _body(verb, row)
 
 
 def _is_surely_read(changes: Sequence[Change]) -> bool:
@@ -524,14 +525,16 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
 def _step(plan: WritePlan, operation: Operation, unknown: frozenset[str]) -> WriteStep:
     verb, row = operation.verb, operation.row
     path = f"/{plan.table}" if verb is Verb.INSERT else _path(RowAddress.of_row(plan.table, row))
-    body: bytes | None = b""
-    if row["RowKey"] in unknown:
-        body = None
-    elif verb is Verb.INSERT:
-        body = msgspec.json.encode(row)
-    elif verb is not Verb.DELETE:
-        body = msgspec.json.encode({name: row[name] for name in row if name not in ("PartitionKey", "RowKey")})
+    body = None if row["RowKey"] in unknown else _body(verb, row)
     return WriteStep(METHODS[verb], path, operation.if_match, body)
+
+
+def _body(verb: Verb, row: Row) -> bytes:
+    """Return the body of a request that writes a row: the keys are in the path, except those of an insert."""
+    if verb is Verb.DELETE:
+        return b""
+    keys = () if verb is Verb.INSERT else ("PartitionKey", "RowKey")
+    return msgspec.json.encode({name: row[name] for name in row if name not in keys})
 
 
 def with_prefix(explanation: WriteExplanation, prefix: str) -> WriteExplanation:
