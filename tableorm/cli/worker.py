@@ -40,7 +40,7 @@ class WorkerCommand:
             ("tries", 10, "number of failed tries after which a message is dropped, unless its workflow sets it"),
         ):
             add_count(parser, f"--{name}", what, default)
-        parser.set_defaults(resume="the next worker finishes what was begun")
+        parser.set_defaults(resume="the same command finishes what was begun")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Work."""
@@ -60,6 +60,8 @@ class WorkerCommand:
         counts = {str(outcome): count for outcome, count in sorted(worker.counts.items())}
         summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         emit(args, counts, f"finished: {summary or 'nothing'}")
+        if stop.is_set():
+            report("stopped; the same command resumes with the messages that are left", "dim")
         return 0
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 
 T = TypeVar("T")
 
-_OF_EACH_CLASS = {"__dict__", "__slots__", "__weakref__"}
+_OF_EACH_CLASS = {"__annotations__", "__dict__", "__slots__", "__weakref__"}
 
 
 def one_class(written: type[T]) -> type[T]:

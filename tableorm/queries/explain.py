@@ -132,10 +132,10 @@ class Explanation:
 
     def _cost(self) -> str:
         low, high = self.min_transactions, self.max_transactions
-        amount = f"{low}" if high is None or low == high else f"{low} to {high}"
+        amount = f"{low:,}" if high is None or low == high else f"{low:,} to {high:,}"
         text = f"{amount} storage transaction{'s' * (amount != '1')}"
         if high is None:
-            text += f" at least, one more for each {MAX_PAGE} rows found"
+            text += f" at least, one more for each {MAX_PAGE:,} rows found"
             if self.fetches_primaries:
                 text += ", up to one more for each of them"
         return text + " and for each partition server on the way" * (

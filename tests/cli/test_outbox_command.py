@@ -215,6 +215,7 @@ def test_a_worker_stops_at_a_signal(url: str, number: signal.Signals) -> None:
     assert worker.returncode == 0, errors
     assert output == "finished: 2 done, 1 left\n"
     assert "a message is left to others" not in output and "2 done" in errors
+    assert errors.endswith("the same command resumes with the messages that are left\n")
 
 
 def start_worker(url: str, *arguments: str) -> "subprocess.Popen[str]":

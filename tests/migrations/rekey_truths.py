@@ -157,3 +157,8 @@ class Truths:
             return {}
         entities = [(self.values_of(who, truth), truth.extra) for truth in self.entities.values()]
         return rows_of_entities(self.model(who), entities)
+
+    def raw_keys(self, who: Who) -> set[tuple[str, str]]:
+        """Return the keys of entities that a program without the mapper has inserted, and that no write has filled."""
+        raw = [truth for truth in self.entities.values() if truth.born is None and not truth.stamp]
+        return {self.layout.keys_of(truth.values)[SIDES[who]] for truth in raw}

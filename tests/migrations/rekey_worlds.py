@@ -149,7 +149,12 @@ class World:
         """Compare all rows with those that entities have by one of the models alone, and those of other programs."""
         notes = () if who == "older" and self.calm else ("_mv",)  # a mark may stay until the entity is written
         for table in set(self.layout.tables):
-            assert await read_rows(self.db(who), table, *notes) == {**self.truths.rows(who, table), **FOREIGN}
+            expected, found = self.truths.rows(who, table), await read_rows(self.db(who), table, *notes)
+            for key in self.truths.raw_keys(who) & expected.keys() & found.keys():
+                # Until it is moved, the row that another program has inserted lacks what has its default.
+                stamp = {name: value for name, value in expected[key].items() if name.startswith("stamp")}
+                found[key] = {**stamp, **found[key]}
+            assert found == {**expected, **FOREIGN}
         if schema_of(self.truths.model(who)).derived:
             report = await self.db(who).audit(self.truths.model(who))
             assert report.clean, report
@@ -238,7 +243,9 @@ class World:
         error = await _attempt(self._send(write, entity, changed))
         self._judge(write, before, error, rekeyed=rekeyed)
         if error is None:
-            self.truths.note(who, entity, changed, sent=entity.etag != etag)
+            # A call of modify that changes nothing sends nothing, but returns the entity as it is now.
+            sent = entity.etag != etag and (write.verb != "modify" or changed != truth)
+            self.truths.note(who, entity, changed, sent=sent)
             self.truths.replace(number, changed)
 
     async def _send(self, write: Write, entity: Any, changed: Truth) -> None:

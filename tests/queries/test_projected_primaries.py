@@ -140,7 +140,7 @@ async def test_what_primaries_are_asked_is_explained(office: Database) -> None:
     assert explained.client_side == (*explained.requests[0].client_side, "Clerk.note == 'long'")
     assert str(explained).splitlines()[-2:] == [
         "    then here: Clerk.note == 'long'",
-        "  cost: 1 storage transaction at least, one more for each 1000 rows found, up to one more for each of them",
+        "  cost: 1 storage transaction at least, one more for each 1,000 rows found, up to one more for each of them",
     ]
     assert hidden.primary_conditions == ("a condition on note",)
     assert query.limit(0).explain().client_side == ()
