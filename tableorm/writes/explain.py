@@ -323,7 +323,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
         *(*left.after, there, here, *reads, *confirmed.before),
         batch if confirmed.transaction else put_step(command.target),
         *confirmed.after,
-        WriteStep("DELETE", here.path, AS_READ),
+        _delete_step(command.source),
         put_step(command.target),
         WriteStep("DELETE", f"{_MESSAGES}/{TOKEN}"),
     ]
@@ -353,15 +353,11 @@ def _asked_step(entry: ManifestEntry | None) -> WriteStep | None:
 def _reserving_steps(deferred: DeferredWork) -> Iterator[WriteStep]:
     """Yield the requests that reserve unique values before the write of an entity, if they are free."""
     for name, claim in claims_of(deferred.work, TOKEN):
-        if _is_handed_over(deferred.work.entries[name], claim):
+        held = [each for each in deferred.work.entries[name] if isinstance(each, ReservedEntry) and each != claim]
+        if any(each.place == claim.place for each in held):  # the same transaction gives it up
             yield get_step(RowAddress.of(claim))
         else:
-            yield WriteStep("POST", f"/{claim.table}", body=_entry_body(deferred.origin, name, claim))
-
-
-def _is_handed_over(entries: Sequence[ManifestEntry], claim: ReservedEntry) -> bool:
-    """Return whether a value that is claimed is given up by the same transaction."""
-    return any(isinstance(each, ReservedEntry) and each.place == claim.place and each != claim for each in entries)
+            yield _entry_step(deferred.origin, name, claim)
 
 
 def _giver_of(plan: WritePlan, claim: ReservedEntry) -> str:
@@ -411,49 +407,43 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
                     giver = plan.at(_giver_of(plan, each))
                     yield from (get_step(giver), look, put_step(held), look)
                 else:
-                    yield WriteStep("DELETE", _path(held), AS_READ)
+                    yield _delete_step(held)
+            elif isinstance(each, HeldEntry):  # a page of holders, each of which is read, then the source
+                yield from (WriteStep("GET", f"/{each.table}()"), WriteStep("GET", f"/{each.table}(...)"), look)
+                yield WriteStep("PUT", f"/{each.table}(...)", AS_READ)
+            elif isinstance(each, UploadEntry):
+                blob = BlobAddress(each.table, each.token, each.partition_key)
+                held = row_of_blob(blob)
+                yield from (get_step(held), WriteStep("DELETE", f"/{BLOB_FIELDS}/{blob.name}"), _delete_step(held))
         if any(isinstance(each, CopyEntry) for each in entries):
             yield look
             if isinstance(source := noted.get(name), CopyEntry):
                 yield get_step(RowAddress.of(source))
-        for each in entries:
-            if isinstance(each, HeldEntry):  # a page of holders, each of which is read, then the source
-                yield from (WriteStep("GET", f"/{each.table}()"), WriteStep("GET", f"/{each.table}(...)"), look)
-                yield WriteStep("PUT", f"/{each.table}(...)", AS_READ)
-        for each in entries:
-            if isinstance(each, UploadEntry):
-                blob = BlobAddress(each.table, each.token, each.partition_key)
-                held = row_of_blob(blob)
-                yield get_step(held)
-                yield WriteStep("DELETE", f"/{BLOB_FIELDS}/{blob.name}")
-                yield WriteStep("DELETE", _path(held), AS_READ)
         places = [entry for entry in entries if type(entry) is PlacedEntry]
-        if not places:
-            continue
-        paths = [_path(RowAddress.of(each)) for each in places]
-        if not inserted:
-            yield from (WriteStep("GET", path) for path in paths)
-            yield look
-        for place, path in zip(places, paths, strict=True):
+        if places and not inserted:
+            yield from (*map(get_step, map(RowAddress.of, places)), look)
+        for place in places:
             if place != noted.get(name):
-                yield WriteStep("DELETE", path, AS_READ)
+                yield _delete_step(RowAddress.of(place))
             elif inserted or write.change.verb == "move" or place is places[-1] is not places[0]:
-                yield WriteStep("POST", f"/{place.table}", body=_entry_body(write, name, place))
+                yield _entry_step(write, name, place)
             else:
-                yield WriteStep("PUT", path, AS_READ, _entry_body(write, name, place, Verb.REPLACE))
-        yield look
+                yield _entry_step(write, name, place, Verb.REPLACE, AS_READ)
+        if places:
+            yield look
 
 
-def _entry_body(write: PlannedWrite, name: str, place: PlacedEntry, verb: Verb = Verb.INSERT) -> bytes | None:
-    """Return the body of the request that writes an entry; None if it depends on what is read before."""
-    schema, after = write.change.schema, write.after
+def _entry_step(
+    write: PlannedWrite, name: str, place: PlacedEntry, verb: Verb = Verb.INSERT, etag: str | None = None
+) -> WriteStep:
+    """Return the request that writes an entry, whose body is not known if it depends on what is read before."""
+    schema, after, at, row = write.change.schema, write.after, RowAddress.of(place), None
     assert schema is not None
     assert after is not None
     derived = schema.derived.get(name)
-    if derived is None or write.partial:
-        return None
-    row = derived.derive_row(place, schema.decode(dict(after)).__dict__, after)
-    return None if row is None else _body(verb, row)
+    if derived is not None and not write.partial:
+        row = derived.derive_row(place, schema.decode(dict(after)).__dict__, after)
+    return _step(at.table, Operation(verb, row or at.keys, etag), known=row is not None)
 
 
 def _is_surely_read(changes: Sequence[Change]) -> bool:
@@ -512,7 +502,8 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
     steps = [get_step(plan.at(effect.row_key)) for effect in read]
-    steps += (_step(plan, operation, unknown) for each in plan.writes for operation in sealed(each))
+    sent = (operation for each in plan.writes for operation in sealed(each))
+    steps += (_step(plan.table, each, known=each.row["RowKey"] not in unknown) for each in sent)
     for effect in read:
         if not effect.idle:
             path = _path(plan.at(effect.row_key))
@@ -522,19 +513,13 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
     return WriteExplanation(tuple(steps), len(steps) - len(read) > 1)
 
 
-def _step(plan: WritePlan, operation: Operation, unknown: frozenset[str]) -> WriteStep:
+def _step(table: str, operation: Operation, *, known: bool) -> WriteStep:
+    """Return the request of an operation. The keys are in its path, except those of an insert."""
     verb, row = operation.verb, operation.row
-    path = f"/{plan.table}" if verb is Verb.INSERT else _path(RowAddress.of_row(plan.table, row))
-    body = None if row["RowKey"] in unknown else _body(verb, row)
-    return WriteStep(METHODS[verb], path, operation.if_match, body)
-
-
-def _body(verb: Verb, row: Row) -> bytes:
-    """Return the body of a request that writes a row: the keys are in the path, except those of an insert."""
-    if verb is Verb.DELETE:
-        return b""
+    path = f"/{table}" if verb is Verb.INSERT else _path(RowAddress.of_row(table, row))
     keys = () if verb is Verb.INSERT else ("PartitionKey", "RowKey")
-    return msgspec.json.encode({name: row[name] for name in row if name not in keys})
+    body = b"" if verb is Verb.DELETE else msgspec.json.encode({name: row[name] for name in row if name not in keys})
+    return WriteStep(METHODS[verb], path, operation.if_match, body if known else None)
 
 
 def with_prefix(explanation: WriteExplanation, prefix: str) -> WriteExplanation:
@@ -561,6 +546,11 @@ def get_step(address: RowAddress) -> WriteStep:
 def put_step(address: RowAddress) -> WriteStep:
     """Return the request that writes a row as it was read, with changes that are not known."""
     return WriteStep("PUT", _path(address), AS_READ)
+
+
+def _delete_step(address: RowAddress) -> WriteStep:
+    """Return the request that deletes a row as it was read."""
+    return WriteStep("DELETE", _path(address), AS_READ)
 
 
 def _path(address: RowAddress) -> str:
