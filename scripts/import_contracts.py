@@ -24,7 +24,7 @@ class OnlyContract(Contract):
     source = fields.ModuleField()
     allowed = fields.ListField(subfield=fields.ModuleField(), required=False)
 
-    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: FBT001, ARG002 - the base's signature
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: FBT001 - the base's signature
         """Find every import that the contract refuses."""
         source = cast("Module", self.source).name
         allowed = [module.name for module in cast("Iterable[Module] | None", self.allowed) or ()]

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 
 from tableorm.errors import ModelError, NotSupported
 from tableorm.protocol.redaction import without_named_secrets
-from tableorm.stores import AccessControl, BlobStore, GuardedStore, QueueStore, Supplier, TableStore, Tokens
+from tableorm.stores import BlobStore, GuardedStore, QueueStore, Supplier, TableStore, Tokens
 
-from .access import DEVELOPMENT_ACCOUNT, LocalAccess, TokenCheck
+from .access import DEVELOPMENT_ACCOUNT, LocalAccess
 from .engine import Engine
 
 _SCHEME = "local:"
@@ -27,6 +27,10 @@ class LocalBackend:
         account: Name of the account that tokens are for; give a server of the file the same.
         key: Its key, in base64, to sign tokens with; None for the file's own.
         sas: A token, or an async function that supplies one. Then there are only tables, limited to what it allows.
+
+    Attributes:
+        tables: The tables.
+        access: Gives others access to the tables.
     """
 
     known_options: ClassVar[frozenset[str]] = frozenset({"account", "create", "key", "sas"})
@@ -43,10 +47,10 @@ class LocalBackend:
     ) -> None:
         self.url = f"{_SCHEME}{_MEMORY if path is None else os.fspath(path)}"
         self._engine = Engine(path, timeout=timeout, create=create and sas is None)
-        self._access = LocalAccess(self._engine, account, key, None if sas is None else "a shared access signature")
-        self._tables: TableStore = self._engine
+        self.access = LocalAccess(self._engine, account, key, None if sas is None else "a shared access signature")
+        self.tables: TableStore = self._engine
         if sas is not None:
-            self._tables = GuardedStore(self._engine, Tokens(sas), TokenCheck(self._engine, self._access).admit)
+            self.tables = GuardedStore(self._engine, Tokens(sas), self.access.admit)
 
     @classmethod
     def handles(cls, url: str) -> bool:
@@ -87,11 +91,6 @@ class LocalBackend:
         return cls(None if path == _MEMORY else path, timeout=timeout, **options)
 
     @property
-    def tables(self) -> TableStore:
-        """The tables."""
-        return self._tables
-
-    @property
     def queues(self) -> QueueStore:
         """
         The queues.
@@ -113,13 +112,8 @@ class LocalBackend:
         self._require_whole("blobs")
         return self._engine.blobs
 
-    @property
-    def access(self) -> AccessControl:
-        """Gives others access to the tables."""
-        return self._access
-
     def _require_whole(self, what: str) -> None:
-        if self._tables is not self._engine:
+        if self.tables is not self._engine:
             raise NotSupported(
                 f"this database was opened with a shared access signature, which opens tables, not {what}; open "
                 f"it without one, or say where the {what} are: connect(url, sas=..., {what}=...)"

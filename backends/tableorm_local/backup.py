@@ -7,8 +7,6 @@ import os
 
 from .engine.backup import back_up_file
 
-_TIMEOUT = 30.0
-
 
 async def back_up(path: str | os.PathLike[str], copy: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """
@@ -25,4 +23,4 @@ async def back_up(path: str | os.PathLike[str], copy: str | os.PathLike[str], *,
         Unavailable: There is no database at `path`, or it is damaged.
         NotSupported: The file is another program's, or newer than this version.
     """
-    await asyncio.to_thread(back_up_file, os.fspath(path), os.fspath(copy), _TIMEOUT, overwrite=overwrite)
+    await asyncio.to_thread(back_up_file, os.fspath(path), os.fspath(copy), overwrite=overwrite)

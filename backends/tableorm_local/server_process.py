@@ -8,12 +8,11 @@ import errno
 import os
 import shlex
 import signal
-import socket
 import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import attrs
 
@@ -28,7 +27,7 @@ from .server.serving import read_certificate
 @attrs.frozen(kw_only=True)
 class Options:
     """
-    The options of the command line, which every process of the server gets.
+    The options of the command line, which every process of the server gets, under the names that `serve` has for them.
 
     Args:
         data: The file, a folder, or `:memory:`.
@@ -99,10 +98,10 @@ def print_urls(options: Options, urls: Iterable[str], remark: str = "") -> None:
 
 
 async def run_server(
-    options: Options, on_start: Callable[[Sequence[str]], None], until: socket.socket | None = None
+    options: Options, on_start: Callable[[Sequence[str]], None], until: BinaryIO | None = None
 ) -> None:
     """
-    Serve until SIGTERM, SIGINT, or the other end of `until` is closed. SIGHUP reads keys and certificate again; a
+    Serve until SIGTERM, SIGINT, or the end of `until`. SIGHUP reads keys and certificate again; a
     terminal sends it when it is closed, which ends the server.
 
     Raises:
@@ -113,7 +112,10 @@ async def run_server(
     loop = asyncio.get_running_loop()
     try:
         server = _make_server(options, stream)
-        await _start_server(server, options)
+        try:
+            await server.start()
+        except OSError as error:
+            raise Unavailable(f"cannot listen at {options.host} port {options.port}: {error}") from error
         if until is not None:
             loop.add_reader(until, stop.set)
         # On Windows event loops know no signals; there Ctrl-C interrupts.
@@ -160,18 +162,9 @@ def _open_own(file: str, flags: int) -> int:
 
 def _make_server(options: Options, stream: BinaryIO | None) -> Server:
     try:
-        return serve(
-            options.data,
-            host=options.host,
-            port=options.port,
-            accounts=_read_accounts(options),
-            cert=options.cert,
-            cert_key=options.cert_key,
-            access_log=stream,
-            open_metrics=options.open_metrics,
-            file_tokens=options.file_tokens,
-            share_port=options.share_port,
-        )
+        given: dict[str, Any] = attrs.asdict(options, recurse=False)
+        given.update(accounts=_read_accounts(options), access_log=stream)
+        return serve(**given)
     except ValueError as error:
         raise NotSupported(str(error)) from error
     except OSError as error:
@@ -187,13 +180,6 @@ def _read_accounts(options: Options) -> list[Account] | None:
         # What was given in place of a file may be a key.
         raise Unavailable(f"--key-file: {without_secrets(str(error))}") from None
     return accounts or None
-
-
-async def _start_server(server: Server, options: Options) -> None:
-    try:
-        await server.start()
-    except OSError as error:
-        raise Unavailable(f"cannot listen at {options.host} port {options.port}: {error}") from error
 
 
 def _reload(server: Server, options: Options) -> None:

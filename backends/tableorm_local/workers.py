@@ -1,21 +1,22 @@
 """
 Several processes that serve one file at one address: starts them, replaces those that die, stops them together.
 
-The kernel spreads connections among them. Each of them answers the metrics of all.
+The kernel spreads connections among them. Each of them answers the metrics of all. A process reads its options from its
+standard input, and reports on its standard output how it has started. When its input ends, it stops: so it does
+whatever way this process ends in.
 """
 
 import asyncio
 import contextlib
-import multiprocessing
-import os
 import signal
 import socket
 import sys
 import tempfile
 import time
+from asyncio.subprocess import PIPE, Process
+from collections import deque
 from collections.abc import Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from typing import Any
 
 import attrs
 import msgspec
@@ -35,7 +36,7 @@ _START_SECONDS = 60.0
 class _StartReport(msgspec.Struct):
     """What a process reports when it has started: its URLs, or why it cannot start."""
 
-    urls: list[str] = msgspec.field(default_factory=list[str])
+    urls: Sequence[str] = ()
     problem: str = ""
 
 
@@ -56,7 +57,8 @@ def supervise(options: Options, count: int) -> int:
     with _reserve_port(options) as reserved, tempfile.TemporaryDirectory(prefix="tableorm-") as folder:
         port: int = reserved.getsockname()[1]
         with share_metrics(folder):
-            return _Supervisor(attrs.evolve(options, port=port, share_port=True), folder).run(count)
+            asyncio.run(_Supervisor(attrs.evolve(options, port=port, share_port=True), folder).run(count))
+    return 0
 
 
 def _reserve_port(options: Options) -> socket.socket:
@@ -72,99 +74,73 @@ class _Supervisor:
 
     def __init__(self, options: Options, metrics_folder: str) -> None:
         self._options, self._metrics_folder = options, metrics_folder
-        self._context = multiprocessing.get_context("spawn")
-        self._workers: list[BaseProcess] = []
-        # The pipes of processes that replace others, until they have reported how they started.
-        self._starting: list[Connection[object, object]] = []
-        self._started = 0
-        # Children see the end of `_alive` when this process ends, in whatever way.
-        self._alive, self._watched = socket.socketpair()
-        self._signals, self._woken = socket.socketpair()
-        self._woken.setblocking(False)
+        self._processes = set[Process]()
+        self._deaths = deque[float](maxlen=_MAX_DEATHS)
 
-    def run(self, count: int) -> int:
+    async def run(self, count: int) -> None:
         """Start the processes, and wait until they are to stop, or cannot run."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
-        deaths = list[float]()
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, stop.set if has_terminal() else self._reload)
+        tasks: list[asyncio.Task[Any]] = [loop.create_task(stop.wait())]
         try:
-            ready = [self._start() for _ in range(count)]
-            print_urls(self._options, self._await_all(ready), f" with {count} processes")
-            while True:
-                ended = wait([*(worker.sentinel for worker in self._workers), *self._starting, self._signals])
-                if self._signals in ended and self._handle_signals():
-                    return 0
-                for pipe in [pipe for pipe in self._starting if pipe in ended]:
-                    self._starting.remove(pipe)
-                    if problem := _read_report(pipe).problem:
-                        _print_error(f"a process of the server: {problem}")
-                for worker in [worker for worker in self._workers if not worker.is_alive()]:
-                    self._workers.remove(worker)
-                    deaths = [when for when in deaths if time.monotonic() - when < _DEATHS_SECONDS]
-                    deaths.append(time.monotonic())
-                    if len(deaths) >= _MAX_DEATHS:
-                        raise Unavailable(f"the processes of the server end again and again, status {worker.exitcode}")
-                    _print_error(f"process {worker.pid} ended with status {worker.exitcode}; another takes its place")
-                    if worker.pid is not None:
-                        drop_process(self._metrics_folder, worker.pid)
-                    self._starting.append(self._start())
+            started = [await self._start() for _ in range(count)]
+            reports = [await _read_report(each) for each in started]
+            for report in reports:
+                if report.problem:
+                    raise Unavailable(f"a process of the server: {report.problem}")
+            print_urls(self._options, reports[0].urls, f" with {count} processes")
+            tasks += [loop.create_task(self._keep(each)) for each in started]
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
         finally:
-            self._stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for process in self._processes:
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
+            for process in self._processes:
+                await process.wait()
 
-    def _on_signal(self, number: int, _: object) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._woken.send(bytes([number]))
+    def _reload(self) -> None:
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGHUP)
 
-    def _handle_signals(self) -> bool:
-        """Handle the signals that have come. Return whether one of them asks to stop."""
-        numbers = self._signals.recv(100)
-        hung_up = signal.SIGHUP in numbers
-        if hung_up and has_terminal():
-            return True
-        if hung_up:
-            for worker in self._workers:
-                if worker.pid is not None:
-                    os.kill(worker.pid, signal.SIGHUP)
-        return signal.SIGTERM in numbers or signal.SIGINT in numbers
+    async def _start(self) -> Process:
+        # -P: nothing is imported from the working directory.
+        command = sys.executable, "-P", "-m", __spec__.name
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        self._processes.add(process)
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(self._options) + b"\n")
+        return process
 
-    def _start(self) -> "Connection[object, object]":
-        ours, theirs = self._context.Pipe(duplex=False)
-        self._started += 1
-        arguments = self._options, self._watched, theirs
-        worker = self._context.Process(target=_run_worker, args=arguments, name=f"worker-{self._started}")
-        worker.start()
-        theirs.close()
-        self._workers.append(worker)
-        return ours
-
-    def _await_all(self, ready: "list[Connection[object, object]]") -> list[str]:
-        """Wait until all processes listen, and return their URLs."""
-        urls = list[str]()
-        until = time.monotonic() + _START_SECONDS
-        for pipe in ready:
-            report = _read_report(pipe, max(0.0, until - time.monotonic()))
-            if report.problem:
-                raise Unavailable(f"a process of the server: {report.problem}")
-            urls = report.urls
-        return urls
-
-    def _stop(self) -> None:
-        self._alive.close()
-        for worker in self._workers:
-            worker.terminate()
-        for worker in self._workers:
-            worker.join()
-        for end in (self._watched, self._signals, self._woken):
-            end.close()
-        for pipe in self._starting:
-            pipe.close()
+    async def _keep(self, process: Process) -> None:
+        """Replace a process whenever it has ended."""
+        while True:
+            status = await process.wait()
+            self._processes.discard(process)
+            self._deaths.append(time.monotonic())
+            if len(self._deaths) == _MAX_DEATHS and self._deaths[-1] - self._deaths[0] < _DEATHS_SECONDS:
+                raise Unavailable(f"the processes of the server end again and again, status {status}")
+            _print_error(f"process {process.pid} ended with status {status}; another takes its place")
+            drop_process(self._metrics_folder, process.pid)
+            process = await self._start()
+            if problem := (await _read_report(process)).problem:
+                _print_error(f"a process of the server: {problem}")
 
 
-def _read_report(pipe: "Connection[object, object]", seconds: float = 0.0) -> _StartReport:
-    """Return what a process reports of its start, for which it has so many seconds."""
-    with pipe, contextlib.suppress(EOFError):
-        if pipe.poll(seconds):
-            return msgspec.json.decode(pipe.recv_bytes(), type=_StartReport)
+async def _read_report(process: Process) -> _StartReport:
+    """Return what a process reports of its start, for which it has a minute."""
+    assert process.stdout is not None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_START_SECONDS):
+            if line := await process.stdout.readline():
+                return msgspec.json.decode(line, type=_StartReport)
     return _StartReport(problem="it does not start")
 
 
@@ -172,14 +148,20 @@ def _print_error(text: str) -> None:
     print(f"tableorm: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _run_worker(options: Options, until: socket.socket, pipe: "Connection[object, object]") -> None:
+def _serve() -> int:
     """Serve in a process that the supervisor started."""
+    options = msgspec.json.decode(sys.stdin.buffer.readline(), type=Options)
 
     def report(urls: Sequence[str] = (), problem: str = "") -> None:
-        pipe.send_bytes(msgspec.json.encode(_StartReport(urls=list(urls), problem=problem)))
+        print(msgspec.json.encode(_StartReport(urls, problem)).decode(), flush=True)  # noqa: T201
 
     try:
-        asyncio.run(run_server(options, report, until))
+        asyncio.run(run_server(options, report, sys.stdin.buffer))
     except TableOrmError as error:
         report(problem=str(error))
-        sys.exit(1)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_serve())

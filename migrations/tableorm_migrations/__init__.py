@@ -5,12 +5,10 @@ and `apply_revisions` applies revisions to a database.
 """
 
 from .evolution import Difference, carry_removed, compare_snapshots
-from .rekey.finalize import finalize_rekey
-from .rekey.offline import run_rekey
+from .rekey.offline import roll_back_rekey, run_rekey
 from .rekey.online import finalize_move, rekey_phase, roll_back_move, run_move, seal_move, verify_move
 from .rekey.plan import RekeyPlan, RekeyStep, plan_rekey
-from .rekey.rollback import roll_back_rekey
-from .rekey.verify import verify_rekey
+from .rekey.verify import finalize_rekey, verify_rekey
 from .revisions import (
     BuildIndex,
     MigrationStatus,

@@ -3,9 +3,10 @@ Bags that are written in a scope: they must not be taken for what only models an
 """
 
 from ..errors import ModelError
+from ..models.kinds import entity_kind_of
 from ..models.marker_rows import MARKER_HEADS, is_marker
 from ..models.property_bag import PropertyBag
-from ..models.reserved import ENTITY_TYPE, MANIFEST, MOVE
+from ..models.reserved import MANIFEST, MOVE
 from .known_rows import known_rows
 
 
@@ -36,14 +37,13 @@ def check_written_bag(bag: PropertyBag, where: str, *, merged: bool) -> None:
             f"{bag!r} is rejected {where}: its property {bound!r} says what is derived from the row, which may be "
             "rows of others; write it through its model"
         )
-    stored = bag.row.get(ENTITY_TYPE)
-    kind = stored.partition(":")[0].partition("#")[0] if isinstance(stored, str) else None
+    kind = entity_kind_of(bag.row)
     for rows in known_rows(bag.table):
         if not rows.own:
             continue
-        of_kind = kind is not None and kind == rows.kind
+        of_kind = bool(kind) and kind == rows.kind
         has_keys = rows.parse(bag.partition_key, bag.row_key) is not None
-        by_key = merged or kind is None or rows.kind is None
+        by_key = merged or not kind or rows.kind is None
         if rows.tracked and (of_kind or (by_key and has_keys)):
             raise ModelError(
                 f"{bag!r} is rejected {where}: rows are derived from {rows.label}, which a bag cannot keep right, and "

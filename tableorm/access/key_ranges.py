@@ -134,7 +134,7 @@ def _check_order(what: str, schema: Schema, start: Mapping[str, Any], end: Mappi
     equal = True
     for name, part in _fields(schema):
         equal = equal and name in start and name in end and start[name] == end[name]
-        if (name in start or name in end) and not equal and part.format and part.format.order is Order.NONE:
+        if (name in start or name in end) and not equal and part.format.order is Order.NONE:
             raise ModelError(
                 f"{what}: keys do not sort as values of {name!r} do in its format {part.format.text!r}, so there is no "
                 f"range of them; give the same {name!r} in start and end"
@@ -185,11 +185,8 @@ def _last_rest(template: Template, count: int) -> list[str]:
     """Return the last text, in parts, that the rest of a template can make."""
     texts: list[str] = []
     for part in template.parts[count:]:
-        if part.format is None:
-            texts.append(part.literal)
-        elif part.format.atoms is not None:
-            texts += [max(characters, key=utf16_key) for characters in part.format.atoms]
-        else:
+        if part.format.atoms is None:
             # Its length varies; only texts that begin with this character sort after it.
             return [*texts, "\uffff"]
+        texts += [max(characters, key=utf16_key) for characters in part.format.atoms]
     return texts

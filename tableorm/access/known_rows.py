@@ -107,9 +107,7 @@ def rows_alike(schema: Schema) -> tuple[KnownRows, ...]:
     declared = Schema.declared
     found = _ALIKE.get(schema)
     if found is None or found[0] != declared:
-        partition, row = schema.partition, schema.row
-        assert partition is not None
-        assert row is not None
+        partition, row = schema.templates()
         found = _ALIKE[schema] = (
             declared,
             tuple(

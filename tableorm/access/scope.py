@@ -269,11 +269,10 @@ class ScopeRules(Boundary):
         """
         if schema is None:
             raise ModelError(f"{what} is rejected in the scope of {self}: give a model of the table")
-        assert schema.partition is not None
-        assert schema.row is not None
+        own_partition, own_row = schema.templates()
         given = {name: value for name, value in start.items() if name in end and end[name] == value}
         partition, row = Bounds(keys.start_partition, keys.end_partition), Bounds(keys.start_row, keys.end_row)
-        missing = self._fields.keys() - prove_fields(schema.partition, partition, given)
+        missing = self._fields.keys() - prove_fields(own_partition, partition, given)
         refusal = f"{what} is rejected in the scope of {self}: {keys} "
         region = KeyRegion(partition, row if partition.point else EVERYTHING)
         if not missing:
@@ -282,13 +281,13 @@ class ScopeRules(Boundary):
         if not partition.point:
             raise ModelError(
                 f"{refusal}is of several partitions, whose rows may be of others; give the same "
-                f"{' and '.join(map(repr, schema.partition.fields))} in start and end"
+                f"{' and '.join(map(repr, own_partition.fields))} in start and end"
             )
-        if missing - prove_fields(schema.row, row, given):
+        if missing - prove_fields(own_row, row, given):
             raise ModelError(
                 f"{refusal}may hold rows of others, since not all keys between two keys of the scope are of the scope; "
                 f"give in start and end the same values to the fields that stand before {', '.join(missing)} in "
-                f"{schema.row.text!r}"
+                f"{own_row.text!r}"
             )
         self._refuse_other_rows(refusal, schema, region, given)
 

@@ -93,7 +93,7 @@ def _check_partition(schema: Schema) -> Iterator[LintFinding]:
             yield _finding("one-partition", subject, f"it is {partition.text!r} for every {counted[0]}")
         return
     name, form = first.field or "", first.format
-    if schema.fields[name].type.annotation in (dt.datetime, dt.date) and form is not None and not form.buckets:
+    if schema.fields[name].type.annotation in (dt.datetime, dt.date) and not form.buckets:
         yield _finding("growing-partition-key", subject, f"{partition.text!r} begins with {name}")
 
 
@@ -102,7 +102,7 @@ def _check_numbers(schema: Schema) -> Iterator[LintFinding]:
     templates += [(each.name, template) for each in schema.derived.values() for template in each.row_templates()]
     for name, template in templates:
         for part in template.parts:
-            if part.field is None or part.format is None or part.format.order is not Order.NONE:
+            if part.field is None or part.format.order is not Order.NONE:
                 continue
             if part.format.decimal and not part.format.each:
                 yield _finding("unpadded-number", f"{schema.name}.{name}", f"{part.field} has no width")

@@ -10,6 +10,9 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from enum import IntEnum
 from typing import Any
 
+from ..connection.races import Attempts
+from ..connection.rows import delete_as_read
+from ..models.kinds import kind_of
 from ..models.schema import Schema
 from ..stores import Row, RowAddress
 from ..writes.maintainer import Maintainer
@@ -198,11 +201,31 @@ class Check:
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """
-        Verify a derived row that it owns by itself, and repair it.
+        Verify a derived row that it owns by itself, and repair it: if not said otherwise, delete what `judge` condemns.
 
         Args:
             address: Where the row is.
             phase: One of `row_phases`.
             is_candidate: Whether the claims on an address of the partition do not agree.
         """
-        del address, phase, is_candidate
+        del phase, is_candidate
+        async for _ in Attempts(self.context.db):
+            row = await self.context.read(address)
+            if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
+                return
+            found = await self.judge(row)
+            if found is None:
+                return
+            entity, problem = found
+            # Under the ETag that it had before its entity was read: who makes it a row of the entity writes it.
+            if await self.context.settle(address, row, [delete_as_read(row)] if problem.rebuilt else []):
+                self.context.record(self.schema, entity, problem)
+                return
+        self.context.counts.leave()
+
+    async def judge(self, row: Row) -> tuple[RowAddress, Problem] | None:
+        """
+        Return what is wrong with a derived row by itself, and the entity that it names; None if nothing is. Deleting
+        the row repairs it, if anything does.
+        """
+        raise NotImplementedError

@@ -9,16 +9,14 @@ from collections.abc import Iterable
 import attrs
 import msgspec
 
-from ..connection.races import Attempts
-from ..connection.rows import delete_as_read
 from ..errors import shown
 from ..models.kinds import entry_name_of, kind_of
 from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, PART
 from ..models.row_stage import SplitStage, as_one
 from ..models.schema import Schema
-from ..stores import Operation, Row, RowAddress, row_keys
-from .check import WRONG, Check, Claims, FoundRows, IsCandidate, Phase
+from ..stores import Row, RowAddress, row_keys
+from .check import WRONG, Check, Claims, FoundRows, Phase
 from .context import AuditContext, EntitySnapshot, Problem
 from .report import Damage
 
@@ -191,40 +189,24 @@ class EntryCheck(Check):
         if problem.rival is None or not await self._is_orphan(problem.rival):
             return problem
         if self.context.repair:
-            await self._verify_owner(self.context.at(snapshot.row["PartitionKey"], str(problem.address)))
+            address = self.context.at(snapshot.row["PartitionKey"], str(problem.address))
+            await self.verify_row(address, Phase.ENTITIES, bool)
         return attrs.evolve(problem, damage=Damage.MISSING, rebuilt=True, rival=None)
 
-    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
-        """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
-        del phase, is_candidate
-        await self._verify_owner(address)
-
-    async def _verify_owner(self, address: RowAddress) -> None:
-        context, row_key = self.context, address.row_key
-        async for _ in Attempts(context.db):
-            row = await context.read(address)
-            if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
-                return
-            name = entry_name_of(row)
-            if _names_entity(row):
-                if not await self._is_orphan(row):
-                    return
-                owner = row[COPY_OF]
-                text = (
-                    f"the {self.noun} at {shown(row_key)} belongs to no entity: {shown(owner)} is gone, or does not "
-                    f"need it: neither its manifest nor its fields refer to it"
-                )
-                problem = Problem(Damage.ORPHAN, name, row_key, text)
-                # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
-                repairs = [delete_as_read(row)]
-            else:
-                owner, repairs = "", list[Operation]()
-                text = f"the {self.noun} at {shown(row_key)} names no entity, as each that tableorm writes does"
-                problem = Problem(Damage.FOREIGN, name, row_key, text, rebuilt=False)
-            if await context.settle(address, row, repairs):
-                context.record(self.schema, address.beside(owner), problem)
-                return
-        context.counts.leave()
+    async def judge(self, row: Row) -> tuple[RowAddress, Problem] | None:
+        """Return that the row belongs to no entity, or names none."""
+        address, name = RowAddress.of_row(self.context.kinds.table, row), entry_name_of(row)
+        what, owner = f"the {self.noun} at {shown(address.row_key)}", row.get(COPY_OF)
+        if not _names_entity(row):
+            text = f"{what} names no entity, as each that tableorm writes does"
+            return address.beside(""), Problem(Damage.FOREIGN, name, address.row_key, text, rebuilt=False)
+        if not await self._is_orphan(row):
+            return None
+        text = (
+            f"{what} belongs to no entity: {shown(owner)} is gone, or does not need it: neither its manifest nor its "
+            "fields refer to it"
+        )
+        return address.beside(str(owner)), Problem(Damage.ORPHAN, name, address.row_key, text)
 
     async def _is_orphan(self, row: Row) -> bool:
         """
@@ -337,24 +319,14 @@ class PartCheck(Check):
         """Claim that an entity has the row."""
         return ((row["RowKey"], 1),)
 
-    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
-        """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired."""
-        del phase, is_candidate
-        context, owner = self.context, address.beside(self._split.owner_of(address.row_key))
-        async for _ in Attempts(context.db):
-            row = await context.read(address)
-            if row is None or not self.owns(kind_of(row)):
-                return
-            first = await context.read(owner)
-            # An entity whose rows do not fit together is a finding of its own, and nobody knows which are its.
-            if first is not None and (as_one(first) is not first or address.row_key in self._split.further_keys(first)):
-                return
-            text = f"the row at {shown(address.row_key)} belongs to no entity: {shown(owner.row_key)} " + (
-                "is gone" if first is None else "does not name it"
-            )
-            # Under the ETag that it had before its entity was read: who makes it a row of the entity writes it.
-            if await context.settle(address, row, [delete_as_read(row)]):
-                problem = Problem(Damage.ORPHAN, None, address.row_key, text)
-                context.record(self.schema, owner, problem)
-                return
-        context.counts.leave()
+    async def judge(self, row: Row) -> tuple[RowAddress, Problem] | None:
+        """Return that the row belongs to no entity."""
+        address = RowAddress.of_row(self.context.kinds.table, row)
+        owner = address.beside(self._split.owner_of(address.row_key))
+        first = await self.context.read(owner)
+        # An entity whose rows do not fit together is a finding of its own, and nobody knows which are its.
+        if first is not None and (as_one(first) is not first or address.row_key in self._split.further_keys(first)):
+            return None
+        why = "is gone" if first is None else "does not name it"
+        text = f"the row at {shown(address.row_key)} belongs to no entity: {shown(owner.row_key)} {why}"
+        return owner, Problem(Damage.ORPHAN, None, address.row_key, text)

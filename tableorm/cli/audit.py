@@ -7,8 +7,7 @@ import argparse
 from ..audit.report import AuditReport
 from ..errors import counted
 from .arguments import add_database, add_flag, add_models, add_name, add_run, add_state, open_existing, run_options
-from .output import emit
-from .progress import ProgressReporter
+from .progress import ProgressReporter, print_report
 
 
 class Audit:
@@ -44,10 +43,7 @@ class Audit:
                     on_progress=progress.note,
                     **run_options(args),
                 )
-        more = report.found - len(report.findings)
-        lines = [*map(str, report.findings), *([f"and {more:,} more"] if more > 0 else []), str(report)]
-        emit(args, report.to_dict(), *lines)
-        return 0 if report.clean else 1
+        return print_report(report, args)
 
 
 def _describe(report: AuditReport) -> str:

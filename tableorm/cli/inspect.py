@@ -8,7 +8,7 @@ import sys
 from ..advice import inspect_table
 from .arguments import add_count, add_database, open_existing, parse_table
 from .output import emit
-from .progress import TableProgress
+from .progress import show_reading
 
 
 class Inspect:
@@ -34,7 +34,7 @@ class Inspect:
     async def run(self, args: argparse.Namespace) -> int:
         """Print the module."""
         async with open_existing(args) as db:
-            proposal = await inspect_table(db, args.table, rows=args.rows, on_progress=TableProgress(args.table))
+            proposal = await inspect_table(db, args.table, rows=args.rows, on_progress=show_reading(args.table))
         names = [model.name for model in proposal.models]
         emit(args, {"module": proposal.text, "models": names}, *proposal.text.removesuffix("\n").split("\n"))
         for model in proposal.models:

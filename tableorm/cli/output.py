@@ -4,6 +4,7 @@ What all commands print: lines of text or of JSON, in colours on a terminal unle
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping
 from shutil import get_terminal_size
@@ -15,8 +16,8 @@ from ..protocol.redaction import escape_unprintable
 
 Style = Literal["bold", "dim", "red", "green"]
 
-_CLEAR = "\r\x1b[K"
 _CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32}
+_shown: list[str] = []  # the lines of progress on the terminal
 
 
 def paint(text: str, style: Style, file: TextIO) -> str:
@@ -37,21 +38,25 @@ def to_json(values: Any) -> str:
     return escape_unprintable(msgspec.json.encode(values).decode())
 
 
-def show_progress(line: str) -> None:
-    """Show on stderr how far something is: in a terminal in place of the line before."""
-    line = escape_unprintable(line)
+def show_progress(line: str, *more: str) -> None:
+    """Show on stderr how far something is: a terminal gets lines in place of those before, a file the first alone."""
     if not sys.stderr.isatty():
-        print(line, file=sys.stderr, flush=True)
+        print(escape_unprintable(line), file=sys.stderr, flush=True)
         return
-    line = line[: get_terminal_size().columns - 1]
-    done = line.rfind("#") + 1
-    print(f"{_CLEAR}{paint(line[:done], 'green', sys.stderr)}{line[done:]}", end="", file=sys.stderr, flush=True)
+    clear_progress()
+    size = get_terminal_size()
+    lines = (line, *more)[: max(1, size.lines - 1)]
+    _shown.extend(escape_unprintable(each)[: size.columns - 1] for each in lines)
+    text = re.sub("#+", lambda done: paint(done[0], "green", sys.stderr), "\n".join(_shown))
+    print(text, end="", file=sys.stderr, flush=True)
 
 
 def clear_progress() -> None:
-    """Write over the line of progress that is shown in a terminal."""
-    if sys.stderr.isatty():
-        print(_CLEAR, end="", file=sys.stderr, flush=True)
+    """Remove the lines of progress that are shown in a terminal."""
+    if _shown:
+        up = f"\x1b[{len(_shown) - 1}A" if len(_shown) > 1 else ""
+        print(f"{up}\r\x1b[J", end="", file=sys.stderr, flush=True)
+        _shown.clear()
 
 
 def emit(args: argparse.Namespace, values: Mapping[str, Any], *lines: str, file: TextIO | None = None) -> None:

@@ -5,18 +5,20 @@ What long commands share: lines of progress, and a file that keeps how far they 
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, Self, TextIO, TypeVar
+from typing import Generic, ParamSpec, Self, TextIO, TypeVar
 
 import attrs
 
+from ..audit.report import AuditReport
 from ..errors import counted
 from ..jobs.ranges import RangeReport
 from ..queries.sweep_report import SweepReport
 from ..transfer.report import TransferReport
 from .output import emit, show_progress
 
+P = ParamSpec("P")
 R = TypeVar("R", bound=RangeReport)
 
 _SECONDS = 1.0  # between two lines of progress, and between two writes of the state file
@@ -29,25 +31,37 @@ def draw_bar(share: float) -> str:
     return f"[{'#' * done}{'-' * (_WIDTH - done)}] {percent:>4}"
 
 
-class TableProgress:
-    """Prints how far the reading of a table is, once a second, on stderr."""
+def each_second(show: Callable[P, object]) -> Callable[P, None]:
+    """Return what calls a function, if a second has passed since it was last called."""
+    last = time.monotonic()
 
-    def __init__(self, table: str) -> None:
-        self._table, self._printed = table, time.monotonic()
+    def call(*args: P.args, **options: P.kwargs) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _SECONDS:
+            last = time.monotonic()
+            show(*args, **options)
 
-    def __call__(self, rows: int, share: float) -> None:
-        """Print it: how many rows were read, and the share of the table that is done."""
-        if time.monotonic() - self._printed >= _SECONDS:
-            self._printed = time.monotonic()
-            show_progress(f"{draw_bar(share)} {self._table}: {counted(rows, 'row')}")
+    return call
 
 
-def print_report(report: SweepReport | TransferReport, args: argparse.Namespace, file: TextIO | None = None) -> int:
-    """Print the failures of a report, and the report, on stdout or elsewhere; return the exit status of the command."""
-    more = report.failed - len(report.failures)
-    lines = [*map(str, report.failures), *([f"and {more} more"] if more > 0 else []), str(report)]
+def show_reading(table: str) -> Callable[[int, float], None]:
+    """Return what shows how many rows of a table were read, and the share of the table that is done."""
+    return each_second(lambda rows, share: show_progress(f"{draw_bar(share)} {table}: {counted(rows, 'row')}"))
+
+
+def print_report(
+    report: AuditReport | SweepReport | TransferReport, args: argparse.Namespace, file: TextIO | None = None
+) -> int:
+    """Print what a report has found wrong, and the report, on stdout or elsewhere; return the status of the command."""
+    found: Sequence[object]
+    if isinstance(report, AuditReport):
+        found, number, good = report.findings, report.found, report.clean
+    else:
+        found, number, good = report.failures, report.failed, not report.failed
+    more = number - len(found)
+    lines = [*map(str, found), *([f"and {more:,} more"] if more > 0 else []), str(report)]
     emit(args, report.to_dict(), *lines, file=file)
-    return 1 if report.failed else 0
+    return 0 if good else 1
 
 
 @attrs.define
@@ -63,7 +77,10 @@ class ProgressReporter(Generic[R]):
     state: Path | None
     describe: Callable[[R], str]
     _latest: R | None = attrs.field(init=False, default=None)
-    _told: float = attrs.field(init=False, factory=time.monotonic)
+    _tell: Callable[[], None] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._tell = each_second(self._show)
 
     def __enter__(self) -> Self:
         return self
@@ -79,10 +96,12 @@ class ProgressReporter(Generic[R]):
     def note(self, report: R) -> None:
         """Take note of a report, and tell of it if a second has passed."""
         self._latest = report
-        if time.monotonic() - self._told >= _SECONDS:
-            self._told = time.monotonic()
-            show_progress(self.describe(report))
-            self.save()
+        self._tell()
+
+    def _show(self) -> None:
+        assert self._latest is not None
+        show_progress(self.describe(self._latest))
+        self.save()
 
     def save(self) -> None:
         """Write where to go on to the state file, in full or not at all; remove the file when all is done."""

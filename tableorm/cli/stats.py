@@ -9,8 +9,8 @@ import attrs
 
 from ..advice import measure_table
 from .arguments import add_count, add_database, add_tables, open_existing
-from .output import to_json
-from .progress import TableProgress
+from .output import emit
+from .progress import show_reading
 
 
 class StatsCommand:
@@ -47,18 +47,14 @@ class StatsCommand:
                 print("no tables")
             for table in tables:
                 measured = await measure_table(
-                    db,
-                    table,
-                    sample=args.sample,
-                    parallel=args.parallel,
-                    on_progress=TableProgress(table),
+                    db, table, sample=args.sample, parallel=args.parallel, on_progress=show_reading(table)
                 )
                 said, text = measured.to_dict(), str(measured)
                 if args.gib_price is not None or args.request_price is not None:
                     cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
                     said["cost"] = attrs.asdict(cost)
                     text += f"\n  cost: {cost.storage:.6g} a month for storage, {cost.scan:.6g} to read all rows once"
-                print(to_json(said) if args.json else text)
+                emit(args, said, *text.split("\n"))
         return 0
 
 

@@ -12,14 +12,15 @@ import attrs
 
 from ..errors import DecodeError, EncryptionError, EntityNotFound, TableOrmError
 from ..models.entity import Entity
+from ..models.manifest import UploadEntry
 from ..models.property_types import FieldInfo
 from ..models.reserved import BLOB_FIELDS
 from ..models.schema import Schema
 from ..protocol.codes import Code, Fault
-from ..shapes.blob import Blob, BlobAddress, BlobParts, Sending, add_to_hash, content_of
+from ..shapes.blob import Blob, BlobParts, BlobReader, Sending, add_to_hash, content_of
 from ..shapes.sealed_blob import BlobSeal, new_blob_key
 from ..stores import BlobStore, BlobStream, RowAddress
-from .blobs import ask_blobs, make_container, require_blobs
+from .blobs import ask_blobs, make_container, put_blob, require_blobs
 from .connection import Connection
 from .rows import read_row
 from .translate import translate
@@ -38,7 +39,7 @@ async def ask_for_blobs(db: Connection, operation: str, label: str, request: Cal
     return await ask_blobs(db, operation, label, BLOB_FIELDS, request)
 
 
-async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str, *, encrypted: bool) -> BlobParts:
+async def send_blob(db: Connection, blob: Blob, address: UploadEntry, label: str, *, encrypted: bool) -> BlobParts:
     """
     Send the bytes of a blob to a new name, and return what its row gets.
 
@@ -54,41 +55,24 @@ async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str
         TableOrmError: The store refused them, or did not answer: they may be there yet.
     """
     metadata = {BLOB_PARTITION: urlsafe_b64encode(address.partition_key.encode()).decode()}
-    data: bytes | Sending = b""
     content = content_of(blob)
+    content.check_unsent(label)
     key = new_blob_key() if encrypted else b""
-    seal = BlobSeal(key, address.token, label) if encrypted else None
-
-    async def put(store: BlobStore) -> object:
-        nonlocal data
-        data = content.open(label, seal)
-        return await store.put(BLOB_FIELDS, address.name, data, if_none_match=True, metadata=metadata)
-
+    sending = Sending(content, label, BlobSeal(key, address.token, label) if encrypted else None)
+    data = content.source if isinstance(content.source, bytes) and not encrypted else sending
     try:
         if content.once:
             await make_container(db, label, BLOB_FIELDS)
-        try:
-            await ask_for_blobs(db, "put-blob", label, put)
-        except Fault as fault:
-            if fault.code != Code.CONTAINER_NOT_FOUND:
-                raise
-            await make_container(db, label, BLOB_FIELDS)
-            await ask_for_blobs(db, "put-blob", label, put)
+        await put_blob(db, label, BLOB_FIELDS, address.name, data, if_none_match=True, metadata=metadata)
     except Fault as fault:
         if fault.code != Code.BLOB_EXISTS:  # otherwise an earlier attempt has come: the name is new
             raise translate(fault, f"upload of {label}", "") from fault
-        if isinstance(data, Sending) and not data.ended:
-            data = content.open(label, seal)
-            if isinstance(data, Sending):
-                await data.run_through()
-    if isinstance(data, Sending):
-        return BlobParts(address.to_text(), data.length, data.sha256, blob.content_type or "", key)
-    digest = hashlib.sha256()
-    await add_to_hash(digest, data)
-    return BlobParts(address.to_text(), len(data), digest.hexdigest(), blob.content_type or "")
+    if not sending.ended:
+        await sending.run_through()
+    return BlobParts(address.to_text(), sending.length, sending.sha256, blob.content_type or "", key)
 
 
-async def delete_blob(db: Connection, address: BlobAddress, label: str) -> None:
+async def delete_blob(db: Connection, address: UploadEntry, label: str) -> None:
     """Delete a blob; nothing happens if it is gone. Raises TableOrmError."""
     try:
         await ask_for_blobs(db, "delete-blob", label, lambda store: store.delete(BLOB_FIELDS, address.name))
@@ -122,53 +106,44 @@ class _Reader:
     async def stream(self, parts: BlobParts, start: int, length: int | None) -> AsyncGenerator[bytes]:
         """See `BlobReader`. Where a blob is gone, the entity has another one, or it was deleted, or it is damaged."""
         refused = ""
-        while True:
-            if length == 0 or (start and start >= parts.length):
+        while length != 0 and not (start and start >= parts.length):
+            try:
+                async with aclosing(self._chunks(parts, start, length)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+            except Fault as fault:
+                if parts.key and fault.code == Code.INVALID_RANGE:
+                    raise EncryptionError(f"the blob of {self.label} is shorter than it was sealed") from fault
+                if fault.code not in _ABSENT:
+                    raise translate(fault, f"read of {self.label}", "") from fault
+                if parts.address == refused:
+                    raise self._damaged(f"is the blob {parts.address!r}, which is not there") from fault
+                refused = parts.address
+            else:
                 return
-            async with AsyncExitStack() as opened:
-                try:
-                    stream = await self._open(opened, parts, start, length)
-                except Fault as fault:
-                    if parts.key and fault.code == Code.INVALID_RANGE:
-                        raise EncryptionError(f"the blob of {self.label} is shorter than it was sealed") from fault
-                    if fault.code not in _ABSENT:
-                        raise translate(fault, f"read of {self.label}", "") from fault
-                    if parts.address == refused:
-                        raise self._damaged(f"is the blob {parts.address!r}, which is not there") from fault
-                    refused = parts.address
-                else:
-                    async with aclosing(self._checked(stream, parts, start, length)) as chunks:
-                        async for chunk in chunks:
-                            yield chunk
-                    return
             parts = await self._look_again()
 
-    async def _open(self, opened: AsyncExitStack, parts: BlobParts, start: int, length: int | None) -> BlobStream:
-        name = BlobAddress.of(parts.address).name
-        if parts.key:
-            start, length = BlobSeal.stored_range(start, length, parts.length)
+    async def _chunks(self, parts: BlobParts, start: int, length: int | None) -> AsyncGenerator[bytes]:
+        """Yield the bytes of a range of a blob. Raises Fault if it cannot be opened, and otherwise TableOrmError."""
+        address, digest, whole = UploadEntry.of(parts.address), hashlib.sha256(), start == 0 and length is None
+        seal = BlobSeal(parts.key, address.token, self.label) if parts.key else None
+        place = (start, length) if seal is None else seal.stored_range(start, length, parts.length)
+        async with AsyncExitStack() as opened:
 
-        def enter(store: BlobStore) -> Awaitable[BlobStream]:
-            return opened.enter_async_context(store.get(BLOB_FIELDS, name, start, length))
+            def enter(store: BlobStore) -> Awaitable[BlobStream]:
+                return opened.enter_async_context(store.get(BLOB_FIELDS, address.name, *place))
 
-        return await ask_for_blobs(self.db, "get-blob", self.label, enter)
-
-    async def _checked(
-        self, stream: BlobStream, parts: BlobParts, start: int, length: int | None
-    ) -> AsyncGenerator[bytes]:
-        digest, chunks = hashlib.sha256(), stream.chunks
-        whole = start == 0 and length is None and not parts.key
-        if parts.key:
-            seal = BlobSeal(parts.key, BlobAddress.of(parts.address).token, self.label)
-            chunks = seal.opened(chunks, start, length, parts.length)
-        try:
-            async for chunk in chunks:
-                if whole:
-                    await add_to_hash(digest, chunk)
-                yield chunk
-        except Fault as fault:
-            raise translate(fault, f"read of {self.label}, which may have been replaced meanwhile", "") from fault
-        if whole and digest.hexdigest() != parts.sha256:
+            stream = await ask_for_blobs(self.db, "get-blob", self.label, enter)
+            try:
+                chunks = stream.chunks
+                async for chunk in chunks if seal is None else seal.opened(chunks, start, length, parts.length):
+                    if whole and seal is None:
+                        await add_to_hash(digest, chunk)
+                    yield chunk
+            except Fault as fault:
+                what = f"read of {self.label}, which may have been replaced meanwhile"
+                raise translate(fault, what, "") from fault
+        if whole and seal is None and digest.hexdigest() != parts.sha256:
             raise self._damaged(f"is the blob {parts.address!r}, whose bytes do not have the hash {parts.sha256}")
 
     async def _look_again(self) -> BlobParts:
@@ -193,13 +168,13 @@ class _Reader:
         return DecodeError(problem, self.schema.name, keys, self.info.name)
 
 
-def reader_of(db: Connection, schema: Schema, info: FieldInfo, values: dict[str, Any]) -> _Reader:
+def reader_of(db: Connection, schema: Schema, info: FieldInfo, values: dict[str, Any]) -> BlobReader:
     """Return what reads the blob of an entity with these fields."""
     try:
         owner = RowAddress(schema.table_name(), *schema.make_keys(values))
     except TableOrmError:
         owner = None  # it was loaded in part
-    return _Reader(db, info, owner, schema)
+    return _Reader(db, info, owner, schema).stream
 
 
 def bind_blobs(db: Connection, entities: Iterable[object]) -> None:

@@ -2,8 +2,8 @@
 Requests for blobs that verbs and workers send: counted, observed, and repeated after a transient fault.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
+from typing import Any, TypeVar
 
 from ..errors import AccessDenied, NotSupported
 from ..protocol.codes import Code, Fault
@@ -84,6 +84,36 @@ async def make_container(db: Connection, model: str, container: str) -> None:
     except Fault as fault:
         if fault.code != Code.CONTAINER_EXISTS:
             raise
+
+
+async def put_blob(
+    db: Connection, model: str, container: str, name: str, data: bytes | AsyncIterable[bytes], **conditions: Any
+) -> BlobInfo:
+    """
+    Write a blob, and make its container if there is none.
+
+    Args:
+        db: The connection.
+        model: What it is for, for counters.
+        container: Name of the container.
+        name: Name of the blob.
+        data: Its bytes, which can be iterated again.
+        conditions: The other arguments of `BlobStore.put`.
+
+    Raises:
+        Fault: The store refused it, or did not answer.
+    """
+
+    def put(store: BlobStore) -> Awaitable[BlobInfo]:
+        return store.put(container, name, data, **conditions)
+
+    try:
+        return await ask_blobs(db, "put-blob", model, container, put)
+    except Fault as fault:
+        if fault.code != Code.CONTAINER_NOT_FOUND:
+            raise
+    await make_container(db, model, container)
+    return await ask_blobs(db, "put-blob", model, container, put)
 
 
 async def require_blobs(db: Connection, what: str) -> None:

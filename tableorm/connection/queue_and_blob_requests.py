@@ -1,13 +1,19 @@
 """
-Requests for queues and blobs, the stores beside the tables: what they are called, and what can be put around them.
+Requests for queues and blobs, the stores beside the tables: what they are called, who counts them, and what they raise
+in programs.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from ..stores import BlobStore, BlobStream, QueueStore
+import attrs
+
+from ..errors import OutcomeUnknown, shown
+from ..protocol.codes import Fault
+from ..stores import LISTS_OF_PLACES, BlobStream, LayerBeside
 from .connection import Connection
+from .translate import translate
 
 QUEUE_OPERATIONS = {
     "create_queue": "create-queue",
@@ -37,78 +43,67 @@ BLOB_OPERATIONS = {
 }
 """What `ObservedRequest` calls the requests of a `BlobStore`, by method."""
 
-Send = Callable[[str, str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
-"""Sends a request of an operation for a queue or container, "" for none, by a call; returns its answer."""
 
-
-class StoreBeside:
+class CountedBeside(LayerBeside):
     """
-    A `QueueStore` or a `BlobStore` whose requests are sent by a function.
-
-    Args:
-        store: The store itself.
-        operations: What its requests are called, by method; all other members are those of the store.
-        send: Sends a request.
-    """
-
-    def __init__(self, store: Any, operations: Mapping[str, str], send: Send) -> None:
-        self._store, self._operations, self._send = store, operations, send
-
-    def __getattr__(self, member: str) -> Any:
-        found: Any = getattr(self._store, member)
-        operation = self._operations.get(member)
-        if operation is None:
-            return found
-
-        def place(given: tuple[Any, ...], named: Mapping[str, Any]) -> str:
-            if member in ("list_queues", "list_containers"):
-                return ""
-            first: str = given[0] if given else named.get("queue") or named.get("container") or ""
-            return first
-
-        async def call(*given: Any, **named: Any) -> Any:
-            return await self._send(operation, place(given, named), lambda: found(*given, **named))
-
-        @asynccontextmanager
-        async def open_stream(*given: Any, **named: Any) -> AsyncGenerator[BlobStream]:
-            async with AsyncExitStack() as opened:
-
-                async def enter() -> BlobStream:
-                    stream: BlobStream = await opened.enter_async_context(found(*given, **named))
-                    return stream
-
-                yield await self._send(operation, place(given, named), enter)
-
-        return open_stream if member == "get" else call  # of blobs; queues have no such method
-
-
-def observed_queues(db: Connection, queues: QueueStore, model: str = "") -> Any:
-    """
-    Return a `QueueStore` whose requests are counted and observed.
+    A `QueueStore` or a `BlobStore` whose requests are counted and observed. Of a blob that is read as a stream, that is
+    the request that opens it.
 
     Args:
         db: Counts them.
-        queues: The store itself, which raises faults.
+        below: The store itself, which raises faults.
+        operations: What its requests are called, by method.
         model: What they are counted for; "" if for nothing.
     """
-    return StoreBeside(queues, QUEUE_OPERATIONS, _counted(db, model))
+
+    def __init__(self, db: Connection, below: Any, operations: Mapping[str, str], model: str = "") -> None:
+        super().__init__(below)
+        self._db, self._operations, self._model = db, operations, model
+
+    async def send(self, method: str, given: tuple[Any, ...], call: Callable[..., Awaitable[Any]]) -> Any:
+        """See `LayerBeside`."""
+        operation = self._operations.get(method, method.replace("_", "-"))
+        place = "" if method in LISTS_OF_PLACES else str(*given[:1])
+        self._db.sending(operation, self._model)
+        return await self._db.watch.send(call(*given), operation, place)
 
 
-def observed_blobs(db: Connection, blobs: BlobStore) -> Any:
+class TranslatedBeside(LayerBeside):
     """
-    Return a `BlobStore` whose requests are counted and observed. Of a blob that is read as a stream, that is the
-    request that opens it.
+    A `QueueStore` or a `BlobStore` that raises what a database raises.
 
     Args:
-        db: Counts them.
-        blobs: The store itself, which raises faults.
+        below: The store itself.
+        name: What it is called: "queues" or "blobs".
     """
-    return StoreBeside(blobs, BLOB_OPERATIONS, _counted(db, ""))
+
+    def __init__(self, below: Any, name: str) -> None:
+        super().__init__(below)
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"<{self._name} of a database>"
+
+    async def send(self, method: str, given: tuple[Any, ...], call: Callable[..., Awaitable[Any]]) -> Any:
+        """See `LayerBeside`."""
+        what = f"{self._name}.{method}({', '.join(shown(each) for each in given if isinstance(each, str))})"
+        with _translating(what):
+            reply = await call(*given)
+        return attrs.evolve(reply, chunks=_translated(reply.chunks, what)) if isinstance(reply, BlobStream) else reply
 
 
-def _counted(db: Connection, model: str) -> Send:
-    async def send(operation: str, place: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        db.sending(operation, model)
-        return await db.watch.send(call(), operation, place)
+async def _translated(chunks: AsyncIterable[bytes], what: str) -> AsyncGenerator[bytes]:
+    with _translating(what):
+        async for chunk in chunks:
+            yield chunk
 
-    return send
+
+@contextmanager
+def _translating(what: str) -> Generator[None]:
+    try:
+        yield
+    except Fault as fault:
+        if fault.doubt:
+            problem = f"{what}: {fault.message} It may have happened all the same."
+            raise OutcomeUnknown(problem, fault.code, what.partition("(")[0]) from fault
+        raise translate(fault, what, "") from fault

@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 from ..errors import (
     EntityExists,
     EntityNotFound,
+    LostRace,
     ModelError,
     PreconditionFailed,
     ReferenceNotFound,
@@ -16,7 +17,7 @@ from ..errors import (
     Unavailable,
     shown,
 )
-from ..protocol.codes import THROTTLING, Fault
+from ..protocol.codes import THROTTLING, Code, Fault
 from ..stores import RetryBudget, pause_after
 from .connection import Connection
 
@@ -34,21 +35,26 @@ def pause_of(db: Connection, attempt: int) -> float:
 class Attempts:
     """
     The attempts of something that may lose races: `async for attempt in Attempts(db)` yields their numbers, and
-    pauses before each but the first. What is raised after the last one stands behind the loop.
+    pauses before each but the first.
 
     Args:
         db: Whose policy tells how long the pauses are.
         count: How many attempts there are.
+        races: What others did in each of them, for the LostRace that is raised after the last one. Without it, what is
+            raised then stands behind the loop.
     """
 
-    def __init__(self, db: Connection, count: int = ATTEMPTS) -> None:
-        self._db, self._numbers, self._lost = db, iter(range(count)), 0
+    def __init__(self, db: Connection, count: int = ATTEMPTS, *, races: str | None = None) -> None:
+        self._db, self._count, self._races = db, count, races
+        self._numbers, self._lost = iter(range(count)), 0
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> int:
         attempt = next(self._numbers, None)
+        if attempt is None and self._races is not None:
+            raise LostRace(f"{self._races}, {self._count} times in a row; try it again", Code.CONDITION_NOT_SATISFIED)
         if attempt is None:
             raise StopAsyncIteration
         if self._lost:

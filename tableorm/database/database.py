@@ -3,7 +3,6 @@ The database: what an application opens once and shares between its tasks.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, Literal, Self, TypeVar, overload
 
 from ..access.scope import ScopeRules
@@ -18,9 +17,8 @@ from ..models.schema import Schema
 from ..queries.home import QueriedHome
 from ..queries.misfits import MisfitPolicy
 from ..relations.cache import CachedEntities, caches_by_model
-from ..relations.cascade import delete_elsewhere, explain_elsewhere
+from ..relations.cascade import delete_with_children, explain_elsewhere
 from ..relations.declarations import cascades_elsewhere
-from ..relations.delete import delete_with_children
 from ..relations.load import LoadExplanation, explain_load, load_relations
 from ..relations.relation import Relation
 from ..writes.archive import archive
@@ -87,7 +85,7 @@ class Database(Upkeep):
         change = insert_change(entity, repeat=repeat, exist_ok=exist_ok)
         if exist_ok:
             return await insert_new(self._connection, change)
-        await write_change(self._connection, change, repeat=repeat)
+        await write_change(self._connection, change)
         return True
 
     async def save(self, entity: Entity | PropertyBag) -> None:
@@ -228,7 +226,7 @@ class Database(Upkeep):
         target = await with_class(self._connection, target)
         schema, delete = _find_cascading(target), delete_target
         if schema is not None:
-            delete = partial(delete_elsewhere if cascades_elsewhere(schema) else delete_with_children, self)
+            delete = delete_with_children
         return await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
@@ -258,7 +256,7 @@ class Database(Upkeep):
             TemplateError: A field is not a key field, or its value does not fit.
             EncodeError: The new key equals the old one, or a value does not fit its field.
         """
-        await move_entity(self._connection, self._load_row, entity, fields)
+        await move_entity(self._connection, entity, fields)
 
     @overload
     async def archive(self, entity: Entity, /, to: type[E], **fields: Any) -> E: ...
@@ -285,7 +283,7 @@ class Database(Upkeep):
             ModelError: The other model lacks a field of the entity, or has a field that nobody gives.
             TableOrmError: Whatever `move` raises.
         """
-        return await archive(self._connection, self._load_row, entity, to, fields)
+        return await archive(self._connection, entity, to, fields)
 
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """
@@ -298,7 +296,7 @@ class Database(Upkeep):
             WrongKind: The row is now of another kind.
             DecodeError: The row does not fit the model.
         """
-        await refresh_entity(self._connection, self._load_row, entity)
+        await refresh_entity(self._connection, entity)
 
     async def get_or_insert(self, entity: M) -> tuple[M, bool]:
         """
@@ -319,7 +317,7 @@ class Database(Upkeep):
             UniqueViolation: Another entity has the value of a unique index.
             EncodeError: A value does not fit its field.
         """
-        return await get_or_insert(self._connection, self._load_row, entity)
+        return await get_or_insert(self._connection, entity)
 
     @overload
     async def modify(
@@ -401,7 +399,7 @@ class Database(Upkeep):
                 `if_match` were given.
         """
         return await modify_target(
-            self._connection, self._load_row, target, fn, fields, attempts=attempts, create=create, if_match=if_match
+            self._connection, target, fn, fields, attempts=attempts, create=create, if_match=if_match
         )
 
     async def load(
@@ -442,7 +440,7 @@ class Database(Upkeep):
             DecodeError: A row can't be loaded; the error names the relation and its `parents`.
         """
         caches = caches_by_model(self._connection, cache)
-        await load_relations(self._connection, self, entities, (relation, *more), caches, misfits)
+        await load_relations(self._connection, entities, (relation, *more), caches, misfits)
 
     def cached(self, model: type[E], /, *, ttl: float, max_entities: int = 10_000) -> CachedEntities[E]:
         """
@@ -460,7 +458,7 @@ class Database(Upkeep):
         Raises:
             ModelError: `ttl` or `max_entities` is not positive.
         """
-        return CachedEntities(self._connection, self, model, ttl, max_entities)
+        return CachedEntities(self._connection, model, ttl, max_entities)
 
     def explain_load(
         self, entities: E | Iterable[E], relation: Relation[E, Any], /, *more: Relation[Any, Any]
@@ -478,7 +476,7 @@ class Database(Upkeep):
         Raises:
             TableOrmError: Whatever `load` would raise before sending anything.
         """
-        return explain_load(self._connection, self, entities, (relation, *more))
+        return explain_load(self._connection, entities, (relation, *more))
 
     @overload
     def explain_write(
@@ -544,7 +542,7 @@ class Database(Upkeep):
             TransactionFailed: An operation failed when the block ended, and nothing was applied; `index` tells which
                 one.
         """
-        return Transaction(self._connection, self._load_row, repeat=repeat, attempt=Attempt())
+        return Transaction(self._connection, repeat=repeat, attempt=Attempt())
 
     async def run_transaction(
         self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS, repeat: bool = True
@@ -569,7 +567,7 @@ class Database(Upkeep):
         Raises:
             TransactionFailed: An operation failed for another reason, or every attempt lost its race.
         """
-        return await run_transaction(self._connection, self._load_row, fn, attempts=attempts, repeat=repeat)
+        return await run_transaction(self._connection, fn, attempts=attempts, repeat=repeat)
 
     def bulk(
         self,

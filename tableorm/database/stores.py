@@ -11,8 +11,12 @@ from ..connection.connection import Connected, Connection
 from ..connection.index_states import forget_table, note_declarations
 from ..connection.observe import Hook, Observation, Watch
 from ..connection.period_tables import coming_tables
-from ..connection.queue_and_blob_requests import observed_blobs, observed_queues
-from ..connection.translating import TranslatingStore
+from ..connection.queue_and_blob_requests import (
+    BLOB_OPERATIONS,
+    QUEUE_OPERATIONS,
+    CountedBeside,
+    TranslatedBeside,
+)
 from ..errors import EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet, refuse_same_kinds
@@ -110,7 +114,8 @@ class Stores(Connected, AsyncOnly):
             NotSupported: There are none; the message names the argument of `connect` that tells where they are.
         """
         connection = self._connection
-        return cast("QueueStore", TranslatingStore(observed_queues(connection, connection.queues), "queues"))
+        counted = CountedBeside(connection, connection.queues, QUEUE_OPERATIONS)
+        return cast("QueueStore", TranslatedBeside(counted, "queues"))
 
     @property
     def blobs(self) -> BlobStore:
@@ -121,7 +126,8 @@ class Stores(Connected, AsyncOnly):
             NotSupported: There are none; the message names the argument of `connect` that tells where they are.
         """
         connection = self._connection
-        return cast("BlobStore", TranslatingStore(observed_blobs(connection, connection.blobs), "blobs"))
+        counted = CountedBeside(connection, connection.blobs, BLOB_OPERATIONS)
+        return cast("BlobStore", TranslatedBeside(counted, "blobs"))
 
     def observe(self, on_request: Hook | None = None, *, show_values: bool = False) -> Observation:
         """

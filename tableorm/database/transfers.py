@@ -7,9 +7,7 @@ from collections.abc import Callable
 from ..connection.connection import Connected, connection_of
 from ..jobs.process import RunOptions
 from ..transfer.copying import compare_rows, copy_rows
-from ..transfer.exporting import export_rows
-from ..transfer.files import File, Format
-from ..transfer.importing import import_rows
+from ..transfer.files import File, Format, export_rows, import_rows
 from ..transfer.report import TransferReport
 from ..transfer.writing import IfExists
 from .periods import Periods

@@ -384,4 +384,4 @@ class Upkeep(Transfers):
             AccessDenied: In a scope, since messages are about whole tables.
             NotSupported: An archive needs blobs, and the database has none.
         """
-        return make_worker(self._connection, self, targets, concurrency=concurrency, visibility=visibility, tries=tries)
+        return make_worker(self._connection, targets, concurrency=concurrency, visibility=visibility, tries=tries)

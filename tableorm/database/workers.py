@@ -18,7 +18,6 @@ from ..outbox.uploads import UPLOAD, handle_uploads
 from ..outbox.worker import Patience, Worker
 from ..outbox.workflow import Workflow, run_workflows, schema_of_workflow
 from ..protocol.limits import MAX_VISIBILITY_SECONDS
-from ..relations.binding import Reads
 from ..relations.cascade import carry_out_cascades, cascade_kind
 from ..relations.declarations import cascades_elsewhere
 from ..writes.archive import carry_out_archives
@@ -31,7 +30,6 @@ _LOG = logging.getLogger("tableorm.worker")
 
 def make_worker(
     db: Connection,
-    database: Reads,
     targets: Sequence[type[Entity | Workflow[Any]] | Archive[Any]],
     *,
     concurrency: int,
@@ -73,9 +71,9 @@ def make_worker(
         if found is None:
             return None
         await carry_out_moves(db, schemas, found)
-        left = await run_workflows(db, database, table, classes, found)
+        left = await run_workflows(db, table, classes, found)
         left = None if left is None else await carry_out_archives(db, table, archives, left)
-        return None if left is None else await carry_out_cascades(db, database, table, cascades, left)
+        return None if left is None else await carry_out_cascades(db, table, cascades, left)
 
     tables = {kind: frozenset({schema.table_name()}) for kind, schema in schemas.items()}
     tables |= {kind: cls.__workflow__.tables for kind, cls in classes.items()}

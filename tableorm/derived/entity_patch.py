@@ -78,12 +78,9 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
     def merge_with(self, other: Effect) -> Effect:
         """Return a patch that does both, this one first."""
         assert isinstance(other, EntityPatch)
-        amounts = dict(self.amounts)
-        for name, amount in other.amounts.items():
-            amounts[name] = amounts.get(name, 0) + amount
         return structs.replace(
             other,
-            amounts=amounts,
+            amounts=_sum(self.amounts, other.amounts),
             members={**self.members, **other.members},
             copies={**self.copies, **other.copies},
             replaced={**self.replaced, **other.replaced},
@@ -103,8 +100,8 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
         if found is None or found[1] != found[0].version:
             return []
         schema = found[0]
-        bounds = {name: bound for name in self.amounts if (bound := _bound_of(schema, name)) is not None}
-        if not bounds:
+        bounded = [name for name in self.amounts if _bound_of(schema, name) is not None]
+        if not bounded:
             return []
         # What the same transaction writes, and the store has not given an ETag yet, is sealed when it is sent.
         decode = schema.decode_stored if "odata.etag" in stored else schema.decode
@@ -112,7 +109,7 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
         start = {name: self._number(stored, name, found)[0] for name in self.amounts}
 
         def find_fault(now: Mapping[str, int], amounts: Mapping[str, int]) -> tuple[str, Exception] | None:
-            faults = ((name, bounds[name].broken_by(probe, now, amounts)) for name in bounds if amounts.get(name))
+            faults = ((name, _why_refused(probe, name, now, amounts)) for name in bounded if amounts.get(name))
             return next(((name, fault) for name, fault in faults if fault is not None), None)
 
         if find_fault(start, self.amounts) is None:
@@ -121,7 +118,7 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
         for origin, amounts in _by_operation(self._shares()):
             fault = find_fault(start, amounts) if _may_be_refused(origin) else None
             if fault is None:
-                start = {name: value + amounts.get(name, 0) for name, value in start.items()}
+                start = _sum(start, amounts)
             else:
                 refused.append((origin, self._refusal(schema, origin, fault, start, amounts)))
         return refused
@@ -331,13 +328,17 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
         return not any(entry in held for entry in self.copies)
 
 
+def _sum(one: Mapping[str, int], two: Mapping[str, int]) -> dict[str, int]:
+    """Return what two changes of properties add together."""
+    return {name: one.get(name, 0) + two.get(name, 0) for name in {**one, **two}}
+
+
 def _by_operation(shares: Sequence[Share]) -> list[Share]:
     """Return what each of the user's operations adds, in order: a move takes from what it adds to."""
     found: dict[int, Share] = {}
     for origin, amounts in sorted(shares, key=lambda share: share[0].index):
         _, earlier = found.get(origin.index, (origin, {}))
-        both = {name: earlier.get(name, 0) + amounts.get(name, 0) for name in {**earlier, **amounts}}
-        found[origin.index] = origin, both
+        found[origin.index] = origin, _sum(earlier, amounts)
     return list(found.values())
 
 
@@ -358,55 +359,41 @@ def _differences(before: Row, row: Row) -> tuple[Row, list[str]]:
     return changed, [name for name in before if name not in row]
 
 
-@attrs.frozen
-class _Bound:
-    """
-    The validator of a maintained field.
-
-    Args:
-        info: The field.
-        attribute: The attribute of attrs that stands for it.
-        validator: Takes an entity, the attribute and the value; raises what says that the value is rejected.
-    """
-
-    info: FieldInfo
-    attribute: Any
-    validator: Callable[[Any, Any, Any], object]
-
-    def broken_by(self, probe: Any, now: Mapping[str, int], amounts: Mapping[str, int]) -> Exception | None:
-        """
-        Return why a count or sum must not be changed; None if it may be.
-
-        A value that broke the validator before, because that was declared later, may come nearer to the default:
-        otherwise nobody could repair it by and by.
-
-        Args:
-            probe: The entity as it will be; the counts and sums are put into it.
-            now: The counts and sums as they are, by property.
-            amounts: What is added to them.
-        """
-        name, start = self.info.member.property, self.info.absent()
-        before, after = now[name], now[name] + amounts[name]
-        fault = self._judge(probe, {each: value + amounts.get(each, 0) for each, value in now.items()})
-        if fault is not None and abs(after - start) < abs(before - start) and self._judge(probe, now) is not None:
-            return None
-        return fault
-
-    def _judge(self, probe: Any, values: Mapping[str, int]) -> Exception | None:
-        by_property = probe.__schema__.by_property
-        probe.__dict__.update({by_property[name].field: value for name, value in values.items()})
-        try:
-            self.validator(probe, self.attribute, values[self.info.member.property])
-        except REFUSALS as fault:
-            return fault
-        return None
-
-
-def _bound_of(schema: Schema, name: str) -> _Bound | None:
-    """Return the bound of the field that a property holds; None if it has no validator."""
+def _bound_of(schema: Schema, name: str) -> Any:
+    """Return the attribute of attrs, with its validator, that a property of a maintained field has; None if none."""
     member = schema.by_property.get(name)
     info = None if member is None else schema.fields[member.field]
     if info is None or not info.maintained:
         return None
     attribute = getattr(attrs.fields(cast("Any", schema.model)), info.name)
-    return None if attribute.validator is None else _Bound(info, attribute, attribute.validator)
+    return None if attribute.validator is None else attribute
+
+
+def _why_refused(probe: Any, name: str, now: Mapping[str, int], amounts: Mapping[str, int]) -> Exception | None:
+    """
+    Return why a count or sum must not be changed; None if it may be.
+
+    A value that broke the validator before, because that was declared later, may come nearer to the default: otherwise
+    nobody could repair it by and by.
+
+    Args:
+        probe: The entity as it will be; the counts and sums are put into it.
+        name: The property of the count or sum.
+        now: The counts and sums as they are, by property.
+        amounts: What is added to them.
+    """
+    schema: Schema = probe.__schema__
+    start, attribute = schema.fields[schema.by_property[name].field].absent(), _bound_of(schema, name)
+
+    def judge(values: Mapping[str, int]) -> Exception | None:
+        probe.__dict__.update({schema.by_property[each].field: value for each, value in values.items()})
+        try:
+            attribute.validator(probe, attribute, values[name])
+        except REFUSALS as fault:
+            return fault
+        return None
+
+    fault, before = judge(_sum(now, amounts)), now[name]
+    if fault is not None and abs(before + amounts[name] - start) < abs(before - start) and judge(now) is not None:
+        return None
+    return fault

@@ -40,6 +40,58 @@ def find_target(label: str, given: Any) -> Any:
         raise _Undeclared(f"{label}: {error}; declare or import it before entities are written") from error
 
 
+def split_given(place: str, given: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str]]:
+    """
+    Return the fields of a model that a declaration gives for fields of another one, and the texts that it gives.
+
+    Args:
+        place: The declaration, for messages, with `%s` where it gives something.
+        given: By field of the other model: "{field}" of this model, or text.
+
+    Raises:
+        ModelError: Something else is given.
+    """
+    fields, texts = dict[str, str](), dict[str, str]()
+    for theirs, text in given.items():
+        found = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
+        if found is not None:
+            fields[theirs] = found[1]
+        elif isinstance(text, str) and "{" not in text and "}" not in text:
+            texts[theirs] = text
+        else:
+            problem = f"{place % f'{theirs}={text!r}'} is rejected: give one field of this model"
+            raise ModelError(f"{problem}, as in {theirs}='{{name}}', or plain text")
+    return fields, texts
+
+
+def check_alike(label: str, mine: Schema, theirs: Schema, fields: Mapping[str, str], texts: Mapping[str, str]) -> None:
+    """
+    Refuse fields and texts that are given for fields of another model and are not of the types of these.
+
+    Args:
+        label: The declaration, for messages.
+        mine: The model that has the fields.
+        theirs: The other model.
+        fields: By field of the other model the field of this one.
+        texts: By field of the other model the text.
+
+    Raises:
+        ModelError: A type differs, or a field is stored in several properties.
+    """
+    for name, source in fields.items():
+        problem, info = f"{label}: {name}='{{{source}}}' is rejected: {source}", mine.fields[source]
+        if info.shape is not None:
+            raise ModelError(f"{problem} {info.many}")
+        one, two = info.member.type, theirs.fields[name].member.type
+        if one.name != two.name and not {one.edm, two.edm} <= {Edm.INT32, Edm.INT64}:
+            raise ModelError(f"{problem} is {one.name}, and {name} of {theirs.name} is {two.name}; declare both alike")
+    for name, text in texts.items():
+        try:
+            theirs.fields[name].type.encode(text)
+        except ValueError as error:
+            raise ModelError(f"{label}: {name}={text!r} is rejected: it {error}") from None
+
+
 class ReferenceTarget(Maintainer, Generic[T]):
     """
     A declaration that refers to entities of another model in the same partition.
@@ -53,20 +105,12 @@ class ReferenceTarget(Maintainer, Generic[T]):
     def __init__(self, name: str, schema: Schema, key: Mapping[str, str]) -> None:
         super().__init__(name, schema)
         self.key = dict(key)
-        self.sources: dict[str, str] = {}
-        self._texts: dict[str, str] = {}
-        for theirs, text in key.items():
-            found = _REFERENCE.fullmatch(text)
-            given = f"{theirs}={text!r}"
-            if found is None and ("{" in text or "}" in text):
-                raise ModelError(f"{self.label}: {given} is rejected: give one field, as '{{name}}', or plain text")
-            if found is None:
-                self._texts[theirs] = text
-                continue
-            if found[1] not in schema.fields:
-                raise ModelError(f"{self.label}: {given} is rejected: {schema.name} has no field {found[1]!r}")
-            schema.refuse_unseen([found[1]], self.label, f"{given} has")
-            self.sources[theirs] = found[1]
+        self.sources, self._texts = split_given(f"{self.label}: %s", key)
+        for theirs, source in self.sources.items():
+            given = f"{theirs}={key[theirs]!r}"
+            if source not in schema.fields:
+                raise ModelError(f"{self.label}: {given} is rejected: {schema.name} has no field {source!r}")
+            schema.refuse_unseen([source], self.label, f"{given} has")
 
     def resolve(self) -> tuple[Schema, T]:
         """Return the schema of the other model, and what is meant of it, found anew. Raises ModelError."""
@@ -140,17 +184,4 @@ class ReferenceTarget(Maintainer, Generic[T]):
                 f"{self.label}: the key of {target.name} is made of {', '.join(target.key_fields)}, given are "
                 f"{', '.join(sorted(given))}"
             )
-        for name, source in self.sources.items():
-            if (info := self.schema.fields[source]).shape is not None:
-                raise ModelError(f"{self.label}: {name}='{{{source}}}' is rejected: {source} {info.many}")
-            mine, theirs = info.member.type, target.fields[name].member.type
-            if mine.name != theirs.name and not {mine.edm, theirs.edm} <= {Edm.INT32, Edm.INT64}:
-                raise ModelError(
-                    f"{self.label}: {name}='{{{source}}}' is rejected: {source} is {mine.name}, and {name} of "
-                    f"{target.name} is {theirs.name}"
-                )
-        for name, text in self._texts.items():
-            try:
-                target.fields[name].type.encode(text)
-            except ValueError as error:
-                raise ModelError(f"{self.label}: {name}={text!r} is rejected: it {error}") from None
+        check_alike(self.label, self.schema, target, self.sources, self._texts)

@@ -77,6 +77,7 @@ class Explorer(App[None]):
         self._shown: Plan | None = None  # of the rows
         self._agreed = ""  # the filter whose scan was agreed to
         self._doomed: Any = None  # the row whose delete is to be confirmed
+        self._writing = False  # until the outcome of a write is said; other work is rejected meanwhile
         self._cursors: list[str | None] = [None]  # where the pages begin, up to the one behind this one
         self._number = 0  # of the page
         self._items: list[Any] = []
@@ -120,15 +121,19 @@ class Explorer(App[None]):
         self._tree.cursor_line = 0
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide the keys that write, unless the explorer may."""
+        """Hide the keys that write, unless the explorer may; ignore all that would end a write under way."""
         del parameters
-        return self._write or action not in ("edit", "delete")
+        if action in ("edit", "delete") and not self._write:
+            return False
+        return None if self._writing and action in ("turn", "edit", "delete", "quit") else True
 
     # Choosing
 
     @on(Tree.NodeSelected)
     def _choose(self, event: "Tree.NodeSelected[View | str]") -> None:
         chosen, table = event.node.data, event.node.parent
+        if self._writing:
+            return
         if isinstance(chosen, View):
             self._view = chosen
             with self.prevent(Input.Changed):
@@ -170,6 +175,8 @@ class Explorer(App[None]):
 
     @on(Input.Submitted, "#filter")
     def _submit_filter(self, event: Input.Submitted) -> None:
+        if self._writing:
+            return
         if self._plan is not None and self._plan.scan and self._agreed != event.value:
             self._agreed = event.value
             self._say("this visits every partition, or a range of them: press Enter again to read it page by page")
@@ -249,7 +256,7 @@ class Explorer(App[None]):
         """Delete the row under the cursor as it was read, when the key is pressed twice."""
         item = self._chosen()
         if item is not None and item is self._doomed:
-            self._work(self._change(self._db.delete(item), "deleted"))
+            self._start_write(self._db.delete(item), "deleted")
         elif item is not None:
             self._doomed = item
             self._say(f"press d again to delete {item!r}")
@@ -273,7 +280,7 @@ class Explorer(App[None]):
         except (TableOrmError, ValueError, SyntaxError) as error:
             self._say(f"{name} stays as it is: {error}")
         else:
-            self._work(self._change(self._db.save(changed), f"{name} is saved"))
+            self._start_write(self._db.save(changed), f"{name} is saved")
 
     def _changed(self, item: Any, name: str, text: str) -> Any:
         """Return a copy of a row with another value. Raises TableOrmError, ValueError or SyntaxError."""
@@ -293,11 +300,22 @@ class Explorer(App[None]):
         setattr(changed, name, value)
         return changed
 
-    async def _change(self, write: Coroutine[Any, Any, object], done: str) -> None:
-        await write
-        if self._shown is not None:
-            await self._load(self._shown, self._number)
-        self._say(done)
+    def _start_write(self, write: Coroutine[Any, Any, object], done: str) -> None:
+        self._writing = True  # at once, so that no key comes between
+        self._work(self._finish_write(write, done))
+
+    async def _finish_write(self, write: Coroutine[Any, Any, object], done: str) -> None:
+        try:
+            await write
+            if self._shown is not None:
+                try:
+                    await self._load(self._shown, self._number)
+                except (TableOrmError, OSError) as error:
+                    done = f"{done}; the rows were not read again: {error}"
+            self._say(done)
+        finally:
+            self._writing = False
+            self.refresh_bindings()
 
     # What all have in common
 

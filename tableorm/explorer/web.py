@@ -49,7 +49,7 @@ class _Pages(Server):
     async def on_startup(self, app: web.Application) -> None:
         """Print nothing."""
 
-    async def on_shutdown(self, app: web.Application) -> None:  # noqa: ARG002 - the signature of the base class
+    async def on_shutdown(self, app: web.Application) -> None:
         """Close the connections of pages, at which their programs end."""
         for each in filter(None, self._open):
             each.close()

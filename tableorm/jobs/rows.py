@@ -151,12 +151,8 @@ def counts_of(row: Run | RunRange, kind: type[C]) -> C:
 
 
 def transaction(db: Connection) -> Transaction:
-    """Return a transaction, which reads nothing."""
-
-    def load(model: type[Any], table: str, row: Row) -> Any:
-        del model, table, row
-
-    return Transaction(db, load, repeat=True, attempt=Attempt())
+    """Return a transaction."""
+    return Transaction(db, repeat=True, attempt=Attempt())
 
 
 def name_row(row: Row) -> str:

@@ -19,7 +19,7 @@ from ..protocol.filters import Op
 from ..protocol.limits import FORBIDDEN_IN_KEYS
 from ..stores import Bounds
 from .escapes import ESCAPE, escape, unescape
-from .format import Format, Order
+from .format import Format, Order, literal_format
 from .intervals import EVERYTHING, meet, starting_with, successor
 
 _PLAIN = "".join(char for char in map(chr, range(0x20, 0x7F)) if char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char))
@@ -36,14 +36,14 @@ class Part:
     Args:
         literal: The text, or "" for a field.
         field: Name of the field.
-        format: Its format.
+        format: Its format; that of literal text has the one text.
         separator: The first character of what follows, which free text before other variable text escapes.
         verbatim: Whether free text stands as it is, so that what would have to be escaped is rejected.
     """
 
     literal: str
     field: str | None = None
-    format: Format | None = None
+    format: Format = attrs.field(default=attrs.Factory(lambda part: literal_format(part.literal), takes_self=True))
     separator: str = ""
     verbatim: bool = False
 
@@ -164,7 +164,6 @@ class KeyConstraint:
             if part.field is None:
                 self._tail += part.literal
                 continue
-            assert part.format is not None
             equal = [index for index, (field, op) in enumerate(shape) if field == part.field and op is Op.EQ]
             if not equal:
                 exact |= self._prepare_limits(parts, position, shape)
@@ -190,7 +189,6 @@ class KeyConstraint:
         """Prepare the first part that is not given. Returns the conditions on it that each key inside satisfies."""
         part = self._next = parts[position]
         form, self._last = part.format, _after(parts, position)
-        assert form is not None
         exact: set[int] = set()
         limits = self._limits
         for index, (field, op) in enumerate(shape):
@@ -267,7 +265,6 @@ class KeyConstraint:
     def _refuse(self, step: _Step, values: Sequence[Any], at: Sequence[int], error: ValueError) -> None:
         """Refuse a value of another type; a value that no key can hold is not a mistake."""
         form = step.part.format
-        assert form is not None
         known: str | None = None
         for index in (step.first, *step.more):
             try:
@@ -286,7 +283,6 @@ class KeyConstraint:
         part, after = self._next, self._last
         assert part is not None
         form = part.format
-        assert form is not None
         exact, last = self.exact, not after
         whole: Bounds | None = EVERYTHING
         for limit in self._limits:
@@ -322,7 +318,6 @@ _INCLUSIVE = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GE, Op.GE: Op.GE}
 def _ends(parts: Sequence[Part], position: int) -> bool:
     """Return whether the literal behind a part shows that the part has ended, so that no longer value begins so."""
     part, following = parts[position], parts[position + 1 : position + 2]
-    assert part.format is not None
     if part.format.atoms is not None:
         return True
     end = following[0].literal[:1] if following else ""
@@ -335,11 +330,9 @@ def _after(parts: Sequence[Part], position: int) -> str:
     """Return the greatest character that can follow a part; "" for the last one."""
     if position == len(parts) - 1:
         return ""
-    part = parts[position + 1]
-    if part.format is None:
-        return part.literal[0]
+    atoms = parts[position + 1].format.atoms
     # Free text is never followed by something of varying width directly: such a template is rejected.
-    return max(part.format.atoms[0], key=utf16_key) if part.format.atoms else "\uffff"
+    return max(atoms[0], key=utf16_key) if atoms else "\uffff"
 
 
 def _lower_bound(form: Format, start: str, op: Op, *, last: bool) -> Bounds:
@@ -386,8 +379,6 @@ def writer(part: Part, op: Op | None = None) -> Callable[[Any], str]:
         op: The operator by which keys are compared with the value; None to make a key.
     """
     form = part.format
-    if form is None:
-        return str
     if not form.free:
         return form.writer(op)
     to_text, separator = form.to_text, part.separator

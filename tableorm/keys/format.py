@@ -7,6 +7,7 @@ it keeps order, and whether the text holds the value in full.
 
 import contextlib
 import enum
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,36 @@ class Format:
     def bucket_texts(self) -> list[str]:
         """The texts of a hash bucket, in order."""
         return [f"{number:0{len(self.atoms or ())}d}" for number in range(self.buckets)]
+
+
+def literal_format(text: str) -> Format:
+    """Return the format of what is the same text in all keys."""
+    return Format(
+        text="literal",
+        to_text=str,
+        from_text=str,
+        pattern=re.escape(text),
+        atoms=tuple(map(frozenset, text)),
+        alphabet=frozenset(text),
+        order=Order.NONE,
+        full=False,
+    )
+
+
+def fixed_format(shape: str, digits: str, **options: Any) -> Format:
+    """
+    Return a format of fixed width.
+
+    Args:
+        shape: What its texts look like, with a `#` for each digit; no key has that character.
+        digits: The digits, as a regular expression has them: "0-9".
+        options: What else a format says.
+    """
+    held = frozenset(filter(re.compile(f"[{digits}]").match, map(chr, range(128))))
+    atoms = tuple(held if char == "#" else frozenset(char) for char in shape)
+    runs = re.findall("#+|[^#]+", shape)
+    pattern = "".join(f"[{digits}]{{{len(run)}}}" if run[0] == "#" else re.escape(run) for run in runs)
+    return Format(pattern=pattern, atoms=atoms, alphabet=frozenset[str]().union(*atoms), **options)
 
 
 def type_error(value: object, wanted: str, remedy: str = "") -> ValueError:

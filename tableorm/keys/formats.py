@@ -15,10 +15,10 @@ import attrs
 
 from ..protocol.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, MAX_TICKS, check_text
 from ..types import Int32
-from .format import DIGITS, Format, Order, type_error, unreachable
+from .format import DIGITS, Format, Order, fixed_format, type_error, unreachable
 from .moments import date_format, moment_format
 
-_HEX = frozenset("0123456789abcdefABCDEF")
+_HEX = "0-9a-fA-F"
 _LETTERS = frozenset("aeflrstu")  # of "true" and "false"
 
 
@@ -89,28 +89,29 @@ def _text_format(spec: str) -> Format | str:
     return _text_down(int(found[1]))
 
 
+_LETTERS_OR_DIGITS = "0-9A-Za-z"
 _ALPHANUMERIC = "".join(sorted(DIGITS)) + "ABCDEFGHIJKLMNOPQRSTUVWXYZ" + "abcdefghijklmnopqrstuvwxyz"
 _TURNED = str.maketrans(_ALPHANUMERIC, _ALPHANUMERIC[::-1])
 
 
 def _text_down(width: int) -> Format:
     """Return the format of texts of letters and digits, greatest first: each character stands for its opposite."""
-    pattern = f"[0-9A-Za-z]{{{width}}}"
-    fits = re.compile(pattern).fullmatch
+    fits = re.compile(f"[{_LETTERS_OR_DIGITS}]{{{width}}}").fullmatch
+
+    def from_text(text: str) -> str:
+        return text.translate(_TURNED)
 
     def to_text(value: Any) -> str:
         if not fits(_check_text_value(value)):
             raise ValueError(f"cannot hold {value[:40]!r}: desc({width}) needs {width} of the characters 0-9, A-Z, a-z")
-        turned: str = value.translate(_TURNED)
-        return turned
+        return from_text(value)
 
-    return Format(
+    return fixed_format(
+        "#" * width,
+        _LETTERS_OR_DIGITS,
         text=f"desc({width})",
         to_text=to_text,
-        from_text=lambda text: text.translate(_TURNED),
-        pattern=pattern,
-        atoms=(frozenset(_ALPHANUMERIC),) * width,
-        alphabet=frozenset(_ALPHANUMERIC),
+        from_text=from_text,
         order=Order.REVERSED,
     )
 
@@ -147,7 +148,6 @@ _CAPITAL_BOOL = attrs.evolve(
 _BOOLS = {"": _BOOL, "True": _CAPITAL_BOOL}
 
 
-_DASH = frozenset("-")
 _LAST_UUID = (1 << 128) - 1
 _UUID_SHAPES = {"D": "8-4-4-4-12", "N": "32", "B": "{8-4-4-4-12}"}
 
@@ -162,7 +162,7 @@ def _uuid_format(spec: str) -> Format | str:
         )
     name, upper, down = found[1] or "D", found[2] is not None, found[3] is not None
     case = str.upper if upper else str.lower
-    shape = re.sub("[0-9]+", lambda count: "x" * int(count[0]), _UUID_SHAPES[name])
+    shape = re.sub("[0-9]+", lambda count: "#" * int(count[0]), _UUID_SHAPES[name])
 
     def to_text(value: Any) -> str:
         if not isinstance(value, UUID):
@@ -179,13 +179,12 @@ def _uuid_format(spec: str) -> Format | str:
             raise unreachable(text, value, case(text))
         return value
 
-    return Format(
+    return fixed_format(
+        shape,
+        _HEX,
         text=spec or "uuid",
         to_text=to_text,
         from_text=from_text,
-        pattern=re.sub("x+", lambda run: f"[0-9a-fA-F]{{{len(run[0])}}}", re.escape(shape)),
-        atoms=tuple(_HEX if char == "x" else frozenset(char) for char in shape),
-        alphabet=_HEX | frozenset(shape) - {"x"},
         order=Order.REVERSED if down else Order.SAME,
     )
 
@@ -226,29 +225,24 @@ def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
             raise unreachable(text, value, to_text(value))
         return value
 
-    plain = Format(
+    options: dict[str, Any] = {"to_text": to_text, "from_text": from_text, "low": low, "high": high}
+    if width:
+        return fixed_format(
+            "#" * width,
+            "0-9" if base == 10 else _HEX,
+            text=spec,
+            order=Order.REVERSED if descending else Order.SAME,
+            decimal=base == 10 and not descending,
+            **options,
+        )
+    return Format(
         text="int",
-        to_text=to_text,
-        from_text=from_text,
-        pattern=r"-?[0-9]+",
+        pattern="-?[0-9]+",
         atoms=None,
-        alphabet=DIGITS | _DASH,
+        alphabet=DIGITS | {"-"},
         order=Order.NONE,
         decimal=True,
-        low=low,
-        high=high,
-    )
-    if not width:
-        return plain
-    digits = DIGITS if base == 10 else _HEX
-    return attrs.evolve(
-        plain,
-        text=spec,
-        pattern=f"[0-9]{{{width}}}" if base == 10 else f"[0-9a-fA-F]{{{width}}}",
-        atoms=(digits,) * width,
-        alphabet=digits,
-        order=Order.REVERSED if descending else Order.SAME,
-        decimal=base == 10 and not descending,
+        **options,
     )
 
 
@@ -260,25 +254,21 @@ def _spread_format(annotation: Any, spec: str) -> Format | str:
     inner = make_format(annotation, "ticks" if annotation is dt.datetime else "")
     if isinstance(inner, str):
         return inner
-    digits = make_format(int, f"0{len(str(buckets - 1))}d")
-    assert isinstance(digits, Format)
-    write = digits.to_text
+    width = len(str(buckets - 1))
 
     def to_text(value: Any) -> str:
         # The hash is part of the format of stored keys: it never changes.
         digest = blake2b(inner.to_text(value).encode("utf-8"), digest_size=8).digest()
-        return write(int.from_bytes(digest, "big") % buckets)
+        return str(int.from_bytes(digest, "big") % buckets).zfill(width)
 
-    return attrs.evolve(
-        digits,
+    return fixed_format(
+        "#" * width,
+        "0-9",
         text=spec,
         to_text=to_text,
         from_text=str,
         order=Order.NONE,
         full=False,
-        decimal=False,
-        low=None,
-        high=None,
         buckets=buckets,
     )
 

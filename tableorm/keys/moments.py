@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import attrs
-
 from ..protocol.edm import (
     EPOCH,
     MAX_TICKS,
@@ -17,7 +15,7 @@ from ..protocol.edm import (
     ticks_from_datetime,
 )
 from ..protocol.limits import FORBIDDEN_IN_KEYS
-from .format import DIGITS, Format, Order, type_error
+from .format import Format, Order, fixed_format, type_error
 
 _TICKS_PER_SECOND = 10**7
 
@@ -67,13 +65,22 @@ _UNITS = {_TICKS_PER_SECOND: "seconds", 10**4: "milliseconds", 10: "microseconds
 
 
 def _counting_format(
-    form: Format, scale: int, origin: int, top: int, write: Callable[[int], str], read: Callable[[str], int]
+    name: str,
+    shape: str,
+    order: Order,
+    scale: int,
+    origin: int,
+    top: int,
+    write: Callable[[int], str],
+    read: Callable[[str], int],
 ) -> Format:
     """
     Return a format whose texts are a count of units, from a moment on.
 
     Args:
-        form: The format, but for what makes and reads texts, and its bounds.
+        name: Its name.
+        shape: What its texts look like, as `fixed_format` takes it.
+        order: How texts sort.
         scale: How many ticks a unit has.
         origin: The ticks of the moment that has the count 0.
         top: The greatest count.
@@ -84,7 +91,7 @@ def _counting_format(
     def to_text(value: Any) -> str:
         count, rest = divmod(_ticks_of(value) - origin, scale)
         if rest:
-            raise ValueError(f"cannot hold {value!r}: {form.text} counts whole {_UNITS[scale]}; round it")
+            raise ValueError(f"cannot hold {value!r}: {name} counts whole {_UNITS[scale]}; round it")
         return written(count, value)
 
     # Moments between two units are compared, though no key has them.
@@ -96,16 +103,19 @@ def _counting_format(
 
     def written(count: int, value: Any) -> str:
         if not 0 <= count <= top:
-            raise ValueError(f"cannot hold {value!r}: {form.text} holds {low} to {high}")
+            raise ValueError(f"cannot hold {value!r}: {name} holds {low} to {high}")
         return write(count)
 
     def from_text(text: str) -> dt.datetime:
-        return _moment_of(read(text) * scale + origin, text, form.text)
+        return _moment_of(read(text) * scale + origin, text, name)
 
     last = min(origin + top * scale, (MAX_TICKS - origin) // scale * scale + origin)
     low, high = (EPOCH + dt.timedelta(microseconds=t // 10) for t in (max(MIN_TICKS, origin), last))
-    return attrs.evolve(
-        form,
+    return fixed_format(
+        shape,
+        "0-9",
+        text=name,
+        order=order,
         to_text=to_text,
         from_text=from_text,
         low=low,
@@ -119,26 +129,21 @@ def _number_format(text: str, scale: int, origin: int, width: int, *, down: bool
     """Return a format of numbers, padded with zeros; counted down from the greatest one if the newest come first."""
     # Source: table design guide, "Log tail pattern": DateTime.MaxValue.Ticks minus the ticks, 19 digits.
     top = MAX_TICKS if text.startswith("ticks") else 10**width - 1
-    form = Format(
-        text=text,
-        to_text=str,
-        from_text=str,
-        pattern=f"[0-9]{{{width}}}",
-        atoms=(DIGITS,) * width,
-        alphabet=DIGITS,
-        order=Order.REVERSED if down else Order.SAME,
-    )
-    if down:
-        return _counting_format(
-            form, scale, origin, top, lambda count: str(top - count).zfill(width), lambda text: top - int(text)
-        )
-    return _counting_format(form, scale, origin, top, lambda count: str(count).zfill(width), int)
+    first, step, order = (top, -1, Order.REVERSED) if down else (0, 1, Order.SAME)
+
+    def write(count: int) -> str:
+        return str(first + step * count).zfill(width)
+
+    def read(key: str) -> int:
+        return (int(key) - first) * step
+
+    return _counting_format(text, "#" * width, order, scale, origin, top, write, read)
 
 
 def _iso_format(digits: int) -> Format:
     """Return the format of ISO 8601 in UTC, with some digits of a second."""
     unit: int = 10**digits
-    shape = "dddd-dd-ddTdd:dd:dd" + ("." + "d" * digits if digits else "") + "Z"
+    shape = "####-##-##T##:##:##" + ("." + "#" * digits if digits else "") + "Z"
 
     def write(count: int) -> str:
         seconds, fraction = divmod(count, unit)
@@ -149,17 +154,8 @@ def _iso_format(digits: int) -> Format:
         seconds = (dt.datetime.fromisoformat(text[:19] + "+00:00") - EPOCH) // dt.timedelta(seconds=1)
         return seconds * unit + int(text[20:-1] or 0)
 
-    form = Format(
-        text=f"iso{digits or ''}",
-        to_text=str,
-        from_text=str,
-        pattern="".join("[0-9]" if char == "d" else re.escape(char) for char in shape),
-        atoms=tuple(DIGITS if char == "d" else frozenset(char) for char in shape),
-        alphabet=DIGITS | frozenset(shape) - {"d"},
-        order=Order.SAME,
-    )
     scale = _TICKS_PER_SECOND // unit
-    return _counting_format(form, scale, 0, MAX_TICKS // scale, write, read)
+    return _counting_format(f"iso{digits or ''}", shape, Order.SAME, scale, 0, MAX_TICKS // scale, write, read)
 
 
 _EPOCH_TICKS = ticks_from_datetime(dt.datetime(1970, 1, 1, tzinfo=dt.UTC))
@@ -178,15 +174,7 @@ _MOMENTS = {
 
 _WIDTHS = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2, "f": 6}
 _SIGNIFICANCE = "YmdHMSf"
-_PARTS: dict[str, Callable[[Any], int]] = {
-    "Y": lambda value: value.year,
-    "m": lambda value: value.month,
-    "d": lambda value: value.day,
-    "H": lambda value: value.hour,
-    "M": lambda value: value.minute,
-    "S": lambda value: value.second,
-    "f": lambda value: value.microsecond,
-}
+_PARTS = {"Y": "year", "m": "month", "d": "day", "H": "hour", "M": "minute", "S": "second", "f": "microsecond"}
 
 
 def date_format(spec: str, *, moment: bool) -> Format | str:
@@ -214,9 +202,8 @@ def date_format(spec: str, *, moment: bool) -> Format | str:
             value = value.astimezone(dt.UTC)
         elif not isinstance(value, dt.date) or isinstance(value, dt.datetime):
             raise type_error(value, "a date")
-        return "".join(text or f"{_PARTS[letter](value):0{_WIDTHS[letter]}d}" for letter, text, _ in pieces)
+        return "".join(text or f"{getattr(value, _PARTS[letter]):0{_WIDTHS[letter]}d}" for letter, text, _ in pieces)
 
-    pattern = "".join(re.escape(text) or f"[0-9]{{{_WIDTHS[letter]}}}" for letter, text, _ in pieces)
     groups = (re.escape(text) or f"(?P<{letter}>[0-9]{{{_WIDTHS[letter]}}})" for letter, text, _ in pieces)
     reader = re.compile("".join(groups))
 
@@ -226,17 +213,13 @@ def date_format(spec: str, *, moment: bool) -> Format | str:
             raise ValueError(f"{text!r} is not of the form {spec}")
         return dt.date(int(found["Y"]), int(found["m"]), int(found["d"]))
 
-    atoms: list[frozenset[str]] = []
-    for letter, text, _ in pieces:
-        atoms += [frozenset(char) for char in text] if text else [DIGITS] * _WIDTHS[letter]
-    return Format(
+    return fixed_format(
+        "".join(text or "#" * _WIDTHS[letter] for letter, text, _ in pieces),
+        "0-9",
         text=spec,
         to_text=to_text,
         # A lossy text is never read back: the field is stored beside it.
         from_text=from_text if full else str,
-        pattern=pattern,
-        atoms=tuple(atoms),
-        alphabet=DIGITS | frozenset(literals),
         order=Order.SAME if ordered else Order.NONE,
         full=full,
         low=_LOW_MOMENT if moment else dt.date.min,

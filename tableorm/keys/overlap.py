@@ -61,12 +61,9 @@ def _fixed_positions(parts: Sequence[Part], step: int = 1) -> tuple[list[frozens
     """Return the character sets of the leading fixed positions, and the parts from the first that varies on."""
     atoms: list[frozenset[str]] = []
     for number, part in enumerate(parts):
-        if part.format is None:
-            atoms += [frozenset(char) for char in part.literal[::step]]
-        elif part.format.atoms is not None:
-            atoms += part.format.atoms[::step]
-        else:
+        if part.format.atoms is None:
             return atoms, parts[number:]
+        atoms += part.format.atoms[::step]
     return atoms, ()
 
 
@@ -75,7 +72,6 @@ def _end_character(parts: Sequence[Part]) -> str | None:
     if len(parts) < 2:
         return None
     part, following = parts[0], parts[1].literal[:1]
-    assert part.format is not None
     if part.format.alphabet is None:
         return following if following and following == part.separator else None
     return following if following and following not in part.format.alphabet else None

@@ -79,7 +79,7 @@ def parse_template(
             form = make_format(annotations[name], spec or "")
             if isinstance(form, str):
                 raise error(f"{form} (field {name!r})")
-            if form.each and (not each or any(part.format and part.format.each for part in parts)):
+            if form.each and (not each or any(part.format.each for part in parts)):
                 raise error(f"has {{{name}:each}}, which the row_key of an Index alone may have, and once")
             parts.append(Part("", name, form, verbatim=verbatim))
     bad = next((part for part in parts if FORBIDDEN_IN_KEYS.search(part.literal)), None)
@@ -105,17 +105,14 @@ def _separate(parts: list[Part], error: Callable[[str], TemplateError]) -> list[
     the next literal. So that character must not occur in it, nor in anything of fixed width between.
     The last field of varying width ends where the fixed rest begins.
     """
-    varying = [i for i, part in enumerate(parts) if part.format is not None and part.format.atoms is None]
+    varying = [i for i, part in enumerate(parts) if part.format.atoms is None]
     done = list(parts)
     for index, following in pairwise(varying):
         part = parts[index]
-        assert part.format is not None
         between: set[str] = set()
         separator: str | None = None
         for other in parts[index + 1 : following]:
-            atoms = other.format.atoms if other.format is not None else tuple(frozenset(c) for c in other.literal)
-            assert atoms is not None
-            for atom in atoms:
+            for atom in other.format.atoms or ():
                 # One possible character is as good as a literal; so dashes inside dates and UUIDs separate too.
                 if len(atom) == 1:
                     separator = next(iter(atom))
@@ -141,7 +138,7 @@ def _separate(parts: list[Part], error: Callable[[str], TemplateError]) -> list[
             done[index] = attrs.evolve(part, separator=separator)
     for index, part in enumerate(done[:-1]):
         # Keys of one element shall be a range without those of another one, whatever follows.
-        if part.format is not None and part.format.each and part.format.free and not part.separator:
+        if part.format.each and part.format.free and not part.separator:
             end = parts[index + 1].literal[:1]
             if not end or end in ESCAPE_CHARACTERS:
                 raise error(f"needs a literal such as '_' behind {{{part.field}:each}}")

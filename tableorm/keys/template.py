@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import attrs
@@ -45,12 +45,6 @@ class Template:
     model: str
     key: str
     parts: tuple[Part, ...]
-    _constraints: dict[ConstraintShape, KeyConstraint] = attrs.field(
-        init=False, factory=dict[ConstraintShape, KeyConstraint]
-    )
-    _by_bucket: dict[ConstraintShape, tuple[KeyConstraint, ...]] = attrs.field(
-        init=False, factory=dict[ConstraintShape, tuple[KeyConstraint, ...]]
-    )
 
     @cached_property
     def field_parts(self) -> tuple[Part, ...]:
@@ -60,7 +54,7 @@ class Template:
     @cached_property
     def each(self) -> str | None:
         """Name of the list of which each element makes a key; None if there is none."""
-        return next((part.field for part in self.field_parts if part.format is not None and part.format.each), None)
+        return next((part.field for part in self.field_parts if part.format.each), None)
 
     @cached_property
     def match(self) -> Callable[[str], re.Match[str] | None]:
@@ -69,7 +63,7 @@ class Template:
 
     @cached_property
     def _lead(self) -> re.Pattern[str]:
-        fixed = list(itertools.takewhile(lambda p: p.format is None or p.format.atoms is not None, self.parts))
+        fixed = list(itertools.takewhile(lambda part: part.format.atoms is not None, self.parts))
         end = r"\Z" if len(fixed) == len(self.parts) else ""
         return re.compile("".join(map(_pattern, fixed)) + end)
 
@@ -85,7 +79,7 @@ class Template:
     def _full(self) -> dict[str, int]:
         """Which of the fields' parts holds a field in full."""
         parts = reversed([*enumerate(self.field_parts)])
-        return {part.field: n for n, part in parts if part.field and part.format and part.format.full}
+        return {part.field: n for n, part in parts if part.field and part.format.full}
 
     def leads(self, key: str) -> bool:
         """
@@ -109,8 +103,8 @@ class Template:
     def spread_fields(self) -> frozenset[str]:
         """The names of the fields of which the key holds nothing but hash buckets."""
         parts = self.field_parts
-        spread = {part.field for part in parts if part.field and part.format and part.format.buckets}
-        return frozenset(spread.difference(part.field for part in parts if part.format and not part.format.buckets))
+        spread = {part.field for part in parts if part.field and part.format.buckets}
+        return frozenset(spread.difference(part.field for part in parts if not part.format.buckets))
 
     @property
     def head(self) -> str:
@@ -121,7 +115,7 @@ class Template:
     def single(self) -> tuple[str, Part] | None:
         """The head and the field of a template that is one field behind literal text; None if it is anything else."""
         fields = self.field_parts
-        if len(fields) == 1 and self.parts[-1] is fields[0] and fields[0].format and fields[0].format.full:
+        if len(fields) == 1 and self.parts[-1] is fields[0] and fields[0].format.full:
             return self.head, fields[0]
         return None
 
@@ -195,7 +189,6 @@ class Template:
             raise ValueError(f"{self.key} {key!r} {fault}")
         values: dict[str, Any] = {}
         for part, text in zip(self.field_parts, found.groups(), strict=True):
-            assert part.format is not None
             assert part.field is not None
             if part.format.full:
                 try:
@@ -217,8 +210,8 @@ class Template:
         if found is None:
             raise ValueError(f"{self.key} {key!r} does not match the template {self.text!r}")
         texts = iter(found.groups())
-        held = [(part, part.literal if part.format is None else next(texts)) for part in self.parts]
-        return "".join(writer(part)(element) if part.format and part.format.each else text for part, text in held)
+        held = [(part, part.literal if part.field is None else next(texts)) for part in self.parts]
+        return "".join(writer(part)(element) if part.format.each else text for part, text in held)
 
     def stored_text(self, key: str, field: str) -> str | None:
         """Return the text of a field as the key holds it; None if the key is not of this template."""
@@ -245,33 +238,31 @@ class Template:
         """Return what conditions on these fields with these operators say of the keys, for any values."""
         if self._names.isdisjoint(field for field, _ in shape):
             shape = ()  # one constraint, and with it one object for the bounds of all keys
-        found = self._constraints.get(shape)
-        if found is None:
-            if len(self._constraints) >= _MAX_CONSTRAINTS:
-                self._constraints.clear()
-            found = self._constraints[shape] = KeyConstraint(self.parts, shape, self._error)
-        return found
+        return self._constraint(shape)
 
-    def constrain_by_bucket(self, shape: ConstraintShape) -> tuple[KeyConstraint, ...]:
+    @cached_property
+    def _constraint(self) -> Callable[[ConstraintShape], KeyConstraint]:
+        def constrain(shape: ConstraintShape) -> KeyConstraint:
+            return KeyConstraint(self.parts, shape, self._error)
+
+        return lru_cache(_MAX_CONSTRAINTS)(constrain)
+
+    @cached_property
+    def constrain_by_bucket(self) -> Callable[[ConstraintShape], tuple[KeyConstraint, ...]]:
         """
-        Return what conditions that give all of the key but its hash buckets say of the key, one for each bucket, in
+        Returns what conditions that give all of the key but its hash buckets say of the key, one for each bucket, in
         key order.
 
         There are none if the conditions leave anything else open, or no bucket, or more than `MAX_BUCKETS` of them.
         """
-        given = {field for field, op in shape if op is Op.EQ}
-        buckets = [part for part in self.parts if part.format and part.format.buckets and part.field not in given]
-        if not buckets or math.prod(part.format.buckets for part in buckets if part.format) > MAX_BUCKETS:
-            return ()
-        found = self._by_bucket.get(shape)
-        if found is None:
-            if len(self._by_bucket) >= _MAX_CONSTRAINTS:
-                self._by_bucket.clear()
-            found = self._by_bucket[shape] = self._make_constraints(buckets, shape)
-        return found
+        return lru_cache(_MAX_CONSTRAINTS)(self._constrain_by_bucket)
 
-    def _make_constraints(self, buckets: Sequence[Part], shape: ConstraintShape) -> tuple[KeyConstraint, ...]:
-        texts = [[Part(text) for text in part.format.bucket_texts] for part in buckets if part.format]
+    def _constrain_by_bucket(self, shape: ConstraintShape) -> tuple[KeyConstraint, ...]:
+        given = {field for field, op in shape if op is Op.EQ}
+        buckets = [part for part in self.parts if part.format.buckets and part.field not in given]
+        if not buckets or math.prod(part.format.buckets for part in buckets) > MAX_BUCKETS:
+            return ()
+        texts = [[Part(text) for text in part.format.bucket_texts] for part in buckets]
         found: list[KeyConstraint] = []
         for choice in itertools.product(*texts):
             chosen = dict(zip(map(id, buckets), choice, strict=True))
@@ -296,15 +287,13 @@ class Template:
     @property
     def varies(self) -> bool:
         """Whether keys differ in length."""
-        return any(part.format is not None and part.format.atoms is None for part in self.parts)
+        return any(part.format.atoms is None for part in self.parts)
 
     @property
     def buckets(self) -> tuple[str, ...]:
         """The beginnings of all keys of a template that starts with a hash bucket, in order; none otherwise."""
         first = next(iter(self.field_parts), None)
-        if first is None or first.format is None or not first.format.buckets:
-            return ()
-        return tuple(self.head + text for text in first.format.bucket_texts)
+        return () if first is None else tuple(self.head + text for text in first.format.bucket_texts)
 
     def characters_after(self, prefix: str) -> list[frozenset[str]] | None:
         """
@@ -317,22 +306,16 @@ class Template:
             if found is None:
                 continue
             rest = prefix[found.end() :]
-            if count and not rest and self._varies_at(count - 1):
+            if count and not rest and self.parts[count - 1].format.atoms is None:
                 return None  # what follows that part, or more of it
             sets: list[frozenset[str]] = []
             for part in self.parts[count:]:
-                atoms = [frozenset(c) for c in part.literal] if part.format is None else part.format.atoms
-                if atoms is None:
+                if part.format.atoms is None:
                     break
-                sets += atoms
+                sets += part.format.atoms
             if len(rest) < len(sets) and all(c in allowed for c, allowed in zip(rest, sets, strict=False)):
                 return sets[len(rest) :]
         return None
-
-    def _varies_at(self, number: int) -> bool:
-        """Return whether a part has no fixed length."""
-        form = self.parts[number].format
-        return form is not None and form.atoms is None
 
     def _error(self, problem: str, fields: Sequence[str] = (), limit: int | None = None) -> TemplateError:
         return TemplateError(problem, self.model, self.key, self.text, fields=fields, limit=limit)
@@ -357,8 +340,6 @@ def parse_pair(partition: Template, row: Template, partition_key: str, row_key: 
 
 def _pattern(part: Part) -> str:
     form = part.format
-    if form is None:
-        return re.escape(part.literal)
     if not form.free:
-        return f"({form.pattern})"
+        return form.pattern if part.field is None else f"({form.pattern})"
     return f"([^{re.escape(part.separator)}]*)" if part.separator else "(.*)"

@@ -5,15 +5,16 @@ Reading a log: the hours of a span of time are listed, and only segments that ov
 import datetime as dt
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
 from heapq import heappop, heappush
 from itertools import count
 from typing import cast
 
-from ..connection.blobs import ask_blobs
+from ..connection.blobs import ask_blobs, list_blobs
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.translate import translate
 from ..errors import LimitExceeded, ModelError, shown
-from ..protocol.codes import Code, Fault
+from ..protocol.codes import Fault
 from ..stores import BlobStore
 from .segments import (
     HOUR,
@@ -23,7 +24,6 @@ from .segments import (
     check_log_name,
     hour_of,
     hour_prefix,
-    list_segments,
     read_records,
     refuse_scopes,
     stored_segment,
@@ -86,29 +86,16 @@ class _Log:
             single = min(midnight, end) <= hour + HOUR
             prefix = hour_prefix(self._name, hour)
             by_hour: dict[dt.datetime, list[StoredSegment]] = {}
-            async for segment in self._list(prefix if single else prefix[: -len("HH00/")]):
-                if segment.last >= start and segment.first < end:
-                    by_hour.setdefault(hour_of(segment.first), []).append(segment)
-            for _, found in sorted(by_hour.items()):
-                yield sorted(found, key=lambda segment: (segment.first, segment.number))
+            prefix = prefix if single else prefix[: -len("HH00/")]
+            found = list_blobs(self._db, self._name, self._container, prefix, f"the log {self._name!r}")
+            async with aclosing(found):
+                async for info in found:
+                    segment = stored_segment(self._name, info)
+                    if segment is not None and segment.last >= start and segment.first < end:
+                        by_hour.setdefault(hour_of(segment.first), []).append(segment)
+            for _, some in sorted(by_hour.items()):
+                yield sorted(some, key=lambda segment: (segment.first, segment.number))
             hour = hour + HOUR if single else midnight
-
-    async def _list(self, prefix: str) -> AsyncIterator[StoredSegment]:
-        continuation: str | None = None
-        while True:
-            try:
-                page = await list_segments(self._db, self._name, self._container, prefix, continuation)
-            except Fault as fault:
-                if fault.code == Code.CONTAINER_NOT_FOUND:
-                    return  # nothing was written yet
-                raise translate(fault, f"list of the log {self._name!r}", "") from fault
-            for info in page.blobs:
-                segment = stored_segment(self._name, info)
-                if segment is not None:
-                    yield segment
-            continuation = page.continuation
-            if continuation is None:
-                return
 
     async def merge(self, segments: list[StoredSegment]) -> AsyncIterator[LogRecord]:
         """Yield the records of some segments in the order of time. The segments are sorted by their first times."""

@@ -9,7 +9,7 @@ so that who looks for a time opens no others, and an id by which its writer know
 
 import datetime as dt
 import re
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, cast
 from uuid import uuid4
@@ -17,12 +17,11 @@ from uuid import uuid4
 import attrs
 import msgspec
 
-from ..connection.blobs import ask_blobs
 from ..connection.connection import Connection
 from ..errors import AccessDenied, DecodeError, EncodeError, ModelError, shown
 from ..protocol.codes import Fault
 from ..protocol.limits import check_blob_name, check_container_name
-from ..stores import BlobInfo, BlobPage, BlobStore
+from ..stores import BlobInfo
 
 MAX_SEGMENT_BYTES = 64 * 1024 * 1024
 """The most bytes of a segment."""
@@ -78,14 +77,12 @@ class StoredSegment:
         number: Its number in its hour.
         first: The time of its first record.
         last: The time of its last record.
-        length: Its size in bytes.
     """
 
     name: str
     number: int
     first: dt.datetime
     last: dt.datetime
-    length: int
 
 
 # Names
@@ -138,12 +135,6 @@ def segment_name(name: str, hour: dt.datetime, number: int) -> str:
     return f"{hour_prefix(name, hour)}{number:06d}.log"
 
 
-def number_of(name: str, blob_name: str) -> int | None:
-    """Return which segment of its hour a blob below the name of a log is; None if it is none."""
-    found = _SEGMENT.fullmatch(blob_name.removeprefix(f"{name}/"))
-    return None if found is None else int(found[1])
-
-
 def stored_segment(name: str, info: BlobInfo) -> StoredSegment | None:
     """
     Return what a blob below the name of a log is as a segment; None if it is none.
@@ -151,24 +142,15 @@ def stored_segment(name: str, info: BlobInfo) -> StoredSegment | None:
     Raises:
         DecodeError: It is named as a segment, and its metadata does not say its times.
     """
-    number = number_of(name, info.name)
-    if number is None:
+    found = _SEGMENT.fullmatch(info.name.removeprefix(f"{name}/"))
+    if found is None:
         return None
     metadata = {key.lower(): value for key, value in info.metadata.items()}
     try:
         first, last = (_read_time(metadata[each]) for each in ("first", "last"))
     except (KeyError, ValueError):
         raise _damage(info.name, "has no times in its metadata") from None
-    return StoredSegment(info.name, number, first, last, info.length)
-
-
-async def list_segments(db: Connection, name: str, container: str, prefix: str, continuation: str | None) -> BlobPage:
-    """Return a page of the blobs of a log whose names begin with a prefix. Raises Fault."""
-
-    def list_blobs(store: BlobStore) -> Awaitable[BlobPage]:
-        return store.list_blobs(container, prefix, continuation)
-
-    return await ask_blobs(db, "list-blobs", name, container, list_blobs)
+    return StoredSegment(info.name, int(found[1]), first, last)
 
 
 # Content

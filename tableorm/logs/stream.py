@@ -11,14 +11,14 @@ from typing import Any, Self, cast
 
 from ..connection.async_only import AsyncOnly
 from ..connection.awaited_calls import AwaitsCalls, awaited
-from ..connection.blobs import ask_blobs
+from ..connection.blobs import ask_blobs, put_blob
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks, take_error
 from ..connection.translate import translate
 from ..errors import Conflict, EncodeError, LimitExceeded, ModelError, TableOrmError, shown
 from ..protocol.codes import Code, Fault
-from ..stores import CLOCK, BlobInfo, BlobStore
+from ..stores import CLOCK, BlobInfo
 from .segments import (
     MAX_SEGMENT_BYTES,
     LogSegment,
@@ -241,18 +241,9 @@ class LogStream(AsyncOnly, AwaitsCalls):
 
     async def _try_to_put(self, segment: LogSegment, name: str) -> bool:
         """Write a segment; return False if another one has its name."""
-
-        async def put(store: BlobStore) -> None:
-            await store.put(self.container, name, segment.data, if_none_match=True, metadata=segment.metadata)
-
+        conditions = {"if_none_match": True, "metadata": segment.metadata}
         try:
-            try:
-                await ask_blobs(self._db, "put-blob", self.name, self.container, put)
-            except Fault as fault:
-                if fault.code != Code.CONTAINER_NOT_FOUND:
-                    raise
-                await self._create_container()
-                await ask_blobs(self._db, "put-blob", self.name, self.container, put)
+            await put_blob(self._db, self.name, self.container, name, segment.data, **conditions)
         except Fault as fault:
             if fault.code != Code.BLOB_EXISTS:
                 raise
@@ -260,19 +251,6 @@ class LogStream(AsyncOnly, AwaitsCalls):
             info = await self._info(name)
             return {key.lower(): value for key, value in info.metadata.items()}.get("id") == segment.metadata["id"]
         return True
-
-    async def _create_container(self) -> None:
-        try:
-            await ask_blobs(
-                self._db,
-                "create-container",
-                self.name,
-                self.container,
-                lambda store: store.create_container(self.container),
-            )
-        except Fault as fault:
-            if fault.code != Code.CONTAINER_EXISTS:
-                raise
 
     async def _find_last(self, hour: dt.datetime, taken: int) -> int:
         """

@@ -234,7 +234,7 @@ def _decode_parts(
     source.add(1, f"found = match{number}(key)", "if found is None or type(key) is not str: raise ValueError(key)")
     for group, part in enumerate(template.field_parts, 1):
         form = part.format
-        if form is None or part.field is None or not form.full:
+        if part.field is None or not form.full:
             continue
         escaped = form.free and not part.verbatim
         text = f"unescape(found[{group}], {part.separator!r})" if escaped else f"found[{group}]"
@@ -459,8 +459,6 @@ _SHORT_KEY = MAX_KEY_UNITS // 2  # characters: each is two units at most
 def _key_test(part: Part) -> str | None:
     """Whether a value can be written in place; None if none of the field's can."""
     form = part.format
-    if form is None:
-        return None
     if form.free:
         plain = form.from_text is str and form.to_text("aA1") == "aA1" and not part.separator.isalnum()
         return "type({0}) is str and {0}.isascii() and {0}.isalnum()" if plain else None
@@ -476,7 +474,7 @@ def _is_iso_date(form: Format) -> bool:
 
 
 def _key_text(part: Part, names: Mapping[str, str]) -> str:
-    if part.field is None or part.format is None:
+    if part.field is None:
         return repr(part.literal)
     name = names[part.field]
     if _is_iso_date(part.format):

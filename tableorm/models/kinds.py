@@ -149,11 +149,7 @@ class KindSet:
         Raises:
             DecodeError: The row is of one of the kinds and does not fit its model.
         """
-        schema = self._current_model(row)
-        if schema is not None:
-            entity: Entity = schema.decode_stored(row)
-            return entity
-        found = self._resolve(row)
+        found = self.resolve(row)
         if found is None:
             return bag_of_row(self.table, row) if self.bags else None
         schema, version = found

@@ -44,6 +44,9 @@ from ..protocol.limits import MAX_VALUE_BYTES
 from ..stores import Row, RowAddress
 from .reserved import BLOB_LISTS, MANIFEST, SUBTOTAL_HEAD
 
+MARK_LENGTH = 12
+"""How many characters the hash of the partition has in the name of a blob."""
+
 
 class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """
@@ -146,14 +149,18 @@ class EachEntry(ManifestEntry, frozen=True, gc=False):
 
 
 class _ElsewhereEntry(ManifestEntry, frozen=True, gc=False, eq=False):
-    """The entity has something in other partitions. Entries are equal if they name one place."""
+    """
+    The entity has something in other partitions. Entries are equal if they name one place, whatever `version` was found
+    there; the names of tables differ by more than their letter case.
+    """
 
     deferred: ClassVar[bool] = True
 
     @property
-    def _identity(self) -> tuple[str, ...]:
-        """What tells the place from others; the names of tables differ by more than their letter case."""
-        raise NotImplementedError
+    def _identity(self) -> tuple[Any, ...]:
+        """What tells the place from others."""
+        fields = structs.asdict(self).items()
+        return tuple(value.lower() if name == "table" else value for name, value in fields if name != "version")
 
     @property
     def local_key(self) -> None:
@@ -186,10 +193,6 @@ class PlacedEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
     table: str
 
     @property
-    def _identity(self) -> tuple[str, ...]:
-        return self.partition_key, self.row_key, self.table.lower()
-
-    @property
     def location(self) -> str:
         """Name of the table."""
         return self.table
@@ -208,10 +211,6 @@ class ReservedEntry(PlacedEntry, frozen=True, gc=False, eq=False):
     """
 
     token: str
-
-    @property
-    def _identity(self) -> tuple[str, ...]:
-        return self.partition_key, self.row_key, self.table.lower(), self.token
 
     @property
     def place(self) -> PlacedEntry:
@@ -256,10 +255,6 @@ class PlacedListEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
         return f"{self.list_key}~"
 
     @property
-    def _identity(self) -> tuple[str, ...]:
-        return self.partition_key, self.list_key, self.table.lower(), self.kind
-
-    @property
     def location(self) -> str:
         """Name of the table; of a list in a blob a text that no table has for a name."""
         return self.table
@@ -299,7 +294,7 @@ class BlobListEntry(PlacedListEntry, frozen=True, gc=False, eq=False):
 @manifest_form("up")
 class UploadEntry(ManifestEntry, frozen=True, gc=False):
     """
-    The entity has a blob, which is no other entity's.
+    The entity has a blob, which is no other entity's: where the blob is, and its row, which stays as long as the blob.
 
     Args:
         table: The table of the entity that it was uploaded for.
@@ -318,6 +313,27 @@ class UploadEntry(ManifestEntry, frozen=True, gc=False):
     def local_key(self) -> None:
         """None: the entity may have left that partition."""
         return None
+
+    @property
+    def name(self) -> str:
+        """
+        The name of the blob. It begins with a hash of the partition, so that a forged address in another partition is
+        that of no blob.
+        """
+        mark = hashlib.blake2b(self.partition_key.encode(), digest_size=MARK_LENGTH // 2).hexdigest()
+        return f"{self.table}/{mark}{self.token}"
+
+    def to_text(self) -> str:
+        """Return what the field of the entity has as the address of the blob."""
+        return "/".join(structs.astuple(self))
+
+    @classmethod
+    def of(cls, text: str) -> "UploadEntry":
+        """Return the address that a field has. Raises ValueError if it is none."""
+        parts = text.split("/", 2)
+        if len(parts) != 3:
+            raise ValueError(f"holds {shown(text)}, which is not the address of a blob")
+        return cls(*parts)
 
 
 def folder_of_lists(table: str, kind: str) -> str:
@@ -427,10 +443,6 @@ class CopyEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
 
     transient: ClassVar[bool] = True
 
-    @property
-    def _identity(self) -> tuple[str, ...]:
-        return self.partition_key, self.row_key, self.table.lower()
-
 
 @manifest_form("held")
 class HeldEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
@@ -444,10 +456,6 @@ class HeldEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
 
     table: str
     properties: tuple[str, ...]
-
-    @property
-    def _identity(self) -> tuple[str, ...]:
-        return self.table.lower(), *self.properties
 
 
 @manifest_form("to")

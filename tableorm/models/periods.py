@@ -128,7 +128,6 @@ def find_periods(table: str | None, model: str, fields: Mapping[str, FieldInfo])
     types = {name: type(info.shape) if info.shape else info.type.annotation for name, info in fields.items()}
     template = parse_template(table, model, "table", types)
     single = template.parts[-1].format
-    assert single is not None
     periods = PeriodTables(table, found["field"], found["head"], single)
     if single.low is None:
         raise ModelError(

@@ -7,7 +7,7 @@ The queue is in the backend's queues, or in a table where it has none. It is mad
 from typing import Any, cast
 
 from ..connection.connection import Connection
-from ..connection.queue_and_blob_requests import observed_queues
+from ..connection.queue_and_blob_requests import QUEUE_OPERATIONS, CountedBeside
 from ..connection.translate import translate
 from ..errors import AccessDenied
 from ..protocol.codes import Code, Fault
@@ -91,7 +91,7 @@ def outbox_queues(db: Connection) -> QueueStore:
     def make(queues: QueueStore | None) -> QueueStore:
         if queues is None:
             return TableQueueStore(_CountedTables(db))
-        return cast("QueueStore", observed_queues(db, queues, OUTBOX))
+        return cast("QueueStore", CountedBeside(db, queues, QUEUE_OPERATIONS, OUTBOX))
 
     return db.outbox(make)
 

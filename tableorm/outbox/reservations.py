@@ -13,20 +13,18 @@ transaction tells who else may hold the value. A value is handed on only under t
 that there is never more than one such step to look for.
 """
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from ..connection.connection import Connection
-from ..connection.races import ATTEMPTS, Attempts
+from ..connection.races import Attempts
 from ..connection.rows import delete_as_read, read_row, write_as_read
-from ..errors import LostRace
 from ..models.kinds import entry_name_of
 from ..models.manifest import PlacedEntry, ReservedEntry, manifest_of
 from ..models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ..models.schema import Schema
-from ..protocol.codes import Code
 from ..protocol.edm import SYSTEM_MEMBERS
 from ..stores import Operation, Row, RowAddress, Verb
 from .decision import is_token, read_decisions, settle_decision
@@ -171,13 +169,7 @@ async def release(db: Connection, owner: RowAddress, entry: ReservedEntry, label
         entry: The claim.
         label: The index, for messages and counters.
     """
-    async for _ in _attempts(db, entry):
-        stored = await _read(db, entry, label)
-        found = owner_and_token(stored)
-        if stored is None or found is None or not found[0].is_same(owner) or found[1] != entry.token:
-            return
-        if await _write(db, entry, delete_as_read(stored), label):
-            return
+    await _vacate(db, entry.place, owner, entry.token, label, over=True)
 
 
 async def settle_reservations(
@@ -279,16 +271,19 @@ async def vacate(db: Connection, owner: RowAddress, name: str, value: PlacedEntr
         await _vacate(db, value, owner, found[1])
 
 
-async def _vacate(db: Connection, value: PlacedEntry, owner: RowAddress, token: str) -> None:
-    """Delete the reservation of a claim of an entity if nobody holds the value."""
+async def _vacate(
+    db: Connection, value: PlacedEntry, owner: RowAddress, token: str, label: str = "", *, over: bool = False
+) -> None:
+    """Delete the reservation of a claim of an entity if nobody holds the value, or if the claim is known to be over."""
     async for _ in _attempts(db, value):
-        stored = await _read(db, value, "")
+        stored = await _read(db, value, label)
         found = owner_and_token(stored)
-        same = found is not None and found[0].is_same(owner) and found[1] == token
-        if stored is None or not same or await _has_entry(db, owner, value):
+        if stored is None or found is None or not found[0].is_same(owner) or found[1] != token:
             return
-        held = await find_last_holder(db, value, owner, token) is not None
-        if held or await _write(db, value, delete_as_read(stored), ""):
+        holder = not over and (
+            await _has_entry(db, owner, value) or await find_last_holder(db, value, owner, token) is not None
+        )
+        if holder or await _write(db, value, delete_as_read(stored), label):
             return
 
 
@@ -304,15 +299,10 @@ def owner_and_token(stored: Row | None) -> tuple[RowAddress, str] | None:
         return None
 
 
-async def _attempts(db: Connection, value: PlacedEntry) -> AsyncGenerator[None, None]:
-    """Yield before each attempt to write a reservation. Raises LostRace after the last."""
-    async for _ in Attempts(db):
-        yield
-    raise LostRace(
-        f"others wrote the row ({value.partition_key!r}, {value.row_key!r}) of table {value.table}, which reserves a "
-        f"value, first, {ATTEMPTS} times in a row; try it again",
-        Code.CONDITION_NOT_SATISFIED,
-    )
+def _attempts(db: Connection, value: PlacedEntry) -> Attempts:
+    """Return the attempts to write a reservation."""
+    row = f"({value.partition_key!r}, {value.row_key!r}) of table {value.table}"
+    return Attempts(db, races=f"others wrote the row {row}, which reserves a value, first")
 
 
 async def _has_entry(db: Connection, owner: RowAddress, place: PlacedEntry) -> bool:

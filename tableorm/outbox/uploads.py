@@ -16,9 +16,9 @@ from ..connection.connection import Connection
 from ..connection.logger import make_logger
 from ..connection.rows import MOST_LOOKS, lost_look, read_row, write_as_read
 from ..errors import NotSupported
+from ..models.manifest import UploadEntry
 from ..models.marker_rows import BLOB_HEAD, BLOB_KIND
 from ..models.reserved import ENTITY_TYPE
-from ..shapes.blob import BlobAddress
 from ..stores import Operation, Row, RowAddress, Verb
 from .doorbell import TOKEN, QueueMessage, decode_message
 from .worker import Handler, Outcome
@@ -51,12 +51,12 @@ class Upload(QueueMessage, frozen=True, kw_only=True, tag=UPLOAD):
     format: int = _FORMAT
 
 
-def row_of_blob(address: BlobAddress) -> RowAddress:
+def row_of_blob(address: UploadEntry) -> RowAddress:
     """Return where the row of a blob is."""
     return RowAddress(address.table, address.partition_key, BLOB_HEAD + address.token)
 
 
-def blob_row(address: BlobAddress, owner: RowAddress | None) -> Row:
+def blob_row(address: UploadEntry, owner: RowAddress | None) -> Row:
     """Return the row of a blob: held for the entity that it was uploaded for, or void for None."""
     row = {**row_of_blob(address).keys, ENTITY_TYPE: BLOB_KIND}
     return row | ({_STATE: _VOID} if owner is None else {_STATE: _HELD, _OWNER: owner.to_json()})
@@ -75,7 +75,7 @@ def owner_of_blob(row: Row) -> RowAddress | None:
         return None
 
 
-async def settle_upload(db: Connection, address: BlobAddress, label: str) -> bool:
+async def settle_upload(db: Connection, address: UploadEntry, label: str) -> bool:
     """
     Return whether an upload is the blob of an entity. If its transaction has not committed, it never will, and the
     upload is deleted.
@@ -109,7 +109,7 @@ def handle_uploads(db: Connection, tables: Mapping[str, Collection[str]]) -> Han
         upload = decode_message(body, Upload, _FORMAT, "an upload")
         if upload.table not in tables.get(upload.kind, ()):
             raise NotSupported(f"this worker knows no table {upload.table} with entities of kind {upload.kind}")
-        address = BlobAddress(upload.table, upload.token, upload.partition_key)
+        address = UploadEntry(upload.table, upload.token, upload.partition_key)
         return Outcome.DONE if await settle_upload(db, address, upload.kind) else Outcome.VOID
 
     async def give_up(body: bytes, error: str, tries: int) -> None:

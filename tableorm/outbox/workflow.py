@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar, cast, get_args
 
 import attrs
@@ -222,35 +222,38 @@ def _to_json(arguments: Any, what: str) -> str:
 # Running
 
 
-@attrs.frozen
-class _Run:
+async def _run_step(
+    db: Connection,
+    cls: type[Workflow[Any]],
+    table: str,
+    decision: Decision,
+    number: int,
+    name: str,
+    arguments: Any,
+) -> Any:
     """
-    A workflow that was started.
+    Run a step of a workflow that was started, and return the arguments of the next.
 
     Args:
-        cls: Its class.
+        db: Where the decision row is.
+        cls: The workflow.
         table: The table of its entity.
         decision: The decision row.
         number: Which work of the decision it is.
+        name: The step.
+        arguments: The arguments of the step.
+
+    Raises:
+        StepFailed: It has raised an error.
     """
-
-    cls: type[Workflow[Any]]
-    table: str
-    decision: Decision
-    number: int
-
-    async def step(self, name: str, arguments: Any, database: Any) -> Any:
-        """Run a step, and return the arguments of the next. Raises StepFailed."""
-        schema, work = self.cls.__workflow__, self.decision.works[self.number]
-        token = step_token(self.table, self.decision, self.number, name)
-        key: Key[Any] = Key(schema.model, self.table, self.decision.partition_key, work.row_key)
-        try:
-            function: Callable[[Any], Awaitable[Any]] = getattr(self.cls(key, token, arguments), name)
-            result = await function(database)
-            return arguments if result is None else msgspec.json.decode(_to_json(result, f"the step {name!r}"))
-        except Exception as error:
-            problem = f"the step {name!r} of the workflow {schema.name!r}, version {schema.version}, for {key}"
-            raise StepFailed(f"{problem}: {type(error).__name__}: {error}") from error
+    schema, token = cls.__workflow__, step_token(table, decision, number, name)
+    key: Key[Any] = Key(schema.model, table, decision.partition_key, decision.works[number].row_key)
+    try:
+        result = await getattr(cls(key, token, arguments), name)(db.reader)
+        return arguments if result is None else msgspec.json.decode(_to_json(result, f"the step {name!r}"))
+    except Exception as error:
+        problem = f"the step {name!r} of the workflow {schema.name!r}, version {schema.version}, for {key}"
+        raise StepFailed(f"{problem}: {type(error).__name__}: {error}") from error
 
 
 def step_token(table: str, decision: Decision, number: int, name: str) -> str:
@@ -269,14 +272,13 @@ def step_token(table: str, decision: Decision, number: int, name: str) -> str:
 
 
 async def run_workflows(
-    db: Connection, database: Any, table: str, classes: Mapping[str, type[Workflow[Any]]], decision: Decision
+    db: Connection, table: str, classes: Mapping[str, type[Workflow[Any]]], decision: Decision
 ) -> Decision | None:
     """
     Run the workflows that a transaction has started, from the step that each has reached.
 
     Args:
         db: Where the decision row is.
-        database: What the steps are given.
         table: The table of the decision row.
         classes: The workflows by what stands for their kind.
         decision: What the decision row says.
@@ -309,7 +311,7 @@ async def run_workflows(
                     f"{cls.__name__}, the {work.kind!r}, has no step {name!r}; leave it to a program that has it, and "
                     "give another version to a workflow with other steps"
                 )
-            arguments = await _Run(cls, table, found, number).step(name, arguments, database)
+            arguments = await _run_step(db, cls, table, found, number, name, arguments)
             following = next(iter(steps[steps.index(name) + 1 :]), None)
             if following is None and number + 1 == len(decision.works):
                 break  # the decision row is deleted next

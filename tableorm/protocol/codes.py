@@ -15,6 +15,8 @@ class Code(StrEnum):
     API error codes".
     """
 
+    __hash__ = str.__hash__  # so that a code is found by its text, and faster
+
     ATOM_NOT_SUPPORTED = "AtomFormatNotSupported"
     AUTHENTICATION_FAILED = "AuthenticationFailed"
     AUTHORIZATION_FAILURE = "AuthorizationFailure"
@@ -106,7 +108,8 @@ class Code(StrEnum):
     TORN_ROWS = "TornRows"
 
 
-STATUS: dict[Code, int] = dict.fromkeys(Code, 400) | {
+STATUS: dict[str, int] = {
+    **dict.fromkeys(Code, 400),
     Code.ATOM_NOT_SUPPORTED: 415,
     Code.AUTHENTICATION_FAILED: 403,
     Code.AUTHORIZATION_FAILURE: 403,

@@ -20,8 +20,6 @@ __all__ = ["MAX_FILTER_LENGTH", "FilterSyntaxError", "format_filter", "parse_fil
 
 # In characters. A filter is part of a URL, and services accept URLs of 32 KiB.
 MAX_FILTER_LENGTH = 32 * 1024
-# Conditions that are read in one step: about a millisecond of work.
-_CONDITIONS_IN_A_STEP = 50
 
 
 def parse_filter(text: str) -> Filter:
@@ -49,7 +47,7 @@ def parse_filter(text: str) -> Filter:
 
 def parse_in_steps(text: str) -> Generator[None, None, Filter]:
     """
-    Read the text of `$filter` as `parse_filter` does, and pause after each 50 conditions.
+    Read the text of `$filter` as `parse_filter` does, and pause after each condition.
 
     A long filter takes milliseconds, in which an event loop must do other work too.
     """
@@ -90,7 +88,7 @@ def _parse(text: str, values: Sequence[object] | None) -> Generator[None, None, 
         problem = f"the filter has {len(text)} characters, {MAX_FILTER_LENGTH} are allowed"
         raise FilterSyntaxError(text, MAX_FILTER_LENGTH, problem)
     reader = _Reader(text, values)
-    tree = _build_tree(text, (yield from _to_postfix(reader)))
+    tree = yield from _read_tree(reader)
     reader.check_values_used()
     return tree
 
@@ -226,40 +224,40 @@ def _constant(value: object) -> Constant:
     return constant(cast("Value", value))
 
 
-def _to_postfix(reader: _Reader) -> "Generator[None, None, list[Filter | Token]]":
-    """
-    Return the conditions in their order, and each operator after its operands: `a and not b` as `a b not and`.
-    """
-    output: list[Filter | Token] = []
-    waiting: list[Token] = []  # operators and parentheses whose operands are not complete
-    token, conditions = reader.next(), 0
+_Term = tuple[Filter, int]
+"""A term that was read, and how many levels of and, or, not it has."""
+
+
+def _read_tree(reader: _Reader) -> Generator[None, None, Filter]:
+    """Read conditions, and join them once an operator follows that binds less tightly than the one between them."""
+    terms: list[_Term] = []
+    waiting: list[Token] = []  # operators and parentheses whose terms are not complete
+    token = reader.next()
     while True:
         while token.kind is Kind.OPEN or token.text == "not":
             waiting.append(token)
             token = reader.next()
-        token = _read_condition(reader, reader.operand(token), waiting, output)
+        token = _read_condition(reader, reader.operand(token), waiting, terms)
         while token.kind is Kind.CLOSE:
-            _pop_operators(waiting, output, 0)
+            _join_terms(reader, waiting, terms, 0)
             if not waiting:
                 raise reader.fault(token, "there is no parenthesis to close")
             waiting.pop()
             token = reader.next()
         if token.kind is Kind.END:
-            _pop_operators(waiting, output, 0)
+            _join_terms(reader, waiting, terms, 0)
             if waiting:
                 raise reader.fault(waiting[-1], "the parenthesis is not closed")
-            return output
+            return terms[0][0]
         if token.text not in ("and", "or"):
             raise reader.misplaced(token)
-        _pop_operators(waiting, output, _RANKS[token.text])
+        _join_terms(reader, waiting, terms, _RANKS[token.text])
         waiting.append(token)
         token = reader.next()
-        conditions += 1
-        if not conditions % _CONDITIONS_IN_A_STEP:
-            yield
+        yield
 
 
-def _read_condition(reader: _Reader, left: Token, waiting: list[Token], output: "list[Filter | Token]") -> Token:
+def _read_condition(reader: _Reader, left: Token, waiting: list[Token], terms: list[_Term]) -> Token:
     """Read on after an operand until it is a condition; return the token after that."""
     token = reader.next()
     # `(age) ge 30`: parentheses around an operand mean nothing.
@@ -267,74 +265,49 @@ def _read_condition(reader: _Reader, left: Token, waiting: list[Token], output: 
         waiting.pop()
         token = reader.next()
     if token.text in _COMPARISONS:
-        output.append(reader.comparison(left, token))
+        terms.append((reader.comparison(left, token), 0))
         return reader.next()
-    output.append(reader.boolean(left))
+    terms.append((reader.boolean(left), 0))
     return token
 
 
-def _pop_operators(waiting: list[Token], output: "list[Filter | Token]", rank: int) -> None:
-    """Move the operators since the last open parenthesis that bind at least as tightly as `rank` to the output."""
-    while waiting and waiting[-1].kind is not Kind.OPEN and _RANKS[waiting[-1].text] >= rank:
-        output.append(waiting.pop())
+def _join_terms(reader: _Reader, waiting: list[Token], terms: list[_Term], rank: int) -> None:
+    """Join the terms of the operators since the last open parenthesis that bind tighter than `rank`."""
+    while waiting and waiting[-1].kind is not Kind.OPEN and _RANKS[waiting[-1].text] > rank:
+        operator, count = waiting.pop(), 1
+        if operator.text == "not":
+            joined = _negate(*terms[-1])
+        else:
+            count = 2
+            while waiting and waiting[-1].text == operator.text:
+                waiting.pop()
+                count += 1
+            joined = _join(And if operator.text == "and" else Or, terms[-count:])
+        if joined[1] > MAX_DEPTH:
+            raise reader.fault(operator, f"and, or, not are nested in more than {MAX_DEPTH} levels")
+        terms[-count:] = [joined]
 
 
-@attrs.define
-class _Node:
-    """An operator, how many terms it still lacks, and its complete terms, the last one first."""
-
-    word: str
-    due: int
-    terms: list[Filter] = attrs.Factory(list[Filter])
-
-    def filter(self) -> Filter:
-        if self.word == "not":
-            return _negate(self.terms[0])
-        return _join(And if self.word == "and" else Or, self.terms)
-
-
-def _negate(term: Filter) -> Filter:
+def _negate(term: Filter, depth: int) -> _Term:
     if term == _TRUE:
-        return _FALSE
-    return _TRUE if term == _FALSE else Not(term)
+        return _FALSE, 0
+    return (_TRUE, 0) if term == _FALSE else (Not(term), depth + 1)
 
 
-def _join(kind: type[And | Or], terms: list[Filter]) -> Filter:
+def _join(kind: type[And | Or], terms: list[_Term]) -> _Term:
     """
-    Join terms, the last one first, and leave out `true` and `false`.
+    Join terms, and leave out `true` and `false`.
 
     One of these decides by itself, also over unknown terms; the other one does not matter.
     """
-    deciding = _FALSE if kind is And else _TRUE
-    kept = list[Filter]()
-    for term in reversed(terms):
+    deciding, found, depth = _FALSE if kind is And else _TRUE, list[Filter](), 1
+    for term, levels in terms:
         if term == deciding:
-            return deciding
-        # What is left of `false or (a and b)` may be of the same kind.
-        kept += term.terms if isinstance(term, kind) else (term,)
-    return kept[0] if len(kept) == 1 else kind(tuple(kept))
-
-
-def _build_tree(text: str, postfix: "list[Filter | Token]") -> Filter:
-    """Build the tree from the end, where operators come before their terms: `and` within `and` just adds a term."""
-    nodes: list[_Node] = []
-    while True:
-        item = postfix.pop()
-        if isinstance(item, Token):
-            if nodes and item.text == nodes[-1].word != "not":
-                nodes[-1].due += 1
-            elif len(nodes) == MAX_DEPTH:
-                problem = f"and, or, not are nested in more than {MAX_DEPTH} levels"
-                raise FilterSyntaxError(text, item.position, problem)
-            else:
-                nodes.append(_Node(item.text, 1 if item.text == "not" else 2))
-            continue
-        done: Filter = item
-        while True:
-            if not nodes:
-                return done
-            nodes[-1].terms.append(done)
-            nodes[-1].due -= 1
-            if nodes[-1].due:
-                break
-            done = nodes.pop().filter()
+            return term, 0
+        if isinstance(term, kind):  # one of none does not matter
+            found += term.terms
+            depth = max(depth, levels)
+        else:
+            found.append(term)
+            depth = max(depth, levels + 1)
+    return (found[0], depth - 1) if len(found) == 1 else (kind(tuple(found)), depth)

@@ -228,9 +228,9 @@ def matcher(node: Filter) -> Callable[[Row], bool]:
     """
     Return a function that tells whether a row satisfies the tree; unknown counts as no.
 
-    For a short filter the function is generated as one expression, so that a row costs a few dictionary look-ups. That
-    would take Python milliseconds for a long one, which is made of a function for each comparison. `not` is moved down
-    to the comparisons, where unknown makes neither a comparison nor its negation hold; so two values are enough above.
+    For a short filter the function is generated as one expression, so that a row costs a few dictionary look-ups. `not`
+    is moved down to the comparisons, where unknown makes neither a comparison nor its negation hold; so two values are
+    enough above. To generate a long one would take Python milliseconds; it is evaluated as `compile_filter` does.
 
     Raises:
         ValueError: The tree nests in more than `MAX_DEPTH` levels.
@@ -241,8 +241,8 @@ def matcher(node: Filter) -> Callable[[Row], bool]:
     # This must come before what goes through the tree recursively.
     check_depth(node)
     if _size(node) > _MOST_KEPT:
-        test, answer = _join_tests(node, answer=True)
-        return lambda row: test(row) is answer
+        test = _compile(node)
+        return lambda row: test(row) is True
     match = _matcher(node)
     if len(_KNOWN) >= _MOST_KNOWN:
         _KNOWN.clear()
@@ -297,37 +297,6 @@ def _expression(node: Filter, names: dict[str, Any], *, negated: bool) -> str:
     return "(" + (" and " if every else " or ").join(terms or [str(every)]) + ")"
 
 
-def _join_tests(node: Filter, *, answer: bool) -> tuple[Test, bool]:
-    """Return a test, and what it says of the rows of which the tree says `answer`."""
-    if isinstance(node, Not):
-        return _join_tests(node.term, answer=not answer)
-    if isinstance(node, Compare):
-        return _compile_compare(node), answer
-    every = isinstance(node, And) is answer
-    terms, wanted = node.terms, dict[str, list[Constant]]()
-    if answer and not every:
-        # One look-up finds all values that a property may equal.
-        terms = tuple(term for term in terms if not _collect_equality(term, wanted))
-    pairs = [(compile_membership(name, values), True) for name, values in wanted.items()]
-    pairs += [_join_tests(term, answer=answer) for term in terms]
-
-    def match(row: Row) -> bool:
-        for test, needed in pairs:
-            if (test(row) is needed) is not every:
-                return not every
-        return every
-
-    return match, True
-
-
-def _collect_equality(node: Filter, wanted: dict[str, list[Constant]]) -> bool:
-    """Add what a property must equal to `wanted`. Return False if the condition is of another kind."""
-    if not isinstance(node, Compare) or node.op is not Op.EQ or node.property == "Timestamp":
-        return False
-    wanted.setdefault(node.property, []).append(node.constant)
-    return True
-
-
 def compile_filter(node: Filter) -> Test:
     """
     Return a function that tells whether a row satisfies the tree: True, False, or None for unknown.
@@ -346,7 +315,20 @@ def _compile(node: Filter) -> Test:
         return _compile_compare(node)
     if isinstance(node, Not):
         return negation(_compile(node.term))
-    return combination([_compile(term) for term in node.terms], decides=isinstance(node, Or))
+    terms, wanted = node.terms, dict[str, list[Constant]]()
+    if isinstance(node, Or):
+        # One look-up finds all values that a property may equal.
+        terms = tuple(term for term in terms if not _collect_equality(term, wanted))
+    tests = [compile_membership(name, values) for name, values in wanted.items()]
+    return combination([*tests, *map(_compile, terms)], decides=isinstance(node, Or))
+
+
+def _collect_equality(node: Filter, wanted: dict[str, list[Constant]]) -> bool:
+    """Add what a property must equal to `wanted`. Return False if the condition is of another kind."""
+    if not isinstance(node, Compare) or node.op is not Op.EQ or node.property == "Timestamp":
+        return False
+    wanted.setdefault(node.property, []).append(node.constant)
+    return True
 
 
 def compile_membership(name: str, constants: Iterable[Constant]) -> Test:

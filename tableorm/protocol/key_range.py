@@ -7,6 +7,8 @@ import attrs
 from .edm import Edm, utf16_key
 from .filters import And, Compare, Constant, Filter, Op, Or
 
+_BEYOND = b"\xff"  # no byte of a key is as large
+
 
 @attrs.frozen(kw_only=True)
 class KeyRange:
@@ -50,25 +52,19 @@ class KeyRange:
     @property
     def empty(self) -> bool:
         """Whether the range ends before it starts, so that no row is in it."""
-        if self.start_partition is None or self.end_partition is None:
-            return False
-        start, end = utf16_key(self.start_partition), utf16_key(self.end_partition)
-        if start != end or self.end_row is None:
-            return start > end
-        return utf16_key(self.start_row or "") > utf16_key(self.end_row)
+        return self._start() > self._end()
 
     def contains(self, partition_key: str, row_key: str) -> bool:
         """Return whether the row is within the range."""
-        partition, row = utf16_key(partition_key), utf16_key(row_key)
-        if self.start_partition is not None:
-            start = utf16_key(self.start_partition)
-            if partition < start or (partition == start and row < utf16_key(self.start_row or "")):
-                return False
-        if self.end_partition is not None:
-            end = utf16_key(self.end_partition)
-            if partition > end or (partition == end and self.end_row is not None and row > utf16_key(self.end_row)):
-                return False
-        return True
+        return self._start() <= (utf16_key(partition_key), utf16_key(row_key)) <= self._end()
+
+    def _start(self) -> tuple[bytes, bytes]:
+        return utf16_key(self.start_partition or ""), utf16_key(self.start_row or "")
+
+    def _end(self) -> tuple[bytes, bytes]:
+        keys = self.end_partition, self.end_row
+        partition, row = (_BEYOND if key is None else utf16_key(key) for key in keys)
+        return partition, row
 
     def condition(self) -> Filter | None:
         """Return the range as one condition on both keys; None if it holds every row."""

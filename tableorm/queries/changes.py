@@ -15,8 +15,7 @@ import attrs
 from ..connection.connection import Connection
 from ..connection.rows import time_of
 from ..derived.feed.feed import feed_of
-from ..derived.feed.lookup import read_changes, read_counter
-from ..derived.feed.rows import Counter, change_key, parse_change
+from ..derived.feed.rows import Counter, change_key, parse_change, read_changes, read_counter
 from ..errors import CursorError, DecodeError, ModelError, TemplateError, near, shown
 from ..models.entity import Entity, schema_of
 from ..models.key import Key

@@ -19,8 +19,7 @@ from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.tasks import map_together
 from ..derived.feed.feed import feed_of
-from ..derived.feed.rows import COUNTER_KEY
-from ..derived.feed.trim import trim_feed
+from ..derived.feed.rows import COUNTER_KEY, trim_feed
 from ..derived.index.schema import EntrySchema
 from ..errors import (
     DecodeError,

@@ -18,7 +18,6 @@ from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mar
 from ..models.property_bag import bag_of_row
 from ..models.schema import Schema
 from ..models.write_tokens import new_token
-from ..outbox.doorbell import MoveCommand
 from ..stores import Operation, Row, RowAddress, Verb, row_keys
 from ..writes.commit import commit
 from ..writes.move import leaving_write, tentative_write
@@ -106,19 +105,10 @@ async def _roll_back(db: Connection, rekeying: Rekeying, place: RowAddress, row:
         move, etag = new_token(), row["odata.etag"]
         tentative = MoveMark(state=MoveState.TENTATIVE, move=move, other=place, etag=etag, stays=True)
         change = over_row(plain_insert(rekeying.to_old(entity)), here["odata.etag"])
-        command = MoveCommand(
-            move=move,
-            kind=str(rekeying.new.kind),
-            source=place,
-            etag=etag,
-            to_kind=str(rekeying.old.kind),
-            target=source,
-            fields={},
-        )
         try:
             await commit(db, (tentative_write(change, tentative, new_token()),))
             begun.add(move)
-            await commit(db, (leaving_write(entity, row, command),))
+            await commit(db, (leaving_write(entity, row, source, move),))
         except LOST:
             continue
         await RELOCATION.finish(db, move, place, source, rekeying.old)

@@ -5,8 +5,8 @@ Entities that change seldom, kept in memory for some time: read again when that 
 import asyncio
 import copy
 from collections import OrderedDict
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Generic, Literal, TypeVar
 
 import attrs
 
@@ -20,7 +20,6 @@ from ..protocol.codes import Code
 from ..queries.misfits import check_policy, settle_error
 from ..stores import CLOCK, RowAddress, StoreRequest, utc_now
 from ..writes.subject import key_from
-from .binding import KeyMisfits, Reads
 
 E = TypeVar("E", bound=Entity)
 
@@ -59,19 +58,18 @@ class CachedEntities(Generic[E]):
 
     Args:
         db: The connection.
-        reads: The database or scope.
         model: The model.
         ttl: How long an entity is kept, in seconds, from the moment when it is requested.
         max_entities: How many entities to keep at most.
     """
 
-    def __init__(self, db: Connection, reads: Reads, model: type[E], ttl: float, max_entities: int) -> None:
+    def __init__(self, db: Connection, model: type[E], ttl: float, max_entities: int) -> None:
         schema = schema_of(model)
         if type(ttl) not in (int, float) or not ttl > 0:
             raise ModelError(f"cached({schema.name}, ttl={shown(ttl)}) is rejected: give seconds above 0")
         if type(max_entities) is not int or max_entities < 1:
             raise ModelError(f"cached(max_entities={shown(max_entities)}) is rejected: give a number from 1")
-        self._db, self._reads, self.model, self._schema = db, reads, model, schema
+        self._db, self.model, self._schema = db, model, schema
         self._ttl, self._most = int(ttl * _NANOSECONDS), max_entities
         self._kept: OrderedDict[RowAddress, _Kept] = OrderedDict()
         self._all: tuple[int, list[RowAddress]] | None = None
@@ -99,7 +97,14 @@ class CachedEntities(Generic[E]):
             raise EntityNotFound(f"there is no {wanted}", Code.RESOURCE_NOT_FOUND, wanted)
         return entity
 
-    async def get_many(self, keys: Iterable[Key[E]], *, misfits: KeyMisfits = "raise") -> list[E | None]:
+    async def get_many(
+        self,
+        keys: Iterable[Key[E]],
+        *,
+        misfits: Literal["raise", "skip"]
+        | Callable[[DecodeError | WrongKind], object]
+        | dict[Key[Any], DecodeError | WrongKind] = "raise",
+    ) -> list[E | None]:
         """
         Return entities by their keys, in the same order; None where there is none.
 
@@ -208,7 +213,7 @@ class CachedEntities(Generic[E]):
         try:
             keys = [Key(self.model, each.table, each.partition_key, each.row_key) for each in addresses]
             misfits: dict[Key[Any], DecodeError | WrongKind] = {}
-            found = dict(zip(addresses, await self._reads.get_many(keys, misfits=misfits), strict=True))
+            found = dict(zip(addresses, await self._db.reader.get_many(keys, misfits=misfits), strict=True))
             found |= {address: misfits[key] for address, key in zip(addresses, keys, strict=True) if key in misfits}
             if not read.all_written:
                 for address, entity in found.items():
@@ -226,7 +231,7 @@ class CachedEntities(Generic[E]):
         read = _Read()
         self._under_way.add(read)
         try:
-            found = await self._reads.select(self.model).allow_scan().all()
+            found: list[Any] = await self._db.reader.select(self.model).allow_scan().all()
             keys = [entity.key for entity in found]
             addresses = [_address_of(key.table, key.partition_key, key.row_key) for key in keys]
             if not read.all_written:

@@ -1,12 +1,15 @@
 """
-Deleting an entity with children in other partitions: workers delete the children, then the entity, then the children
-that came meanwhile.
+Deleting an entity with its children: the children first, then the entity as it was before the children were sought.
 
-The delete commits as a note in the manifest of the entity and a decision row, in one transaction. Whatever deletes
+Where a `Count` in the entity counts the children, a child that others insert meanwhile changes the row of the entity.
+Then the delete is rejected, and all begins again: no child is ever without its parent.
+
+If children may be in other partitions, workers delete them, then the entity, then the children that came meanwhile.
+That delete commits as a note in the manifest of the entity and a decision row, in one transaction. Whatever deletes
 anything afterwards has looked at both since it read that: the note tells this entity from another one under its key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -38,7 +41,8 @@ from ..outbox.overview import Pending, ring_again
 from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress
 from ..writes.archive import delete_and_note
-from ..writes.commit import commit, read_current
+from ..writes.bulk.bulk import Bulk
+from ..writes.commit import commit, read_current, write_change
 from ..writes.explain import TOKEN, WriteExplanation, WriteStep, explain_writes, get_step
 from ..writes.maintainer import EntryRules, Source, entry_rules
 from ..writes.plan import Effect, PlannedWrite
@@ -46,15 +50,182 @@ from ..writes.relocation import entity_of_row
 from ..writes.stages.change import delete_change, guard_change
 from ..writes.stages.encode import encode_surely
 from ..writes.subject import forget, key_of_target
-from .binding import BoundRelation, Reads, bind, pages_with_expired
 from .declarations import OnDelete, cascades_elsewhere
-from .delete import delete_page, delete_with_children, is_as_read
+from .relation import BoundRelation, bind, pages_with_expired
 
 _VERB = "delete with children"
 _NAME = "del"
 """The name of the note in manifests, which no declaration can have."""
 _LAST = "look for children once more"
 """What stands in a decision row as the next step when the entity is gone."""
+
+
+async def delete_with_children(
+    db: Connection,
+    target: Any,
+    fields: dict[str, Any],
+    *,
+    if_match: str | None,
+    missing_ok: bool,
+    above: frozenset[Key[Any]] = frozenset(),
+) -> bool:
+    """
+    Delete an entity, and before it those that belong to it by relations that cascade; or begin that, if workers do it.
+
+    Args:
+        db: Where they are.
+        target: An entity that was read, a key, or a model with its key fields.
+        fields: The key fields.
+        if_match: The ETag that the row must have, or "*" for any; None for the one that it was read with.
+        missing_ok: Whether to accept that there is no such row.
+        above: The keys of the entities whose children are being deleted, which are deleted after this one.
+
+    Returns:
+        Whether there was a row.
+
+    Raises:
+        TableOrmError: What `Database.delete` raises.
+    """
+    key: Key[Any] = key_of_target(db.boundary, target, fields)
+    etag = delete_change(target if isinstance(target, Entity) else key, if_match, verb=_VERB).if_match
+    # Read from an index entry, an entity has no ETag: its fields tell whether it has changed since.
+    last: Any = target if etag is None else None
+    refused: Conflict | None = None
+    attempts = Attempts(db)
+    async for attempt in attempts:
+        # Writers of this program wait meanwhile; others are met by the ETag.
+        with db.turns.begin() as turn:
+            await turn.take((RowAddress.of(key),))
+            (entity,) = await db.reader.get_many([key])
+            if entity is None and not missing_ok:
+                raise EntityNotFound(f"delete of {key}: there is no such row", Code.RESOURCE_NOT_FOUND, key)
+            if entity is not None:
+                if refused is not None and entity.etag == last.etag:
+                    raise refused
+                # It may have changed beside what its children change.
+                same = entity.etag == etag if last is None else _is_as_read(entity, last)
+                if etag != "*" and not same:
+                    problem = "the row has changed since it was read; read it again and repeat the delete"
+                    raise PreconditionFailed(f"delete of {key}: {problem}", Code.CONDITION_NOT_SATISFIED, key)
+                last, elsewhere = entity, cascades_elsewhere(entity.__schema__)
+                # Where others insert children all the time, the entity goes all the same.
+                if not elsewhere and await _delete_local(db, entity, above | {key}) and attempt < ATTEMPTS // 2:
+                    attempts.skip_pause()
+                    continue
+                try:
+                    if elsewhere:
+                        await _begin(db, entity)
+                    else:
+                        await write_change(db, delete_change(entity, verb=_VERB))
+                except TableOrmError as error:
+                    # A count may say so that was changed since the children were sought.
+                    refused = error if type(error) is Conflict and not elsewhere else None
+                    if refused is None and not is_race(error):
+                        raise
+                    continue
+        if isinstance(target, Entity):
+            forget(target)
+        return entity is not None
+    raise LostRace(f"delete of {key}: others wrote it or its children first, {ATTEMPTS} times in a row", entity=target)
+
+
+def _is_as_read(entity: Entity, before: Entity) -> bool:
+    """Return whether an entity has the fields of one that was read before, as far as no other entities keep them."""
+    return _own(before).items() <= _own(entity).items()
+
+
+def _own(entity: Entity) -> Mapping[str, Any]:
+    """Return the fields of an entity that were loaded, and no other entities keep."""
+    schema: Schema = entity.__schema__
+    own = {name for name, info in schema.fields.items() if not info.maintained}
+    return {name: value for name, value in entity.__dict__.items() if name in own}
+
+
+async def _delete_local(db: Connection, entity: Any, family: frozenset[Key[Any]]) -> bool:
+    """Delete the children that an entity has now, in its partition. Returns and raises what `_delete_children` does."""
+
+    async def delete_family(child: Any) -> None:
+        await delete_with_children(db, child, {}, if_match=None, missing_ok=True, above=family)
+
+    return await _delete_children(db, entity.__schema__, entity.__dict__, family, delete_family)
+
+
+async def _delete_children(
+    db: Connection,
+    schema: Schema,
+    fields: Mapping[str, Any],
+    family: frozenset[Key[Any]],
+    delete_family: Callable[[Any], Awaitable[None]],
+    is_over: Callable[[], Awaitable[bool]] | None = None,
+) -> bool:
+    """
+    Delete the children that an entity has now, and return whether there were any. Raises the error of the first that
+    cannot be deleted, when all others are: the entity stays with it.
+
+    Args:
+        db: Where they are.
+        schema: The model of the entity.
+        fields: The fields of the entity by which children are found.
+        family: The keys of the entity, and of those whose children are being deleted.
+        delete_family: Deletes a child that has children of its own.
+        is_over: Whether they need not be deleted any more; it is asked whenever some were read. None if they must be.
+    """
+    found, errors = False, list[TableOrmError]()
+    for bound, values in _relations_of(schema, "cascade", fields):
+        query = bound.by_eventual_index(db, values).query(db, values)
+        async for page in pages_with_expired(query.misfits(errors.append)):
+            # One whose children are being deleted goes after these, also if it is a child of its own.
+            children = [child for child in page.items if child.key not in family]
+            if children:
+                found = True
+                if is_over is not None and await is_over():
+                    return True
+                errors += await _delete_page(db, children, delete_family)
+            del errors[1:]
+    if errors:
+        raise errors[0]
+    return found
+
+
+async def _delete_page(
+    db: Connection, children: Sequence[Any], delete_family: Callable[[Any], Awaitable[None]]
+) -> list[TableOrmError]:
+    """
+    Delete children as they were read, and return what went wrong; those that have changed since are left.
+
+    Args:
+        db: Where they are.
+        children: The children.
+        delete_family: Deletes one that has children of its own.
+    """
+    errors = list[TableOrmError]()
+    async with Bulk(db, errors="report") as bulk:
+        for child in children:
+            if not child.__schema__.cascades:
+                await bulk.delete(child)
+                continue
+            try:
+                await delete_family(child)
+            except TableOrmError as error:
+                errors.append(error)
+    errors += [failure.error for failure in bulk.report.failed]
+    return [error for error in errors if not is_race(error)]
+
+
+def _relations_of(
+    schema: Schema, on_delete: OnDelete, fields: Mapping[str, Any]
+) -> list[tuple[BoundRelation, tuple[Any, ...]]]:
+    """Return the relations by which an entity with these fields may have children, with the values that find these."""
+    found: list[tuple[BoundRelation, tuple[Any, ...]]] = []
+    for declared in schema.relations:
+        if getattr(declared, "on_delete", None) == on_delete:
+            values = tuple([fields[name] for name in declared.sources])
+            if None not in values:
+                found.append((bind(declared.of(schema.model)), values))
+    return found
+
+
+# In other partitions
 
 
 def cascade_kind(schema: Schema) -> str:
@@ -66,49 +237,14 @@ def cascade_kind(schema: Schema) -> str:
 class _DeletedRules(EntryRules[DeletedEntry]):
     def undo(self, name: str, entry: DeletedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Return nothing: a worker finds that the entity is gone."""
-        del name, entry, write, checked
         return []
 
     def follow(self, name: str, entry: DeletedEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Keep the note."""
-        del name, source
         return entry, []
 
 
-# The delete
-
-
-async def delete_elsewhere(
-    reads: Reads, db: Connection, target: Any, fields: dict[str, Any], *, if_match: str | None, missing_ok: bool
-) -> bool:
-    """Begin the delete of an entity by workers. Takes, returns and raises what `Database.delete` does."""
-    key = key_of_target(db.boundary, target, fields)
-    etag = delete_change(target if isinstance(target, Entity) else key, if_match, verb=_VERB).if_match
-    async for _ in Attempts(db, ATTEMPTS):
-        row = await read_current(db, key)
-        if row is None and not missing_ok:
-            raise EntityNotFound(f"delete of {key}: there is no such row", Code.RESOURCE_NOT_FOUND, key)
-        if row is not None and etag is None:  # it was read from an index entry
-            same = is_as_read(entity_of_row(key.model.__schema__, row), target)
-        else:
-            same = row is None or etag in ("*", row["odata.etag"])
-        if not same:
-            problem = "the row has changed since it was read; read it again and repeat the delete"
-            raise PreconditionFailed(f"delete of {key}: {problem}", Code.CONDITION_NOT_SATISFIED, key)
-        try:
-            if row is not None:
-                await _begin(reads, db, entity_of_row(key.model.__schema__, row))
-        except TableOrmError as error:
-            if etag != "*" or not is_race(error):
-                raise
-            continue
-        if isinstance(target, Entity):
-            forget(target)
-        return row is not None
-    raise LostRace(f"delete of {key}: others wrote it first, {ATTEMPTS} times in a row; try it again", entity=target)
-
-
-async def _begin(reads: Reads, db: Connection, entity: Entity) -> None:
+async def _begin(db: Connection, entity: Entity) -> None:
     """Commit the delete of an entity, unless it is being deleted already: then workers are told again."""
     write = _beginning_write(db.boundary, entity, new_token())
     found = await _find_begun(db, entity)
@@ -116,9 +252,9 @@ async def _begin(reads: Reads, db: Connection, entity: Entity) -> None:
         await ring_again(db, Pending(write.change.table, found[0]))
         return
     for bound, values in _relations_of(entity.__schema__, "cascade", entity.__dict__):
-        bound.by_eventual_index(reads, values)  # refuses what nothing finds
+        bound.by_eventual_index(db, values)  # refuses what nothing finds
     for bound, values in _relations_of(entity.__schema__, "refuse", entity.__dict__):
-        async for page in pages_with_expired(bound.query(reads, values).limit(1)):  # they are counted too
+        async for page in pages_with_expired(bound.query(db, values).limit(1)):  # they are counted too
             if page.items:
                 raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
     await commit(db, (write,))
@@ -158,19 +294,6 @@ async def _find_begun(db: Connection, entity: Entity) -> tuple[Decision, int] | 
     return None
 
 
-def _relations_of(
-    schema: Schema, on_delete: OnDelete, fields: Mapping[str, Any]
-) -> list[tuple[BoundRelation, tuple[Any, ...]]]:
-    """Return the relations by which an entity with these fields may have children, with the values that find these."""
-    found: list[tuple[BoundRelation, tuple[Any, ...]]] = []
-    for declared in schema.relations:
-        if getattr(declared, "on_delete", None) == on_delete:
-            values = tuple([fields[name] for name in declared.sources])
-            if None not in values:
-                found.append((bind(declared.of(schema.model)), values))
-    return found
-
-
 def _check_boundary(boundary: Boundary, schema: Schema, above: frozenset[Schema]) -> None:
     """Refuse children that may be outside of a boundary: workers, who delete them, have none. Raises AccessDenied."""
     for declared in schema.relations if schema not in above else ():
@@ -206,7 +329,7 @@ def explain_elsewhere(boundary: Boundary, target: object) -> WriteExplanation:
 
 
 async def carry_out_cascades(
-    db: Connection, reads: Reads, table: str, schemas: Mapping[str, Schema], decision: Decision
+    db: Connection, table: str, schemas: Mapping[str, Schema], decision: Decision
 ) -> Decision | None:
     """
     Delete the entities of a transaction with their children. It may be done twice, by several at the same time, and
@@ -214,7 +337,6 @@ async def carry_out_cascades(
 
     Args:
         db: Where the decision row is.
-        reads: The database.
         table: The table of the decision row.
         schemas: The models by what stands for their kind.
         decision: What the decision row says.
@@ -232,7 +354,7 @@ async def carry_out_cascades(
         schema = schemas.get(work.kind)
         if schema is None or found is None:
             continue
-        found = await _Cascade(db, reads, schema, table, decision, number).carry_out()
+        found = await _Cascade(db, schema, table, decision, number).carry_out()
     return found
 
 
@@ -243,7 +365,6 @@ class _Cascade:
 
     Args:
         db: Where the entity is.
-        reads: The database.
         schema: The model of the entity.
         table: Its table.
         begun: The decision row, as it was read first.
@@ -252,7 +373,6 @@ class _Cascade:
     """
 
     db: Connection
-    reads: Reads
     schema: Schema
     table: str
     begun: Decision
@@ -261,11 +381,14 @@ class _Cascade:
 
     async def carry_out(self) -> Decision | None:
         """Delete the children, then the entity, then other children. Returns what `carry_out_cascades` does."""
+        fields = self.schema.parse_keys(self._key.partition_key, self._key.row_key)
         for attempt in range(ATTEMPTS):
             decision, row, is_on = await self._look()
             if decision is None or not is_on:
                 return decision
-            found = await self._delete_children()
+            found = await _delete_children(
+                self.db, self.schema, fields, self._family, self._delete_family, self._is_over
+            )
             # Where others insert children all the time, the entity goes all the same, and their children after it.
             if found and attempt < (ATTEMPTS if row is None else ATTEMPTS // 2):
                 continue
@@ -301,36 +424,17 @@ class _Cascade:
         # An entity that has become one of another class has what children that has.
         return decision, row, is_on and KindSet.alone(self.schema).resolve(row or {}) is not None
 
-    async def _delete_children(self) -> bool:
-        """
-        Delete the children; return whether there were any, or whether they need not be deleted any more. Raises the
-        error of the first that cannot be deleted, when all others are: the entity stays with it.
-        """
-        found, errors = False, list[TableOrmError]()
-        fields = self.schema.parse_keys(self._key.partition_key, self._key.row_key)
-        for bound, values in _relations_of(self.schema, "cascade", fields):
-            query = bound.by_eventual_index(self.reads, values).query(self.reads, values)
-            async for page in pages_with_expired(query.misfits(errors.append)):
-                # One whose children are being deleted goes after these, also if it is a child of its own.
-                children = [child for child in page.items if child.key not in self._family]
-                if children:
-                    found = True
-                    if not (await self._look())[2]:
-                        return True
-                    errors += await delete_page(self.db, children, self._delete_family)
-                del errors[1:]
-        if errors:
-            raise errors[0]
-        return found
+    async def _is_over(self) -> bool:
+        return not (await self._look())[2]
 
     async def _delete_family(self, child: Any) -> None:
         """Delete a child that has children of its own."""
         family = self._family
         if not cascades_elsewhere(child.__schema__):
-            await delete_with_children(self.reads, self.db, child, {}, if_match=None, missing_ok=True, above=family)
+            await delete_with_children(self.db, child, {}, if_match=None, missing_ok=True, above=family)
             return
         begun = await _find_begun(self.db, child)
         if begun is None:
-            await _begin(self.reads, self.db, child)  # and is found so by the next round
+            await _begin(self.db, child)  # and is found so by the next round
         else:
-            await _Cascade(self.db, self.reads, child.__schema__, child.key.table, *begun, family).carry_out()
+            await _Cascade(self.db, child.__schema__, child.key.table, *begun, family).carry_out()

@@ -11,8 +11,7 @@ from ..errors import ModelError
 from ..models.entity import Entity
 from ..models.marker_rows import note_follower
 from ..models.schema import Schema, concrete
-from .binding import bind
-from .relation import ManyOf, OneOf, RelationDeclaration
+from .relation import ManyOf, OneOf, RelationDeclaration, bind
 
 P = TypeVar("P", bound=Entity)
 C = TypeVar("C", bound=Entity)

@@ -26,8 +26,7 @@ from ..queries.misfits import MisfitPolicy, check_policy, settle_error
 from ..queries.planning.plan import Access
 from ..queries.together import explain_queries, read_queries
 from ..stores import RowAddress
-from .binding import BoundRelation, Reads, bind
-from .relation import Relation
+from .relation import BoundRelation, Relation, bind
 
 Source = tuple[Any, ...]
 
@@ -109,7 +108,6 @@ def _check_path(path: Sequence[Relation[Any, Any]]) -> list[BoundRelation]:
 
 async def load_relations(
     db: Connection,
-    reads: Reads,
     entities: object,
     path: Sequence[Relation[Any, Any]],
     caches: Mapping[type[Any], Any],
@@ -120,7 +118,6 @@ async def load_relations(
 
     Args:
         db: The connection.
-        reads: Where they are.
         entities: An entity, or several.
         path: The relations.
         caches: Caches in place of reads by key, by model.
@@ -132,7 +129,7 @@ async def load_relations(
     first: DecodeError | None = None
     for bound in _check_path(path):
         groups = _by_source(bound, [each for each in parents if isinstance(each, bound.relation.model)])
-        found, misfits = await _load(db, reads, groups, bound, caches)
+        found, misfits = await _load(db, groups, bound, caches)
         below: dict[int, dict[int, Any]] = {}
         for source, group in groups.items():
             above = {key: root for parent in group for key, root in roots[id(parent)].items()}
@@ -167,7 +164,7 @@ def _by_source(bound: BoundRelation, parents: Iterable[Any]) -> dict[Source, lis
 
 
 async def _load(
-    db: Connection, reads: Reads, groups: Iterable[Source], bound: BoundRelation, caches: Mapping[type[Any], Any]
+    db: Connection, groups: Iterable[Source], bound: BoundRelation, caches: Mapping[type[Any], Any]
 ) -> tuple[dict[Source, list[Any]], defaultdict[Source, list[DecodeError]]]:
     """Return what belongs to entities with these values, and the errors of rows that would, and cannot be loaded."""
     found: dict[Source, list[Any]] = {source: [] for source in groups}
@@ -177,7 +174,7 @@ async def _load(
         keys, denied = _keys_of(db, bound.key_of, wanted)
         errors: dict[Key[Any], Any] = {**denied}  # a link to a row of others is an error of the row that has it
         within = [key for key in keys.values() if key not in errors]
-        entities = await caches.get(bound.target, reads).get_many(within, misfits=errors)
+        entities = await caches.get(bound.target, db.reader).get_many(within, misfits=errors)
         by_key = dict(zip(within, entities, strict=True))
         for source, key in keys.items():
             if key in errors:
@@ -185,7 +182,7 @@ async def _load(
             elif by_key[key] is not None:
                 found[source].append(by_key[key])
     elif wanted:
-        queries = bound.by_eventual_index(reads, wanted[0]).queries(reads, wanted)
+        queries = bound.by_eventual_index(db, wanted[0]).queries(db, wanted)
         results = await read_queries(queries, [misfits[source].append for source in wanted])
         for source, some in zip(wanted, results, strict=True):
             if bound.to_one and len(some) > 1:
@@ -223,7 +220,7 @@ def _as_misfit(error: Exception, key: Key[Any]) -> DecodeError:
     return found
 
 
-def explain_load(db: Connection, reads: Reads, entities: object, path: Sequence[Relation[Any, Any]]) -> LoadExplanation:
+def explain_load(db: Connection, entities: object, path: Sequence[Relation[Any, Any]]) -> LoadExplanation:
     """Return what loading relations of entities would send first."""
     parents = _parents_of(entities, path)
     first, *rest = _check_path(path)
@@ -234,8 +231,8 @@ def explain_load(db: Connection, reads: Reads, entities: object, path: Sequence[
         requests, most = _explain_points(db, [key for key in dict.fromkeys(keys.values()) if key not in denied])
     else:
         if wanted:
-            first = first.by_eventual_index(reads, wanted[0])
-        requests, most = explain_queries(db, first.queries(reads, wanted))
+            first = first.by_eventual_index(db, wanted[0])
+        requests, most = explain_queries(db, first.queries(db, wanted))
     return LoadExplanation(
         relation=str(first.relation),
         parents=len(parents),

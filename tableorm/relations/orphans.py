@@ -23,8 +23,8 @@ from ..models.schema import concrete
 from ..protocol.limits import MAX_PAGE
 from ..queries.select import Select
 from ..writes.bulk.pacing import Pace
-from .binding import BoundRelation, bind
 from .declarations import Many, cascades_elsewhere
+from .relation import BoundRelation, bind
 
 
 def find_orphans(db: Connection, models: Iterable[type[Entity]]) -> list[OtherRanges]:

@@ -8,10 +8,10 @@ written, under a name that nothing had before. Nothing here sends anything: what
 import asyncio
 import hashlib
 import io
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from inspect import iscoroutinefunction
-from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 import attrs
@@ -19,6 +19,7 @@ import attrs
 from ..errors import EncodeError, NotSupported, shown
 from ..expressions import ComposedField, Field
 from ..models.fields import Mapped
+from ..models.manifest import UploadEntry
 from ..models.property_types import Shape, ValueType, annotation_name, split_optional
 from ..models.write_tokens import new_token
 from .sealed_blob import BlobSeal
@@ -28,46 +29,6 @@ _PIECE = 1024 * 1024
 
 _QUICK = 64 * 1024
 """Bytes whose hash takes no time worth a thread."""
-
-
-MARK_LENGTH = 12
-"""How many characters the hash of the partition has in the name of a blob."""
-
-
-class BlobAddress(NamedTuple):
-    """
-    Where a blob is, and its row, which stays as long as the blob.
-
-    Args:
-        table: The table of the entity that it was uploaded for.
-        token: The token of the upload.
-        partition_key: The partition of the row.
-    """
-
-    table: str
-    token: str
-    partition_key: str
-
-    @property
-    def name(self) -> str:
-        """
-        The name of the blob. It begins with a hash of the partition, so that a forged address in another partition is
-        that of no blob.
-        """
-        mark = hashlib.blake2b(self.partition_key.encode(), digest_size=MARK_LENGTH // 2).hexdigest()
-        return f"{self.table}/{mark}{self.token}"
-
-    def to_text(self) -> str:
-        """Return what is stored."""
-        return "/".join(self)
-
-    @classmethod
-    def of(cls, text: str) -> "BlobAddress":
-        """Return the address that is stored. Raises ValueError if it is none."""
-        parts = text.split("/", 2)
-        if len(parts) != 3:
-            raise ValueError(f"holds {shown(text)}, which is not the address of a blob")
-        return cls(*parts)
 
 
 class BlobParts(NamedTuple):
@@ -89,12 +50,8 @@ class BlobParts(NamedTuple):
     key: bytes = b""
 
 
-class BlobReader(Protocol):
-    """What reads the bytes of a blob."""
-
-    def stream(self, parts: BlobParts, start: int, length: int | None) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a blob, or of a range of it. Raises TableOrmError."""
-        ...
+BlobReader = Callable[[BlobParts, int, int | None], AsyncGenerator[bytes]]
+"""Yields the bytes of a blob from one on, so many or all that follow. Raises TableOrmError."""
 
 
 _sent: WeakValueDictionary[str, "Blob"] = WeakValueDictionary()
@@ -148,7 +105,13 @@ class BlobContent:
         return isinstance(self.source, AsyncIterable) or not self.source.seekable()
 
     def check_unsent(self, label: str) -> None:
-        """Refuse a blob whose stream is used up, or which another write sends. Raises what `open` raises."""
+        """
+        Refuse a blob of the field `label` that cannot be sent.
+
+        Raises:
+            EncodeError: It comes from a stream that was sent before, and is gone.
+            NotSupported: Another write is sending it.
+        """
         if self.parts is not None:
             raise NotSupported(f"{label}: the Blob is being sent by another write; make one for each")
         if self._spent and self.once:
@@ -156,31 +119,20 @@ class BlobContent:
             problem = "comes from a stream, which was sent before and is gone; give a Blob of bytes or of a file"
             raise EncodeError(problem, model, field, None, misuse=True)
 
-    def open(self, label: str, seal: BlobSeal | None) -> "bytes | Sending":
-        """
-        Return its bytes as they are sent: at once, or as an iterable that knows their hash in the end.
-
-        Args:
-            label: The field, for messages.
-            seal: What seals them; None if they are sent as they are.
-
-        Raises:
-            EncodeError: They were sent before, and are gone.
-            NotSupported: It is being sent already.
-        """
+    async def chunks(self, label: str) -> AsyncGenerator[bytes]:
+        """Yield its bytes from the beginning; of the field `label`, for messages. Raises what `check_unsent` raises."""
         self.check_unsent(label)
-        if isinstance(self.source, bytes):
-            return self.source if seal is None else Sending(_pieces(self.source), seal)
-        source: Any = self.source
-        if not self._spent and not hasattr(source, "__aiter__") and source.seekable():
-            self._start = source.tell()
-        again, self._spent = self._spent, True
-        return Sending(source if hasattr(source, "__aiter__") else self._read_file(source, again=again), seal)
-
-    async def _read_file(self, file: BinaryIO, *, again: bool) -> AsyncGenerator[bytes]:
-        if again:
-            await asyncio.to_thread(file.seek, self._start)
-        while piece := await asyncio.to_thread(file.read, _PIECE):
+        source, again, self._spent = self.source, self._spent, True
+        pieces: AsyncIterable[bytes] = source
+        if isinstance(source, bytes):
+            pieces = _pieces(source)
+        elif not isinstance(source, AsyncIterable):
+            if again:
+                await asyncio.to_thread(source.seek, self._start)
+            elif source.seekable():
+                self._start = source.tell()
+            pieces = _read_file(source)
+        async for piece in pieces:
             yield piece
 
 
@@ -298,7 +250,7 @@ class Blob:
                 f"{self!r} does not know its database: it was unpickled, or made of a row by itself; read the entity "
                 "again, await db.refresh(entity)"
             )
-        return content.reader.stream(content.parts, start, length)
+        return content.reader(content.parts, start, length)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self.stream()
@@ -338,12 +290,19 @@ async def _pieces(data: bytes) -> AsyncGenerator[bytes]:
         yield data[at : at + _PIECE]
 
 
+async def _read_file(file: BinaryIO) -> AsyncGenerator[bytes]:
+    while piece := await asyncio.to_thread(file.read, _PIECE):
+        yield piece
+
+
 class Sending:
     """
-    The bytes of a blob while they are sent: counted and hashed.
+    The bytes of a blob while they are sent: counted and hashed. Each iteration begins anew, if they come from something
+    that can be read again.
 
     Args:
-        source: The bytes.
+        content: The blob.
+        label: The field, for messages.
         seal: What seals them; None if they are sent as they are.
 
     Attributes:
@@ -351,9 +310,12 @@ class Sending:
         ended: Whether those are all.
     """
 
-    def __init__(self, source: AsyncIterable[bytes], seal: BlobSeal | None) -> None:
-        self._source, self._seal, self._digest = source, seal, hashlib.sha256()
-        self.length, self.ended = 0, False
+    def __init__(self, content: BlobContent, label: str, seal: BlobSeal | None) -> None:
+        self._content, self._label, self._seal = content, label, seal
+        self._begin()
+
+    def _begin(self) -> None:
+        self.length, self.ended, self._digest = 0, False, hashlib.sha256()
 
     @property
     def sha256(self) -> str:
@@ -361,13 +323,14 @@ class Sending:
         return self._digest.hexdigest()
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
+        self._begin()
         async for piece in self._counted() if self._seal is None else self._seal.sealed(self._counted()):
             await add_to_hash(self._digest, piece)
             yield piece
         self.ended = True
 
     async def _counted(self) -> AsyncGenerator[bytes]:
-        async for piece in self._source:
+        async for piece in self._content.chunks(self._label):
             if not isinstance(piece, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"the data of a Blob gave a {type(piece).__name__}, and bytes are needed")
             self.length += len(piece)
@@ -483,7 +446,7 @@ class BlobShape(Shape[Blob]):
             raise ValueError("is a blob without its length or its hash")
         if key is None:
             raise ValueError("is an encrypted blob without its key")
-        BlobAddress.of(address)
+        UploadEntry.of(address)
         return _stored(BlobParts(address, length, sha256, content_type or "", key))
 
     def expression(self, model: type[Any], name: str) -> BlobField:

@@ -49,7 +49,7 @@ class _ChunkedShape(Shape[Any]):
         shape._bytes, shape._text = _SEALED_BYTES, _SEALED_TEXT
         return shape
 
-    def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:  # noqa: ARG002
+    def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
         bare = split_optional(annotation)[0]
         found = property_type(bare, MAX_EXPANDED_BYTES)
         if kind is not Mapped or isinstance(found, str) or not (found.json_text or bare in (str, bytes)):

@@ -1,14 +1,14 @@
 """
 Encrypted fields: `salary: Mapped[int] = encrypted()`, and the keys that a database is opened with.
 
-The fields of a model that are encrypted make a row stage. It seals rows as `tableorm.shapes.encryption` says, which is
-imported when the first key is needed: a program may declare such models without the package cryptography.
+The fields of a model that are encrypted make a row stage. It seals rows as `tableorm.shapes.encryption` says. A program
+may declare such models without the package cryptography, which is imported when the first key is needed.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from msgspec import structs
@@ -20,11 +20,8 @@ from ..models.row_stage import FIELD_STAGES, KeyedStage
 from ..models.schema import Schema
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ..stores import Operation, Row, RowAddress, Verb
-from .key_ring import KEY_BYTES, KeyWrapper
-
-if TYPE_CHECKING:
-    from .encryption import ContentKey
-
+from .encryption import ContentKey, name_of_key, new_key, open_key, rewrap, seal, sealed_names, unseal
+from .key_ring import KEY_BYTES, KeyWrapper, cipher_of
 
 Resolver = Callable[[str, str, str], bool]
 """Says whether a further property of a row is encrypted: PartitionKey, RowKey, name of the property."""
@@ -51,7 +48,7 @@ class Encryption:
     """
 
     def __init__(self, keys: KeyWrapper, resolver: Resolver | None = None) -> None:
-        _format()
+        cipher_of(bytes(KEY_BYTES))
         if not (callable(getattr(keys, "wrap", None)) and callable(getattr(keys, "unwrap", None))):
             raise EncryptionError(f"Encryption({shown(keys)}) is rejected: give a KeyRing, or what can wrap and unwrap")
         self.keys, self.resolver = keys, resolver
@@ -74,8 +71,7 @@ class ContentKeys:
 
     async def make(self) -> "ContentKey":
         """Return a new content key, for a row that is written as a whole."""
-        made: ContentKey = await _format().new_key(self._keys)
-        return made
+        return await new_key(self._keys)
 
     async def open(self, metadata: object, address: RowAddress) -> "ContentKey":
         """
@@ -88,11 +84,10 @@ class ContentKeys:
         Raises:
             EncryptionError: It cannot be opened.
         """
-        name = _format().name_of_key(metadata, address)
+        name = name_of_key(metadata, address)
         key = self._opened.get(name)
         if key is None:
-            key = await _format().open_key(metadata, address, self._keys)
-            self._opened[name] = key
+            key = self._opened[name] = await open_key(metadata, address, self._keys)
             while len(self._opened) > _KEPT:
                 del self._opened[next(iter(self._opened))]
         return key
@@ -102,26 +97,14 @@ class ContentKeys:
         Return the metadata of a row with its content key wrapped by the present key, which has the id `current`; None
         if it is. Raises EncryptionError.
         """
-        made: str | None = await _format().rewrap(metadata, address, self._keys, current)
-        return made
+        return await rewrap(metadata, address, self._keys, current)
 
     async def current(self) -> str:
         """Return the id of the key that wraps new content keys."""
         return (await self.make()).key_id
 
 
-@cache
-def _format() -> Any:
-    try:
-        from . import encryption  # noqa: PLC0415
-    except ImportError:
-        raise EncryptionError(
-            "encrypted fields need the package cryptography; install tableorm with its extra 'encryption'"
-        ) from None
-    return encryption
-
-
-@attrs.frozen
+@attrs.define
 class _Opened:
     """
     How a row that was read can be unsealed.
@@ -135,7 +118,7 @@ class _Opened:
 
     address: RowAddress
     select: frozenset[str] | None
-    key: Any = attrs.field(default=None, repr=False)
+    key: ContentKey | None = attrs.field(default=None, repr=False)
     problem: str | None = None
 
 
@@ -199,8 +182,8 @@ class EncryptedStage(KeyedStage):
 
     def seal(self, operation: Operation) -> Operation:
         """See `RowStage`: what is sent has these sizes, if it is wrapped as usual."""
-        stand_in = _format().ContentKey.of(bytes(KEY_BYTES), "?" * 32, bytes(KEY_BYTES))
-        row = _format().seal(operation.row, self.opaque, RowAddress.of_row("", operation.row), stand_in)
+        stand_in = ContentKey.of(bytes(KEY_BYTES), "?" * 32, bytes(KEY_BYTES))
+        row = seal(operation.row, self.opaque, RowAddress.of_row("", operation.row), stand_in)
         return structs.replace(operation, row=row, canonical=False)
 
     async def seal_with_key(self, db: Any, operation: Operation, origin: RowAddress, stored: Row | None) -> Operation:
@@ -209,7 +192,7 @@ class EncryptedStage(KeyedStage):
         row = operation.row
         address = RowAddress.of_row(origin.table, row)
         metadata = None if stored is None else stored.get(OPENED)
-        sealed = _format().sealed_names(metadata, origin) if metadata else frozenset[str]()
+        sealed = sealed_names(metadata, origin) if metadata else frozenset[str]()
         names = self._names(row, sealed, encryption, origin)
         key: ContentKey | None = None
         if operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
@@ -224,7 +207,7 @@ class EncryptedStage(KeyedStage):
         if encryption is None:
             raise EncryptionError(NO_KEYS, address)
         old = None if key is None else metadata
-        row = _format().seal(row, names, address, key or await encryption.make(), old)
+        row = seal(row, names, address, key or await encryption.make(), old)
         return structs.replace(operation, row=row, canonical=False)
 
     def _names(
@@ -251,50 +234,40 @@ class EncryptedStage(KeyedStage):
     async def prepare(self, db: Any, table: str, rows: Sequence[Row], select: tuple[str, ...] | None) -> None:
         """See `RowStage`: fetches the content keys of those rows that have one, and need it."""
         asked = None if select is None else frozenset(select)
-        waiting: dict[str, list[Row]] = {}
+        waiting = defaultdict[str, list[_Opened]](list)
         for row in rows:
             if isinstance(row.get(OPENED), str):
                 continue  # it was unsealed
-            address = RowAddress.of_row(table, row)
+            opened = row[OPENED] = _Opened(RowAddress.of_row(table, row), asked)
             metadata = row.get(METADATA)
-            problem: str | None = None
             try:
-                if metadata is not None and (asked is None or self._needs_key(row, metadata, asked, address)):
-                    waiting.setdefault(str(metadata), []).append(row)
+                if metadata is not None and (asked is None or self._needs_key(row, metadata, asked, opened.address)):
+                    waiting[str(metadata)].append(opened)
             except EncryptionError as error:
-                problem = error.problem
-            row[OPENED] = _Opened(address, asked, problem=problem)
-        texts = [*waiting]
+                opened.problem = error.problem
+        texts = [*waiting.items()]
         for at in range(0, len(texts), _TOGETHER):
-            some = texts[at : at + _TOGETHER]
-            keys = await asyncio.gather(
-                *(_open(db.encryption, waiting[text][0][OPENED].address, text) for text in some)
-            )
-            for text, (key, problem) in zip(some, keys, strict=True):
-                for row in waiting[text]:
-                    row[OPENED] = attrs.evolve(row[OPENED], key=key, problem=problem)
+            await asyncio.gather(*(_open(db.encryption, *each) for each in texts[at : at + _TOGETHER]))
 
     def _needs_key(self, row: Row, metadata: object, asked: frozenset[str], address: RowAddress) -> bool:
         """Return whether something encrypted was asked for."""
         if not asked.isdisjoint(self.opaque):
             return True
-        return any(row.get(name) is not None for name in _format().sealed_names(metadata, address) & asked)
+        return any(row.get(name) is not None for name in sealed_names(metadata, address) & asked)
 
     def unseal(self, row: Row) -> Row:
         """See `RowStage`."""
         opened: _Opened | str | None = row.get(OPENED)
         if isinstance(opened, str):
             return row
-        address = RowAddress.of_row("", row) if opened is None else opened.address
         if opened is None:
-            raise EncryptionError("was read without preparing to decrypt it", address)
+            raise EncryptionError("was read without preparing to decrypt it", RowAddress.of_row("", row))
+        address, select, metadata = opened.address, opened.select, row.get(METADATA)
         if opened.problem is not None:
             raise EncryptionError(opened.problem, address)
-        select, metadata = opened.select, row.get(METADATA)
         strict = self._strict if select is None else self._strict & select
         if opened.key is not None:
-            plain: Row = _format().unseal(row, strict, address, opened.key, complete=select is None)
-            return {**plain, OPENED: metadata}
+            return {**unseal(row, strict, address, opened.key, complete=select is None), OPENED: metadata}
         if metadata is None and strict:
             raise EncryptionError(
                 "is not encrypted, or was replaced; rows from before its fields were encrypted are read with "
@@ -308,17 +281,18 @@ class EncryptedStage(KeyedStage):
         if self._strict == self.opaque:
             return True
         there = {name for name in self.opaque if row.get(name) is not None}
-        return bool(row[OPENED]) and there <= _format().sealed_names(row[OPENED], RowAddress.of_row("", row))
+        return bool(row[OPENED]) and there <= sealed_names(row[OPENED], RowAddress.of_row("", row))
 
 
-async def _open(encryption: ContentKeys | None, address: RowAddress, metadata: str) -> tuple[Any, str | None]:
-    """Return the content key of a row, and None; or None and why it cannot be opened."""
-    if encryption is None:
-        return None, NO_KEYS
+async def _open(encryption: ContentKeys | None, metadata: str, rows: Sequence[_Opened]) -> None:
+    """Give rows of the same metadata their content key, or say why it cannot be opened."""
+    key, problem = None, None
     try:
-        return await encryption.open(metadata, address), None
+        key = None if encryption is None else await encryption.open(metadata, rows[0].address)
     except EncryptionError as error:
-        return None, error.problem
+        problem = error.problem
+    for each in rows:
+        each.key, each.problem = key, NO_KEYS if encryption is None else problem
 
 
 def _properties(infos: Iterable[FieldInfo]) -> frozenset[str]:

@@ -2,7 +2,7 @@
 Sealed rows: some properties of a row encrypted, and the row's metadata, which say how, authenticated as a whole.
 
 Each row has a content key of its own, which a `KeyWrapper` wraps. Pure functions, but for the calls of the wrapper.
-`docs/design/stored-fields.md` has the format; it needs the package cryptography, which `tableorm[encryption]` installs.
+`docs/design/stored-fields.md` has the format.
 """
 
 import hmac
@@ -11,18 +11,19 @@ from base64 import b64decode, b64encode
 from binascii import a2b_base64
 from collections.abc import Collection
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ..errors import EncryptionError, shown
 from ..models.reserved import METADATA
 from ..protocol.edm import ANNOTATION, Edm
 from ..stores import Row, RowAddress
-from .key_ring import KEY_BYTES, KeyWrapper
+from .key_ring import KEY_BYTES, KeyWrapper, cipher_of
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _FORMAT, _ALGORITHM = 1, "A256GCM"
 _NONCE_BYTES, _TAG_BYTES = 12, 16
@@ -43,7 +44,7 @@ class ContentKey:
     key_id: str
     wrapped: bytes
     commitment: bytes
-    _values: AESGCM = attrs.field(repr=False)
+    _values: "AESGCM" = attrs.field(repr=False)
     _metadata: bytes = attrs.field(repr=False)
 
     @classmethod
@@ -51,7 +52,7 @@ class ContentKey:
         """Return the keys that are derived from a content key."""
         secret = hmac.digest(bytes(KEY_BYTES), key, "sha256")  # HKDF-SHA256 without a salt: RFC 5869
         commitment, values, metadata = (_derive(secret, use) for use in ("commitment", "values", "metadata"))
-        return cls(key_id, wrapped, commitment, AESGCM(values), metadata)
+        return cls(key_id, wrapped, commitment, cipher_of(values), metadata)
 
     def encrypt(self, text: bytes, bound: bytes) -> bytes:
         """Return a nonce, what a value becomes, and its tag."""
@@ -240,7 +241,7 @@ def _opened(row: Row, name: str, tag: str, address: RowAddress, key: ContentKey)
         raise EncryptionError("is another value than the one that was sealed last", address, name)
     try:
         text = key.decrypt(stored, _bound(address, name))
-    except (InvalidTag, ValueError):
+    except Exception:  # noqa: BLE001 - an InvalidTag, of a package that need not be there, or a ValueError
         raise EncryptionError("is not as it was sealed, or not for this place", address, name) from None
     if text[:1] == _BYTES:
         return b64encode(text[1:]).decode(), Edm.BINARY.value
@@ -262,22 +263,23 @@ def _bytes(text: object, address: RowAddress, name: str | None = None) -> bytes:
 def _parse(metadata: object, address: RowAddress) -> tuple[_Metadata, bytes, bytes]:
     """Return metadata, their code, and their text. What is of an unknown format is rejected, and never tried."""
     try:
-        found, kind, code, text = _read(metadata if isinstance(metadata, str) else "")
+        found, code, text = _read(metadata if isinstance(metadata, str) else "")
+    except EncryptionError as error:
+        raise EncryptionError(error.problem, address) from None
     except (ValueError, TypeError, LookupError, RecursionError):
         raise EncryptionError("has no metadata of a sealed row", address) from None
-    if found is None:
-        raise EncryptionError(f"is sealed in the format {shown(kind)}, which this version does not know", address)
     return found, _bytes(code, address), text
 
 
 @lru_cache(2000)  # a page is read in several steps
-def _read(metadata: str) -> tuple[_Metadata | None, tuple[object, object], str, bytes]:
-    """Return metadata, None if they are of an unknown format; their format, code and text. Raises what JSON raises."""
+def _read(metadata: str) -> tuple[_Metadata, str, bytes]:
+    """Return metadata, their code and text. Raises EncryptionError for an unknown format, or what JSON raises."""
     code, _, text = metadata.partition(" ")
     found: Any = msgspec.json.decode(text)
     kind = (found["format"], found["algorithm"])
-    known = msgspec.convert(found, _Metadata) if kind == (_FORMAT, _ALGORITHM) else None
-    return known, kind, code, text.encode()
+    if kind != (_FORMAT, _ALGORITHM):
+        raise EncryptionError(f"is sealed in the format {shown(kind)}, which this version does not know")
+    return msgspec.convert(found, _Metadata), code, text.encode()
 
 
 def _check_key(found: _Metadata, key: ContentKey, address: RowAddress) -> None:

@@ -1,15 +1,29 @@
 """
-Keys that wrap the content keys of sealed rows.
+Keys that wrap the content keys of sealed rows, and the cipher of a key.
 
 The package cryptography, which `tableorm[encryption]` installs, is imported when a key is made or used.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import EncryptionError, shown
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 KEY_BYTES = 32
+
+
+def cipher_of(key: bytes) -> "AESGCM":
+    """Return the cipher of a key. Raises EncryptionError if the package cryptography is not installed."""
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+    except ImportError:
+        raise EncryptionError(
+            "encrypted fields need the package cryptography; install tableorm with its extra 'encryption'"
+        ) from None
+    return AESGCM(key)
 
 
 class KeyWrapper(Protocol):

@@ -69,7 +69,7 @@ class LinkShape(Shape[Key[Any]]):
     target: type[Any]
     pair: Any
 
-    def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:  # noqa: ARG002
+    def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
         """Take note of the class of the keys; see `Shape`."""
         (target,) = typing.get_args(split_optional(annotation)[0])
         if not isinstance(target, type):

@@ -9,7 +9,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterable
 
 from ..errors import EncodeError, EncryptionError
-from .key_ring import KEY_BYTES
+from .key_ring import KEY_BYTES, cipher_of
 
 _HEADER = b"tableorm blob 1\n"
 _FORMAT = _HEADER[-2:-1]
@@ -39,12 +39,10 @@ class BlobSeal:
     """
 
     def __init__(self, key: bytes, token: str, label: str) -> None:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
-
         self._label = label
         if len(key) != SEALED_KEY_BYTES or key[:1] != _FORMAT:
             raise self._broken("is sealed in a format that this version does not know")
-        self._cipher, self._bound = AESGCM(key[1:]), _HEADER + token.encode()
+        self._cipher, self._bound = cipher_of(key[1:]), _HEADER + token.encode()
         self._sent: list[bytes] = []  # the tags of the chunks that were sealed
 
     async def sealed(self, pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
@@ -67,7 +65,7 @@ class BlobSeal:
         yield self._seal(number, bytes(rest), last=True)
 
     def _seal(self, number: int, text: bytes, *, last: bool) -> bytes:
-        chunk: bytes = self._cipher.encrypt(_nonce(number, last=last), text, self._bound)
+        chunk = self._cipher.encrypt(_nonce(number, last=last), text, self._bound)
         tag = chunk[-_TAG_BYTES:]
         if number == len(self._sent):
             self._sent.append(tag)
@@ -123,13 +121,10 @@ class BlobSeal:
             raise self._broken("is longer or shorter than it was sealed")
 
     def _open(self, number: int, chunk: bytes, *, last: bool) -> bytes:
-        from cryptography.exceptions import InvalidTag  # noqa: PLC0415
-
         try:
-            text: bytes = self._cipher.decrypt(_nonce(number, last=last), chunk, self._bound)
-        except InvalidTag:
+            return self._cipher.decrypt(_nonce(number, last=last), chunk, self._bound)
+        except Exception:  # noqa: BLE001 - an InvalidTag, of a package that need not be there
             raise self._broken(f"has a chunk {number} that is not as it was sealed, or is of another blob") from None
-        return text
 
     def _broken(self, problem: str) -> EncryptionError:
         return EncryptionError(f"the blob of {self._label} {problem}")

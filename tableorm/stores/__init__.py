@@ -27,11 +27,10 @@ from .guarded import (
     Signer,
     Supplier,
     Tokens,
-    TokenSource,
     narrowed,
     rights_of,
 )
-from .layers import StoreLayer, StoreRequest
+from .layers import LISTS_OF_PLACES, LayerBeside, StoreLayer, StoreRequest
 from .prefixed import PrefixedBackend
 from .queues import Message, MessageId, QueueStore
 from .retry import RetryBudget, RetryPolicy, pause_after, single_try
@@ -42,6 +41,7 @@ __all__ = [
     "CLOCK",
     "CONDITIONAL",
     "CURRENT",
+    "LISTS_OF_PLACES",
     "MERGES",
     "METHODS",
     "AccessControl",
@@ -54,6 +54,7 @@ __all__ = [
     "Capabilities",
     "Clock",
     "GuardedStore",
+    "LayerBeside",
     "Message",
     "MessageId",
     "Operation",
@@ -71,7 +72,6 @@ __all__ = [
     "StoreRequest",
     "Supplier",
     "TableStore",
-    "TokenSource",
     "Tokens",
     "Traffic",
     "Transfer",

@@ -1,11 +1,15 @@
 """
-Layers around a store of tables: each passes every request on, and does something of its own before, after or instead.
+Layers around a store: each passes every request on, and does something of its own before, after or instead.
 
-A layer is a subclass of `StoreLayer` with one method, `send`. It gets a request as a value, whichever method of the
-store was called, and sends it, or another one, to the store below it.
+A layer around tables is a subclass of `StoreLayer` with one method, `send`. It gets a request as a value, whichever
+method of the store was called, and sends it, or another one, to the store below it. A layer around queues or blobs is a
+subclass of `LayerBeside`, likewise.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any
 
 import msgspec
@@ -107,3 +111,60 @@ class StoreLayer:
         """See `TableStore`."""
         etags: list[str | None] = await self.send(StoreRequest("transact", table, (operations,)))
         return etags
+
+
+LISTS_OF_PLACES = frozenset({"list_queues", "list_containers"})
+"""The methods whose first argument is no queue or container, but what the names of these begin with."""
+
+
+class LayerBeside:
+    """
+    A `QueueStore` or a `BlobStore` that is a layer around another one.
+
+    Args:
+        below: The store below it, whose members that are not methods the layer has too.
+    """
+
+    def __init__(self, below: Any) -> None:
+        self.below = below
+
+    async def send(self, method: str, given: tuple[Any, ...], call: Callable[..., Awaitable[Any]]) -> Any:
+        """
+        Send a request to the store below; return what that returns, and raise what it raises.
+
+        Args:
+            method: Name of the method. Of `get`, the request is the one that opens the stream, which it returns.
+            given: Its arguments without those that are named. The first is the queue or container, or what the names of
+                these begin with. None are given where that is left out.
+            call: Sends it with these arguments, or others in their place.
+        """
+        del method
+        return await call(*given)
+
+    def __getattr__(self, method: str) -> Any:
+        found: Any = getattr(self.below, method)
+        if not callable(found):
+            return found
+
+        async def call(*given: Any, **named: Any) -> Any:
+            return await self.send(method, *_as_sent(found, given, named))
+
+        @asynccontextmanager
+        async def open_stream(*given: Any, **named: Any) -> AsyncGenerator[Any]:
+            given, enter = _as_sent(found, given, named)
+            async with AsyncExitStack() as opened:
+                stream = await self.send(method, given, lambda *args: opened.enter_async_context(enter(*args)))
+                close = getattr(stream.chunks, "aclose", None)  # a layer may have put a generator around the bytes
+                if close is not None:
+                    opened.push_async_callback(close)
+                yield stream
+
+        return call if iscoroutinefunction(found) else open_stream
+
+
+def _as_sent(
+    found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], Callable[..., Any]]:
+    """Return the arguments of a call, the place of the request first, and what takes them in their place."""
+    given = given or tuple(named.pop(name) for name in ("queue", "container", "prefix") if name in named)
+    return given, partial(found, **named)

@@ -6,9 +6,8 @@ the prefix; the backend gets those with it.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from inspect import iscoroutinefunction, signature
 from typing import Any, cast
 
 from msgspec import structs
@@ -18,7 +17,7 @@ from ..protocol.limits import check_container_name, check_queue_name, check_tabl
 from .backend import Backend
 from .blobs import BlobStore
 from .guarded import AccessControl, Policies, Signer
-from .layers import StoreLayer, StoreRequest
+from .layers import LISTS_OF_PLACES, LayerBeside, StoreLayer, StoreRequest
 from .queues import QueueStore
 from .tables import TableStore
 
@@ -159,37 +158,17 @@ class _PrefixedAccess:
         await self._access.change_policies(self._names.add(table), change)
 
 
-class _PrefixedStore:
+class _PrefixedStore(LayerBeside):
     """
     A `QueueStore` or a `BlobStore` whose queues or containers have a prefix.
-
-    Each method but those below has the name as its first argument.
     """
 
     def __init__(self, store: Any, names: _PrefixedNames) -> None:
-        self._store, self._names = store, names
+        super().__init__(store)
+        self._names = names
 
-    async def list_queues(self, prefix: str = "") -> list[str]:
-        """See `QueueStore`."""
-        return self._names.strip(await self._store.list_queues(self._names.prefix + prefix))
-
-    async def list_containers(self, prefix: str = "") -> list[str]:
-        """See `BlobStore`."""
-        return self._names.strip(await self._store.list_containers(self._names.prefix + prefix))
-
-    def __getattr__(self, member: str) -> Any:
-        found = getattr(self._store, member)
-        if not callable(found):
-            return found
-        parameters = signature(found)
-
-        def with_prefix(*given: Any, **named: Any) -> Any:
-            bound = parameters.bind(*given, **named)
-            first = next(iter(parameters.parameters))
-            bound.arguments[first] = self._names.add(bound.arguments[first])
-            return found(*bound.args, **bound.kwargs)
-
-        async def call(*given: Any, **named: Any) -> Any:
-            return await with_prefix(*given, **named)
-
-        return call if iscoroutinefunction(found) else with_prefix
+    async def send(self, method: str, given: tuple[Any, ...], call: Callable[..., Awaitable[Any]]) -> Any:
+        """See `LayerBeside`."""
+        if method in LISTS_OF_PLACES:
+            return self._names.strip(await call(self._names.prefix + "".join(given)))
+        return await call(*map(self._names.add, given[:1]), *given[1:])

@@ -13,10 +13,21 @@ import attrs
 from msgspec import structs
 
 from ..connection.connection import connection_of
-from ..connection.queue_and_blob_requests import BLOB_OPERATIONS, QUEUE_OPERATIONS, StoreBeside
+from ..connection.queue_and_blob_requests import BLOB_OPERATIONS, QUEUE_OPERATIONS
 from ..database.database import Database
 from ..protocol.codes import Code, Fault
-from ..stores import BlobStore, Capabilities, Operation, QueueStore, StoreLayer, StoreRequest, TableStore, Verb
+from ..stores import (
+    LISTS_OF_PLACES,
+    BlobStore,
+    Capabilities,
+    LayerBeside,
+    Operation,
+    QueueStore,
+    StoreLayer,
+    StoreRequest,
+    TableStore,
+    Verb,
+)
 
 T = TypeVar("T")
 
@@ -138,14 +149,8 @@ class Faults:
         self._planned: list[PlannedFault] = []
         connection = connection_of(db)
         connection.wrap_store(lambda store: _FaultyStore(store, self._planned))
-        connection.wrap_queues(lambda queues: cast("QueueStore", self._faulty(queues, QUEUE_OPERATIONS)))
-        connection.wrap_blobs(lambda blobs: cast("BlobStore", self._faulty(blobs, BLOB_OPERATIONS)))
-
-    def _faulty(self, store: Any, operations: Mapping[str, str]) -> StoreBeside:
-        async def send(operation: str, place: str, call: Callable[[], Awaitable[Any]]) -> Any:
-            return await _send(self._planned, place, [operation], call)
-
-        return _FaultyStoreBeside(store, operations, send)
+        connection.wrap_queues(lambda store: cast("QueueStore", _FaultyBeside(store, QUEUE_OPERATIONS, self._planned)))
+        connection.wrap_blobs(lambda store: cast("BlobStore", _FaultyBeside(store, BLOB_OPERATIONS, self._planned)))
 
     def fail_next(self, operation: str, *, with_: str | int, table: str | None = None, times: int = 1) -> PlannedFault:
         """
@@ -267,16 +272,25 @@ def _as_sent(operation: Operation) -> Operation:
     return Operation(operation.verb, dict(operation.row), operation.if_match)
 
 
-class _FaultyStoreBeside(StoreBeside):
+class _FaultyBeside(LayerBeside):
     """
     A `QueueStore` or a `BlobStore` whose requests meet the faults that are planned.
     """
 
+    def __init__(self, store: Any, operations: Mapping[str, str], planned: Sequence[PlannedFault]) -> None:
+        super().__init__(store)
+        self._operations, self._planned = operations, planned
+
     @property
     def capabilities(self) -> Capabilities:
         """What the store can do; that it repeats requests itself, so that nobody else repeats what is to fail."""
-        own: Capabilities = self._store.capabilities
+        own: Capabilities = self.below.capabilities
         return attrs.evolve(own, retries=True)
+
+    async def send(self, method: str, given: tuple[Any, ...], call: Callable[..., Awaitable[Any]]) -> Any:
+        """See `LayerBeside`."""
+        place = "" if method in LISTS_OF_PLACES else str(*given[:1])
+        return await _send(self._planned, place, [self._operations[method]], partial(call, *given))
 
 
 async def _send(

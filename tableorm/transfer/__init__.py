@@ -6,9 +6,7 @@ Rows as they are stored, on their way from one database to another, to files, an
     writing    rows to a table that may have some of them already
     blobs      the blobs that rows name
     copying    from one database to another, and the comparison of two
-    files      files that are written in full or not at all, and files that are read twice
     formats    JSON Lines and CSV
     parquet    Parquet, with pyarrow
-    exporting  from a table to a file
-    importing  from a file to a table
+    files      from a table to a file, and from a file to a table
 """

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TypeVar
 
 import attrs
-from msgspec import structs
 
 from ..connection.blob_fields import ask_for_blobs
 from ..connection.blobs import make_container, require_blobs
@@ -25,7 +24,7 @@ from ..jobs.counts import JobCounts
 from ..models.manifest import UploadEntry, manifest_of
 from ..models.reserved import BLOB_FIELDS, MANIFEST
 from ..protocol.codes import Code, Fault
-from ..shapes.blob import BlobAddress, add_to_hash
+from ..shapes.blob import add_to_hash
 from ..stores import BlobInfo, BlobStore, Row, single_try
 
 T = TypeVar("T")
@@ -97,7 +96,7 @@ class BlobTransfer:
         """
         await map_together(partial(self._copy, counts), _named(rows))
 
-    async def _copy(self, counts: JobCounts, named: tuple[Row, BlobAddress]) -> None:
+    async def _copy(self, counts: JobCounts, named: tuple[Row, UploadEntry]) -> None:
         row, address = named
         async with self.turns:
             there = await self._ask(self.target, address, _read_info) if self.looks else None
@@ -128,7 +127,7 @@ class BlobTransfer:
         """Compare the blobs that rows name, byte for byte; one that differs or is missing is a failure of its row."""
         await map_together(partial(self._compare, counts), _named(rows))
 
-    async def _compare(self, counts: JobCounts, named: tuple[Row, BlobAddress]) -> None:
+    async def _compare(self, counts: JobCounts, named: tuple[Row, UploadEntry]) -> None:
         row, address = named
         async with self.turns:
             ours, theirs = [await self._ask(side, address, _read_digest) for side in (self.db, self.target)]
@@ -139,7 +138,7 @@ class BlobTransfer:
             counts.count("blobs", ours is not None)
 
     async def _ask(
-        self, side: Connection, address: BlobAddress, request: Callable[[BlobStore, str], Awaitable[T]]
+        self, side: Connection, address: UploadEntry, request: Callable[[BlobStore, str], Awaitable[T]]
     ) -> T | None:
         """Send a request for a blob; return None if there is none."""
         await require_blobs(self.db, f"{address.name} is a blob")
@@ -165,13 +164,13 @@ async def _read_digest(store: BlobStore, name: str) -> bytes:
     return digest.digest()
 
 
-def _named(rows: Iterable[Row]) -> list[tuple[Row, BlobAddress]]:
+def _named(rows: Iterable[Row]) -> list[tuple[Row, UploadEntry]]:
     """Return the blobs that rows name, each with its row. What is no manifest names none."""
-    found: list[tuple[Row, BlobAddress]] = []
+    found: list[tuple[Row, UploadEntry]] = []
     for row in rows:
         if '"up"' not in str(row.get(MANIFEST, "")):
             continue
         with suppress(DecodeError):
             entries = manifest_of(row).values()
-            found += [(row, BlobAddress(*structs.astuple(each))) for each in entries if isinstance(each, UploadEntry)]
+            found += [(row, each) for each in entries if isinstance(each, UploadEntry)]
     return found

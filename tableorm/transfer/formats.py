@@ -7,7 +7,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import closing
 from typing import Any, BinaryIO, cast
 
@@ -61,25 +61,12 @@ def chunks(source: Source, most: int, most_bytes: int) -> Generator[list[tuple[i
 # JSON Lines
 
 
-def _encode(row: Row) -> bytes:
+def encode_row(row: Row) -> bytes:
+    """Return a row as a line of JSON."""
     try:
         return msgspec.json.encode(row) + b"\n"
     except (TypeError, ValueError):  # half of a surrogate pair has no form in UTF-8, but an escape in JSON
         return json.dumps(row, separators=(",", ":")).encode("ascii") + b"\n"
-
-
-class JsonSink:
-    """Writes rows as lines of JSON."""
-
-    def __init__(self, file: BinaryIO, _: BinaryIO) -> None:
-        self._file = file
-
-    def add(self, rows: Iterable[Row]) -> None:
-        """Write some rows."""
-        self._file.writelines(map(_encode, rows))
-
-    def finish(self) -> None:
-        """Do nothing: all rows are written."""
 
 
 def json_lines(file: BinaryIO, name: str) -> Source:
@@ -109,53 +96,28 @@ def _decode_escapes(line: bytes) -> Row | None:
 # CSV
 
 
-class Spool:
-    """
-    Rows in a temporary file, until all columns are known that they have.
-
-    Args:
-        file: The temporary file.
-
-    Attributes:
-        columns: The columns, in the order in which they were met: what is the store's own first.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.columns: dict[str, None] = dict.fromkeys(KEYS)
-
-    def add(self, rows: Iterable[Row]) -> None:
-        """Keep some rows."""
-        for row in rows:
-            self._file.write(_encode(row))
-            self.columns |= dict.fromkeys(name for name in row if not name.endswith(ANNOTATION))
-
-    def rows(self) -> Source:
-        """Return all rows."""
-        self._file.seek(0)
-        return json_lines(self._file, "the temporary file")
+def spooled(spool: BinaryIO) -> Source:
+    """Yield the rows of a temporary file, in which they wait as lines of JSON until all columns are known."""
+    spool.seek(0)
+    return json_lines(spool, "the temporary file")
 
 
-class CsvSink(Spool):
-    """Writes rows as CSV, when all of them are known."""
-
-    def __init__(self, file: BinaryIO, spool: BinaryIO) -> None:
-        super().__init__(spool)
-        self._target = file
-
-    def finish(self) -> None:
-        """Write all rows."""
-        text = io.TextIOWrapper(self._target, "utf-8", newline="", write_through=True)
-        write = csv.writer(text).writerow
-        own = [name for name in _OWN if name in self.columns]
-        names = [name for name in self.columns if name not in _OWN]
-        write([*own, *(column for name in names for column in (name, name + _TYPE))])
-        for _, row, _ in self.rows():
-            try:
-                write([*map(row.get, own), *(cell for name in names for cell in _to_cells(row, name))])
-            except UnicodeEncodeError:
-                raise refuse_export(row, "a text has half of a surrogate pair, which CSV cannot hold") from None
-        text.detach()
+def write_csv(spool: BinaryIO, file: BinaryIO) -> None:
+    """Write the rows of a temporary file as CSV. Raises NotSupported for a row that it cannot hold."""
+    columns: dict[str, None] = {}
+    for _, row, _ in spooled(spool):
+        columns |= dict.fromkeys(name for name in row if not name.endswith(ANNOTATION))
+    text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+    write = csv.writer(text).writerow
+    own = [name for name in _OWN if name in columns or name in KEYS]
+    names = [name for name in columns if name not in _OWN]
+    write([*own, *(column for name in names for column in (name, name + _TYPE))])
+    for _, row, _ in spooled(spool):
+        try:
+            write([*map(row.get, own), *(cell for name in names for cell in _to_cells(row, name))])
+        except UnicodeEncodeError:
+            raise refuse_export(row, "a text has half of a surrogate pair, which CSV cannot hold") from None
+    text.detach()
 
 
 def _to_cells(row: Row, name: str) -> tuple[str, str]:

@@ -6,7 +6,6 @@ microseconds; or text, if one of them is finer.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from ..protocol.edm import (
@@ -23,60 +22,51 @@ from ..protocol.edm import (
 )
 from ..queries.arrow import arrow_type, load_pyarrow
 from ..stores import Row
-from .formats import KEYS, Source, Spool, bad_row, chunks, refuse_export
+from .formats import KEYS, Source, bad_row, chunks, refuse_export, spooled
 
 _PROPERTY, _TYPE = b"tableorm.property", b"tableorm.type"
 _GROUP_ROWS, _GROUP_BYTES = 10_000, 1 << 25
 _BATCH = 1_000
 
 
-class ParquetSink:
-    """Writes rows to a Parquet file, when all of them are known."""
-
-    def __init__(self, file: BinaryIO, spool: BinaryIO) -> None:
-        self._pa, self._parquet = load_pyarrow("Parquet"), load_pyarrow("Parquet", "pyarrow.parquet")
-        self._file, self._spool = file, Spool(spool)
-        # Of each property and type, whether it is stored as text.
-        self._columns: dict[tuple[str, Edm], bool] = {}
-
-    def add(self, rows: Sequence[Row]) -> None:
-        """Keep some rows, and take note of their columns."""
-        for row in rows:
-            for name, value in row.items():
-                if value is None or name in SYSTEM_MEMBERS or name.endswith(ANNOTATION):
-                    continue
+def write_parquet(spool: BinaryIO, file: BinaryIO) -> None:
+    """Write the rows of a temporary file as Parquet. Raises NotSupported for a row that it cannot hold."""
+    pa, parquet = load_pyarrow("Parquet"), load_pyarrow("Parquet", "pyarrow.parquet")
+    own: dict[str, None] = dict.fromkeys(KEYS)
+    columns: dict[tuple[str, Edm], bool] = {}  # of each property and type, whether it is stored as text
+    for _, row, _ in spooled(spool):
+        for name, value in row.items():
+            if name in SYSTEM_MEMBERS:
+                own[name] = None
+            elif value is not None and not name.endswith(ANNOTATION):
                 try:
-                    self._note(row, name, value)
+                    key, text = (name, type_of(row, name)), _is_text(row, name, value)
                 except ValueError as error:
                     raise refuse_export(row, f"{name} has a value that Parquet cannot hold: {error}") from error
-        self._spool.add(rows)
+                columns[key] = columns.get(key, False) or text
+    types = Counter(name for name, _ in columns)
+    fields = [pa.field(name, pa.string()) for name in own]
+    for (name, kind), text in columns.items():
+        title = name if types[name] == 1 else f"{name}@{kind}"
+        metadata = {_PROPERTY: name, _TYPE: kind.value}
+        fields.append(pa.field(title, pa.string() if text else arrow_type(pa, kind), metadata=metadata))
+    schema = pa.schema(fields)
+    with parquet.ParquetWriter(file, schema) as writer:
+        for group in chunks(spooled(spool), _GROUP_ROWS, _GROUP_BYTES):
+            rows = [row for _, row in group]
+            values = [[row.get(name) for row in rows] for name in own]
+            values += [[_value_of(row, *key, text=text) for row in rows] for key, text in columns.items()]
+            arrays = [pa.array(some, field.type) for some, field in zip(values, fields, strict=True)]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
-    def _note(self, row: Row, name: str, value: Any) -> None:
-        kind = type_of(row, name)
-        decode(value, row.get(name + ANNOTATION))
-        if isinstance(value, str):
-            value.encode()  # refuses half of a surrogate pair
-        text = kind is Edm.GUID or (kind is Edm.DATETIME and ticks_from_text(value) % TICKS_PER_MICROSECOND != 0)
-        self._columns[name, kind] = self._columns.get((name, kind), False) or text
 
-    def finish(self) -> None:
-        """Write all rows."""
-        pa = self._pa
-        types = Counter(name for name, _ in self._columns)
-        own = [name for name in self._spool.columns if name in SYSTEM_MEMBERS]
-        fields = [pa.field(name, pa.string()) for name in own]
-        for (name, kind), text in self._columns.items():
-            title = name if types[name] == 1 else f"{name}@{kind}"
-            metadata = {_PROPERTY: name, _TYPE: kind.value}
-            fields.append(pa.field(title, pa.string() if text else arrow_type(pa, kind), metadata=metadata))
-        schema = pa.schema(fields)
-        with self._parquet.ParquetWriter(self._file, schema) as writer:
-            for group in chunks(self._spool.rows(), _GROUP_ROWS, _GROUP_BYTES):
-                rows = [row for _, row in group]
-                values = [[row.get(name) for row in rows] for name in own]
-                values += [[_value_of(row, *key, text=text) for row in rows] for key, text in self._columns.items()]
-                arrays = [pa.array(some, field.type) for some, field in zip(values, fields, strict=True)]
-                writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+def _is_text(row: Row, name: str, value: Any) -> bool:
+    """Return whether a value can only be stored as text. Raises ValueError if it cannot be stored."""
+    kind = type_of(row, name)
+    decode(value, row.get(name + ANNOTATION))
+    if isinstance(value, str):
+        value.encode()  # refuses half of a surrogate pair
+    return kind is Edm.GUID or (kind is Edm.DATETIME and ticks_from_text(value) % TICKS_PER_MICROSECOND != 0)
 
 
 def _value_of(row: Row, name: str, kind: Edm, *, text: bool) -> Any:

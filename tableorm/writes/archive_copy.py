@@ -7,14 +7,14 @@ Each write of a copy is conditional: it replaces no version of the copy but the 
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 import attrs
 import msgspec
 
-from ..connection.blobs import ask_blobs
+from ..connection.blobs import ask_blobs, put_blob
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.translate import translate
 from ..errors import (
@@ -39,7 +39,7 @@ from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import BrokenText, check_text
 from ..protocol.limits import check_blob_name, check_container_name
-from ..stores import BlobInfo, BlobStore, Row
+from ..stores import BlobStore, Row
 from .commit import commit, read_current
 from .plan import Change, PlannedWrite
 from .relocation import entity_of_row
@@ -269,20 +269,9 @@ class _BlobCopy:
         """
         row = {name: value for name, value in row.items() if name.partition("@")[0] not in _BOOKKEEPING}
         content = msgspec.json.encode(_StoredRow(_FORMAT, self.key.table, row))
-        try:
-            await self._put(content, etag)
-        except TableOrmError as error:
-            if error.code != Code.CONTAINER_NOT_FOUND:
-                raise
-            with suppress(Conflict):  # somebody else has made it
-                await self._ask("create-container", lambda blobs: blobs.create_container(self.container))
-            await self._put(content, etag)
-
-    async def _put(self, content: bytes, etag: str | None) -> None:
-        def put(blobs: BlobStore) -> Awaitable[BlobInfo]:
-            return blobs.put(self.container, self.name, content, if_none_match=etag is None, if_match=etag)
-
-        await self._ask("put-blob", put)
+        name, conditions = self.key.model.__name__, {"if_none_match": etag is None, "if_match": etag}
+        with self._translating("put-blob"):
+            await put_blob(self.db, name, self.container, self.name, content, **conditions)
 
     async def remove(self, etag: str) -> None:
         """Delete the copy, unless it has changed since."""
@@ -290,8 +279,13 @@ class _BlobCopy:
             await self._ask("delete-blob", lambda blobs: blobs.delete(self.container, self.name, if_match=etag))
 
     async def _ask(self, operation: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
-        try:
+        with self._translating(operation):
             return await ask_blobs(self.db, operation, self.key.model.__name__, self.container, request)
+
+    @contextmanager
+    def _translating(self, operation: str) -> Generator[None]:
+        try:
+            yield
         except Fault as fault:
             what = f"{operation} of {self.name} in {self.container}, for the archive of {self.key}"
             raise translate(fault, what, "") from fault

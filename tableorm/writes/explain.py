@@ -41,7 +41,6 @@ from ..outbox.decision import decision_key
 from ..outbox.uploads import row_of_blob
 from ..protocol.filters import to_odata
 from ..protocol.notebook import html_table
-from ..shapes.blob import BlobAddress
 from ..stores import METHODS, Operation, Row, RowAddress, Verb
 from .commit import check_effects
 from .deferred import coming_entries, doorbell_for
@@ -261,8 +260,8 @@ def _explain_addressed(boundary: Boundary, writes: Sequence[PlannedWrite]) -> Wr
         return found
     path = _path(RowAddress.of_row(plan.table, plan.writes[-1].operation.row))
     message = doorbell_for(plan, plan.decision).to_message()
-    reserved = [step for each in derived.deferred for step in _reserving_steps(each)]
-    done = [step for each in derived.deferred for step in _deferred_steps(plan, each)]
+    reserved = chain.from_iterable(map(_reserving_steps, derived.deferred))
+    done = chain.from_iterable(_deferred_steps(plan, each) for each in derived.deferred)
     before = (*_asked_steps(derived), WriteStep("POST", _MESSAGES, body=message), *reserved)
     return attrs.evolve(found, before=before, after=(*_joined_steps(plan, derived.deferred), *done, *_last(path)))
 
@@ -293,8 +292,8 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     marking = marking_write(entity, command, TOKEN)
     marked = explain_writes(boundary, [marking])
     mark = [attrs.evolve(step, if_match=AS_READ) if saved.steps else step for step in marked.steps]
-    command = structs.replace(command, etag=AS_READ)
-    left = explain_writes(boundary, [leaving_write(entity, marking.operation.row, command)])
+    row = {**marking.operation.row, "odata.etag": AS_READ}
+    left = explain_writes(boundary, [leaving_write(entity, row, command.target, TOKEN)])
     insert = insert_change(moved, verb="move")
     tentative = derive((tentative_write(insert, tentative_mark(command), TOKEN),)).effects
     check_change(boundary, insert)
@@ -418,9 +417,8 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
                 yield from (WriteStep("GET", f"/{each.table}()"), WriteStep("GET", f"/{each.table}(...)"), look)
                 yield WriteStep("PUT", f"/{each.table}(...)", AS_READ)
             elif isinstance(each, UploadEntry):
-                blob = BlobAddress(each.table, each.token, each.partition_key)
-                held = row_of_blob(blob)
-                yield from (get_step(held), WriteStep("DELETE", f"/{BLOB_FIELDS}/{blob.name}"), _delete_step(held))
+                held = row_of_blob(each)
+                yield from (get_step(held), WriteStep("DELETE", f"/{BLOB_FIELDS}/{each.name}"), _delete_step(held))
         if any(isinstance(each, CopyEntry) for each in entries):
             yield look
             if isinstance(source := noted.get(name), CopyEntry):

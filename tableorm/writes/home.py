@@ -45,7 +45,7 @@ class Home(HomeRules):
     def __init__(self, commit: Commit) -> None:
         self._moves = Relocation(commit)
 
-    async def write_instead(self, db: Connection, change: Change, *, repeat: bool) -> bool:
+    async def write_instead(self, db: Connection, change: Change) -> bool:
         """
         Write an entity that is elsewhere than under its key, or a new one that has to be. Only homes that are declared
         are asked.
@@ -53,7 +53,6 @@ class Home(HomeRules):
         Args:
             db: Where the rows are.
             change: What to write.
-            repeat: Whether it may be sent again after a lost reply.
 
         Returns:
             Whether it was written. Otherwise it is written under its key.
@@ -61,7 +60,7 @@ class Home(HomeRules):
         Raises:
             TableOrmError: What the verb of the change raises.
         """
-        del db, change, repeat
+        del db, change
         return False
 
     async def read(self, db: Connection, at: Change | Key[Any], fields: Mapping[str, Any] | None = None) -> Row | None:

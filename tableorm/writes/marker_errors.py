@@ -5,10 +5,10 @@ Writes that meet a marker row under their key: there is no entity, or it is some
 from typing import NoReturn
 
 from ..errors import EntityExists, EntityNotFound
-from ..models.marker_rows import MoveState, mark_of
+from ..models.marker_rows import mark_of
 from ..protocol.codes import Code
 from ..stores import Row
-from .plan import Change, Mode
+from .plan import UPSERTS, Change
 from .relocation import stays
 
 
@@ -20,10 +20,10 @@ def refuse_marker(change: Change, row: Row) -> NoReturn:
         EntityExists: The change is an upsert, which could insert an entity there.
         EntityNotFound: It is another change.
     """
-    if change.mode in (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE):
+    if change.mode in UPSERTS:
         raise marker_error(change, row)
     mark = mark_of(row)
-    if mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED):
+    if mark is not None and mark.state.has_left:
         raise EntityNotFound(f"{change}: the entity was moved to {mark.other}", Code.RESOURCE_NOT_FOUND)
     raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
 

@@ -100,14 +100,14 @@ class Relocation:
             TableOrmError: What an insert at the new key and a delete at the old one raise.
         """
         doubt: OutcomeUnknown | None = None
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             here = await read_row(db, command.source, name=source.name)
             if is_forward(here, command.move, command.target):
                 return await self.finish(db, command.move, command.source, command.target, target)
             if here is None or not is_leaving(here, command):
                 return await self._give_up(db, command, target, doubt)
             entity = entity_of_row(source, here)
-            leave = leaving_write(entity, here, command)
+            leave = leaving_write(entity, here, command.target, command.move)
             derive((leave,))  # refuses what others need, before anything is sent
             try:
                 await self._insert_tentative(db, command, entity, target)
@@ -200,7 +200,7 @@ class Relocation:
             TableOrmError: What an insert at the new key raises; the move is committed all the same.
         """
         doubtful = False
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             entity: Entity | None = None
             try:
                 there = await read_row(db, target, name=schema.name)
@@ -283,7 +283,7 @@ class Relocation:
             mark: The mark of the confirmed row.
             place: Where that row is.
         """
-        async for _ in Attempts(db, ATTEMPTS):
+        async for _ in Attempts(db):
             here = await read_other(db, mark.other)
             if here is None or not is_forward(here, mark.move, place):
                 return

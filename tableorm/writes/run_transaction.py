@@ -11,7 +11,6 @@ from ..connection.connection import Connection
 from ..connection.races import Attempts, check_attempts
 from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed, shown
 from ..stores import RowAddress
-from .commit import Loader
 from .pending import Attempt
 from .transaction import Transaction
 
@@ -19,14 +18,13 @@ T = TypeVar("T")
 
 
 async def run_transaction(
-    db: Connection, load: Loader, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int, repeat: bool
+    db: Connection, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int, repeat: bool
 ) -> T:
     """
     Run a function in a transaction, and again in a new one after a lost race. Raises as `Database.run_transaction`.
 
     Args:
         db: Where it is sent.
-        load: Makes the entity or bag of a row.
         fn: The function.
         attempts: How often it is tried at most.
         repeat: Whether a transaction may be sent again after a lost reply.
@@ -39,7 +37,7 @@ async def run_transaction(
     async for number in Attempts(db, attempts):
         attempt = Attempt()
         try:
-            async with Transaction(db, load, repeat=repeat, attempt=attempt) as tx:
+            async with Transaction(db, repeat=repeat, attempt=attempt) as tx:
                 return await _begun(fn, tx)
         except TransactionFailed as error:
             if not attempt.sent:

@@ -28,7 +28,7 @@ from ..models.write_tokens import new_token
 from ..outbox.workflow import Workflow, start_of
 from ..protocol.codes import Code
 from ..stores import RowAddress, Verb
-from .commit import Loader, commit, load_existing, read_current
+from .commit import commit, load_existing, read_current
 from .home import find_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
@@ -81,13 +81,12 @@ class Transaction(AsyncOnly):
 
     Args:
         db: Where the rows are.
-        load: Makes the entity or bag of a row.
         repeat: Whether the transaction may be sent again after a lost reply.
         attempt: Is told how the attempt went.
     """
 
-    def __init__(self, db: Connection, load: Loader, *, repeat: bool, attempt: Attempt) -> None:
-        self._db, self._load, self._repeat, self._attempt = db, load, repeat, attempt
+    def __init__(self, db: Connection, *, repeat: bool, attempt: Attempt) -> None:
+        self._db, self._repeat, self._attempt = db, repeat, attempt
         self._count = 0
         self._rows: dict[RowAddress, HeldRow] = {}
         self._known: set[int] = set()  # the ids of the objects in `_rows` and `_displaced`, which keep these alive
@@ -364,7 +363,7 @@ class Transaction(AsyncOnly):
             raise read_too_late(key)
         if address not in self._rows:
             fields = instance.__dict__ if isinstance(instance, Entity) else None
-            fresh = await load_existing(self._db, self._load, key, fields)
+            fresh = await load_existing(self._db, key, fields)
             self._require_open()
             if address not in self._rows:  # otherwise another task has read or written it meanwhile
                 if instance is not None:
@@ -467,7 +466,7 @@ class Transaction(AsyncOnly):
         known = [held.write for held in self._rows.values() if held.write is not None]
         forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.is_copied}
         with self._db.turns.begin() as turn:
-            async for attempt in Attempts(self._db, ATTEMPTS):
+            async for attempt in Attempts(self._db):
                 await turn.take(self._late)
                 late = await map_together(self._completed, list(self._late.values()))
                 writes = [*known, *(write for write in late if write is not None)]

@@ -2,6 +2,7 @@
 The explorer in the terminal, as textual's pilot uses it.
 """
 
+import asyncio
 import datetime as dt
 import time
 from collections.abc import AsyncIterator
@@ -16,8 +17,11 @@ from textual.widgets import DataTable, Input, Static, Tree
 
 from tableorm import Database, Entity, Mapped, connect
 from tableorm.cli.conditions import parse_where
+from tableorm.connection.connection import connection_of
 from tableorm.explorer.app import Explorer
 from tableorm.explorer.views import PAGE, View
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import StoreLayer, StoreRequest
 from tests.explorer.models import SALES, SITES, Employee, Visit, fill
 
 MODELS: list[type[Entity]] = [Employee, Visit]
@@ -223,6 +227,36 @@ async def test_a_row_is_deleted_when_the_key_is_pressed_twice(writer: tuple[Data
     await person.press("d", "d")
     assert not await db.exists(Employee, department="Sales", id=0)
     assert (await db.audit(Employee)).clean
+
+
+async def test_a_write_ends_whatever_is_pressed_meanwhile(writer: tuple[Database, Person]) -> None:
+    """Its outcome is said, also if the page cannot be read afterwards; keys that would begin other work do nothing."""
+    db, person = writer
+    arrived, ended = asyncio.Event(), asyncio.Event()
+
+    class Slow(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            if request.method == "transact":
+                arrived.set()
+                await ended.wait()
+            elif ended.is_set() and request.method == "query":
+                raise Fault(Code.SERVER_BUSY, "not now")
+            return await super().send(request)
+
+    await person.choose("Directory", "Employee")
+    connection_of(db).wrap_store(Slow)
+    await person.pilot.press("d", "d")
+    await arrived.wait()
+    before = db.stats.requests
+    person.tree.focus()
+    await person.pilot.press("down", "enter", "n", "p", "d", "e", "q", "slash", "enter", "escape")
+    assert db.stats.requests == before and not person.app.query_one("#value").display
+    ended.set()
+    await person.settle()
+
+    assert "deleted; the rows were not read again" in person.text("#status")
+    assert not await db.exists(Employee, department="Sales", id=0)
+    assert person.app.is_running
 
 
 async def test_a_value_is_changed(writer: tuple[Database, Person]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tableorm.jobs import process
 from tableorm.jobs.plan import plan_ranges
 from tableorm.jobs.ranges import JobRange
-from tableorm_migrations.rekey import sides, window
+from tableorm_migrations.rekey import sides
 
 
 async def _plan_few(*args: Any, **options: Any) -> list[JobRange]:
@@ -24,6 +24,6 @@ def quick_runs() -> Generator[None]:
     """Let shared runs make no pauses to speak of, and have few ranges."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sides, "plan_ranges", _plan_few)
-        patch.setattr(window, "_PAUSE", 0.0)
+        patch.setattr(sides, "_PAUSE", 0.0)
         patch.setattr(process, "_SHORTEST_PAUSE", 0.001)
         yield

@@ -9,16 +9,22 @@ import re
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from asyncio import run
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 
 from tableorm import Entity, Mapped, connect, field
-from tableorm_migrations.command.output import Output
+from tableorm.cli.output import emit, show_progress
+from tableorm.cli.progress import each_second
+from tableorm_migrations import StepReport
+from tableorm_migrations.command.bars import show_run
+from tableorm_migrations.revisions.apply import Outcome
 from tests.azurite import Azurite
 from tests.commandline import run_command
 
@@ -303,14 +309,14 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setenv("COLUMNS", "12")
-    with Output(as_json=False) as output:
-        output.progress("too early", {})
-        for text in ("a long line\x1b[0m", "short"):
-            now += 1
-            output.progress(text, {})
-        output.print("the outcome", {})
+    show = each_second(show_progress)
+    show("too early")
+    for text in ("a long line\x1b[0m", "short"):
+        now += 1
+        show(text)
+    emit(Namespace(json=False), {}, "the outcome")
 
-    assert terminal.getvalue() == "\ra long line\rshort      \r     \r"
+    assert terminal.getvalue() == "a long line\r\x1b[Jshort\r\x1b[J"
     assert capsys.readouterr().out == "the outcome\n"
 
 
@@ -318,13 +324,16 @@ def test_progress_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """Into a file it is lines of their own, beside the outcome; with --json all are lines of JSON."""
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
+    step = StepReport(revision="0001", step="rewrite Item", outcome=Outcome.RUNNING, detail="half")
+    said = "0001: rewrite Item: running: half\n"
     for as_json in (False, True):
-        with Output(as_json=as_json) as output:
-            now += 1
-            output.progress("half", {"done": 1})
-            output.print("all", {"done": 2})
+        show = show_run(Namespace(json=as_json))
+        now += 1
+        show(step)
+        emit(Namespace(json=as_json), {"done": 2}, "all")
         printed = capsys.readouterr()
-        assert (printed.out, printed.err) == (('{"done":1}\n{"done":2}\n', "") if as_json else ("all\n", "half\n"))
+        values = msgspec.json.encode(step.to_dict()).decode()
+        assert (printed.out, printed.err) == ((f'{values}\n{{"done":2}}\n', "") if as_json else ("all\n", said))
 
 
 def test_on_azure(project: Project, azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,15 +4,14 @@ The actions of `tableorm migrate` that give the entities of a model other keys.
 
 import json
 import sys
-import time
 from asyncio import run
 from pathlib import Path
 
 import pytest
 
 from tableorm import Entity, Mapped, RangeProgress, RunReport, connect
+from tableorm.cli.output import clear_progress, show_progress
 from tableorm_migrations.command.bars import show_bars
-from tableorm_migrations.command.output import Output
 from tableorm_migrations.rekey import phases
 from tests.commandline import run_command
 from tests.migrations.test_commands import Terminal
@@ -164,22 +163,17 @@ def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
         seconds=100.0,
     )
     bars = show_bars(report)
-    now = 100.0
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("LINES", "40")
-    with Output(as_json=False) as output:
-        now += 1
-        output.progress("first", {}, ["one", "two"])
-        now += 1
-        output.progress("second", {}, ["1"])
+    monkeypatch.setenv("NO_COLOR", "1")
+    show_progress("first", "one", "two")
+    show_progress("second", "1")
+    clear_progress()
 
     assert bars == [
         "      all [######------------------]  25% 12 entities/s, about 5 min 0 s left",
         "range   3 [############------------]  50% 1,200 entities",
         "range  14 [------------------------]    ? 0 entities",
     ]
-    assert terminal.getvalue() == (
-        "\rfirst\n\rone\n\rtwo" + "\x1b[2A\rsecond\n\r1  \n\r   \x1b[1A" + "\x1b[1A\r      \n\r \x1b[1A\r"
-    )
+    assert terminal.getvalue() == "first\none\ntwo" + "\x1b[2A\r\x1b[J" + "second\n1" + "\x1b[1A\r\x1b[J"

@@ -150,12 +150,10 @@ KINDS: dict[str, Sequence[Run]] = {
     "tableorm/jobs/rewrap.py": [rewrap],
     "tableorm/queries/sweep.py": [sweep],
     "tableorm/transfer/copying.py": [compare],  # copies: tests/transfer/test_copy.py
-    "tableorm/transfer/exporting.py": [],  # a file, which nobody shares, has no cursor
+    "tableorm/transfer/files.py": [],  # a file, which nobody shares, has no cursor
     "tableorm_migrations/rewrite.py": [rewrite_all],
-    "tableorm_migrations/rekey/offline.py": [copy_legs],
-    "tableorm_migrations/rekey/verify.py": [verify_copies],
-    "tableorm_migrations/rekey/finalize.py": [finalize_copies],
-    "tableorm_migrations/rekey/rollback.py": [undo_copies],
+    "tableorm_migrations/rekey/offline.py": [copy_legs, undo_copies],
+    "tableorm_migrations/rekey/verify.py": [verify_copies, finalize_copies],
     "tableorm_migrations/rekey/online.py": [move_legs, verify_legs, seal_legs, finalize_legs, move_legs_back],
 }
 """The jobs of each module that has some."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tableorm import Blob, Entity, Index, Mapped, field
-from tableorm.shapes.blob import MARK_LENGTH, BlobAddress
+from tableorm.models.manifest import MARK_LENGTH, UploadEntry
 from tableorm.stores import Row, TableStore
 from tableorm.testing.contract.base import everything
 
@@ -41,7 +41,7 @@ async def wrong_pictures(store: TableStore, blobs: Mapping[str, str]) -> list[st
             continue
         table, token, partition = portrait["picture"].split("/")
         held = rows.get((partition, f"~b_{token}"), {})
-        text = blobs.get(BlobAddress(table, token, partition).name)
+        text = blobs.get(UploadEntry(table, token, partition).name)
         if held.get("State") != "held" or text is None or len(text) != int(portrait["picture_length"]):
             problems.append(f"{portrait['picture']} is {text!r}, and its row {held}")
         if msgspec.json.decode(portrait["_ix"])["picture"] != {"up": [table, token, partition]}:

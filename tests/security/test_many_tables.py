@@ -84,7 +84,7 @@ async def test_many_settings_are_deleted_beside_the_event_loop(tmp_path: Path, m
     try:
         await engine.create_table("Tab")
         for number in range(3):
-            await engine.settings.put(f"s{number}", b"x", "Tab")
+            await engine.settings.change(f"s{number}", lambda _: b"x", "Tab")
         await engine.delete_table("Tab")
     finally:
         await engine.close()

@@ -5,6 +5,7 @@ Texts in rows of shared runs, of states of indexes and of revisions, which who m
 import asyncio
 import datetime as dt
 import logging
+from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from tableorm.jobs.rows import Run, RunRange, RunRow
 from tableorm.stores import Bounds, Operation, Verb
 from tableorm_migrations import migration_status, rewrite
 from tableorm_migrations.command.bars import print_run
-from tableorm_migrations.command.output import Output
 from tests.security.world import write_row
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -57,8 +57,7 @@ def test_a_row_of_a_run_makes_no_lines_of_what_is_printed(
     report: RunReport, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run and its failures are a line each."""
-    with Output(as_json=False) as output:
-        print_run(output, report)
+    print_run(Namespace(json=False), report)
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 

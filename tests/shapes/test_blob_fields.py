@@ -45,10 +45,10 @@ from tableorm import (
     upgrade,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.models.manifest import UploadEntry
 from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.protocol.codes import Code, Fault
-from tableorm.shapes.blob import BlobAddress
 from tableorm.stores import CLOCK, Backend, BlobStore, Capabilities, Operation, Verb
 from tableorm.testing.contract.base import everything
 from tableorm_migrations import run_rekey
@@ -130,7 +130,7 @@ async def _held(db: Database) -> AsyncIterator[str]:
     for row in await everything(db.store, "Photos"):
         if row["RowKey"].startswith("~"):
             assert (row["EntityType"], row["State"]) == ("#_blob", "held")
-            yield BlobAddress("Photos", row["RowKey"][3:], row["PartitionKey"]).name
+            yield UploadEntry("Photos", row["RowKey"][3:], row["PartitionKey"]).name
 
 
 # What is sent
@@ -565,7 +565,7 @@ async def test_a_forged_row_of_a_blob_deletes_no_blob_of_others(db: Database) ->
 async def test_an_audit_deletes_uploads_that_are_nobodys(db: Database) -> None:
     """A blob that no transaction has committed is found when it is an hour old, and deleted; then its void row."""
     await db.insert(Person(id=1, photo=Blob(b"first")))
-    lost = BlobAddress("Photos", "lostlostlost", "a").name
+    lost = UploadEntry("Photos", "lostlostlost", "a").name
     await db.blobs.put(BLOB_FIELDS, lost, b"lost", metadata={"partition": "YQ=="})
     await db.blobs.put(BLOB_FIELDS, "Photos/of-others", b"lost")
     assert (await db.audit(Person)).clean

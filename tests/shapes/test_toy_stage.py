@@ -2,7 +2,7 @@
 A row stage that the program knows nothing of, written here alone: rows with values that are stored reversed.
 
 What verbs and readers do with stages is tested with encrypted fields, and here what these do not have: no keys,
-conditions, maintained fields beside them, and work of its own.
+conditions, and maintained fields beside them.
 
 `turned = Reversed("note", "secret")` in a class body stores the values of these fields as texts that are read
 backwards, with their types, behind a `~`. Whoever reads the rows otherwise sees them so; every verb and query of the
@@ -34,14 +34,11 @@ from tableorm import (
     connect,
     field,
 )
-from tableorm.connection.connection import Connection
 from tableorm.models.property_types import FieldInfo
 from tableorm.models.row_stage import RowStage
 from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing.faults import Faults
-from tableorm.writes.plan import PlannedWrite
-from tableorm.writes.stages.seal import WorkBefore
 
 
 class Reversed(RowStage):
@@ -76,43 +73,14 @@ class Reversed(RowStage):
         return [name for name in self.opaque if row.get(name) is not None]
 
 
-class Counted(WorkBefore):
-    """A stage that changes no row, and writes one of its own before the row is written."""
-
-    def bind(self, fields: Mapping[str, FieldInfo]) -> "Counted":
-        del fields
-        return self
-
-    def seal(self, operation: Operation) -> Operation:
-        return operation
-
-    def unseal(self, row: Row) -> Row:
-        return row
-
-    async def before(self, db: Connection, write: PlannedWrite) -> None:
-        row = {
-            "PartitionKey": "before",
-            "RowKey": write.operation.row["RowKey"],
-            "note": (write.after or {}).get("note"),
-        }
-        await db.store.write("Stages", Operation(Verb.INSERT_OR_REPLACE, row))
-        if (write.after or {}).get("note") == "never":
-            raise NotSupported("the work cannot be done")
-
-
 # Models
 
 
-class Worked(Entity, table="Stages", partition_key="{box}", row_key="worked_{id:03d}"):
+class Boxed(Entity, abstract=True):
     box: Mapped[str] = field(default="b")
-    id: Mapped[int]
-    note: Mapped[str] = field(default="n")
-
-    work = Counted()
 
 
-class Letter(Entity, table="Stages", partition_key="{box}", row_key="letter_{id:03d}", write_token=True):
-    box: Mapped[str] = field(default="b")
+class Letter(Boxed, table="Stages", partition_key="{box}", row_key="letter_{id:03d}", write_token=True):
     id: Mapped[int]
     note: Mapped[str | None] = field(default=None)
     secret: Mapped[list[str]] = field(factory=list)
@@ -122,16 +90,14 @@ class Letter(Entity, table="Stages", partition_key="{box}", row_key="letter_{id:
     turned = Reversed("note", "secret", "weight")
 
 
-class Note(Entity, table="Stages", partition_key="{box}", row_key="note_{id:03d}"):
-    box: Mapped[str] = field(default="b")
+class Note(Boxed, table="Stages", partition_key="{box}", row_key="note_{id:03d}"):
     id: Mapped[int]
     note: Mapped[str | None] = field(default=None)
 
     turned = Reversed("note")
 
 
-class Box(Entity, table="Stages", partition_key="{box}", row_key="box"):
-    box: Mapped[str] = field(default="b")
+class Box(Boxed, table="Stages", partition_key="{box}", row_key="box"):
     note: Mapped[str] = field(default="n", name="text")
     secret: Mapped[list[str]] = field(factory=lambda: ["s"])
     parcels: Mapped[int] = field(default=0, maintained=True, validator=attrs.validators.le(3), name="note")
@@ -139,14 +105,12 @@ class Box(Entity, table="Stages", partition_key="{box}", row_key="box"):
     turned = Reversed("note", "secret")
 
 
-class Parcel(Entity, table="Stages", partition_key="{box}", row_key="parcel_{id:03d}"):
-    box: Mapped[str] = field(default="b")
+class Parcel(Boxed, table="Stages", partition_key="{box}", row_key="parcel_{id:03d}"):
     id: Mapped[int]
     note: Mapped[str] = field(default="n")
     secret: Mapped[list[str]] = field(factory=lambda: ["s"])
 
     turned = Reversed("note", "secret")
-    work = Counted()
     count = Count(lambda: Box.parcels, box="{box}")
 
 
@@ -267,8 +231,7 @@ async def test_a_row_that_was_not_sealed_is_refused(db: Database) -> None:
     assert (await get(db)).note == "new"
 
 
-class Thick(Entity, table="Stages", partition_key="{box}", row_key="thick_{id:03d}"):
-    box: Mapped[str] = field(default="b")
+class Thick(Boxed, table="Stages", partition_key="{box}", row_key="thick_{id:03d}"):
     id: Mapped[int]
     note: Mapped[str]
 
@@ -291,31 +254,10 @@ async def test_limits_are_those_of_what_is_stored(db: Database) -> None:
     assert thick.note == "€" * 10900
 
 
-async def test_work_comes_before_a_write(db: Database) -> None:
-    """A stage does what must be done first; if it cannot be done, nothing is written."""
-    await db.insert(Box())
-    await db.insert(Parcel(id=1, note="first"))
-    assert (await db.store.get("Stages", "before", "parcel_001"))["note"] == "first"
-    with pytest.raises(NotSupported, match="the work cannot be done"):
-        await db.insert(Parcel(id=2, note="never"))
-    assert not await db.exists(Parcel, box="b", id=2)
-    with pytest.raises(TransactionFailed, match="operation 1: the work cannot be done; nothing was sent"):
-        async with db.transaction() as tx:
-            tx.insert(Worked(id=1))
-            tx.insert(Worked(id=2, note="never"))
-    async with db.bulk(errors="report") as bulk:
-        for number in range(5):
-            await bulk.insert(Worked(id=number, note="never" if number == 3 else str(number)))
-    assert (bulk.report.written, bulk.report.failures) == (4, 1)
-    assert [each.id for each in await db.select(Worked).where(Worked.box == "b").all()] == [0, 1, 2, 4]
-    assert (await db.store.get("Stages", "before", "worked_004"))["note"] == "4"
-
-
 async def test_each_class_has_the_stages_of_its_bases(db: Database) -> None:
     """Bound to its own fields: classes may store a field under other names, and declare a stage anew."""
 
-    class Base(Entity, table="Stages", partition_key="{box}", abstract=True):
-        box: Mapped[str] = field(default="b")
+    class Base(Boxed, table="Stages", partition_key="{box}", abstract=True):
         note: Mapped[str] = field(default="abc")
         turned = Reversed("note")
 

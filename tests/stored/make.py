@@ -47,7 +47,7 @@ async def make_cascades(db: Database) -> None:
     connection, table = connection_of(db), Chest.__schema__.table_name()
     for decision in await read_decisions(connection, table, "chests"):
         if decision.works[0].row_key == "chest_b":
-            await carry_out_cascades(connection, db, table, {"cascade Chest": Chest.__schema__}, decision)
+            await carry_out_cascades(connection, table, {"cascade Chest": Chest.__schema__}, decision)
     await db.insert(Coin(chest="b", id=2))
     CLOCK.advance(dt.timedelta(days=1))  # so that messages are seen
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    Blob,
     Database,
     DecodeError,
     EncodeError,
@@ -28,6 +29,7 @@ from tableorm import (
     TableNotFound,
     TableOrmError,
     TemplateError,
+    Throttled,
     TransactionFailed,
     UniqueViolation,
     field,
@@ -35,6 +37,7 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, StoreLayer, StoreRequest, Verb
+from tableorm.testing import Faults
 from tests.writes.things import Grouped
 
 
@@ -257,12 +260,35 @@ class Named(Entity, table="NamedThings", partition_key="{group}", row_key="id_{i
     by_name = Index(row_key="name_{name}", unique=True)
 
 
+class Pictured(Entity, table="Pictures", partition_key="{group}", row_key="id_{id}"):
+    group: Mapped[str] = field(default="g")
+    id: Mapped[str] = field(default="a")
+    photo: Mapped[Blob | None] = field(default=None)
+
+
+async def save_stale(db: Database) -> None:
+    """Save a picture that another program has changed since it was read."""
+    found = await db.get(Pictured, group="g", id="a")
+    await db.upsert(Pictured())
+    found.photo = Blob(b"late")
+    await db.save(found)
+
+
+async def upload_refused(db: Database) -> None:
+    """Insert an entity whose blob the store does not take."""
+    with Faults(db).fail_next("put-blob", with_=503):
+        await db.insert(Pictured(id="b", photo=Blob(b"x")))
+
+
 REFUSED: list[tuple[type[TableOrmError], Callable[[Database], Awaitable[object]], str]] = [
     (EntityExists, lambda db: db.insert(Named()), "EntityAlreadyExists: The specified entity already exists."),
     (UniqueViolation, lambda db: db.insert(Named(id="b")), "Named.by_name"),
     (UniqueViolation, lambda db: db.upsert(Named(id="b")), "Named.by_name"),
     (TemplateError, lambda db: db.insert(Named(name="x" * 600)), "by_name"),
     (ScanRefused, lambda db: db.select(Named).where(Named.name > "a").all(), "allow_scan"),
+    (EntityExists, lambda db: db.insert(Pictured(photo=Blob(b"x"))), "EntityAlreadyExists"),
+    (PreconditionFailed, save_stale, "UpdateConditionNotSatisfied"),
+    (Throttled, upload_refused, "upload of Pictured.photo"),
 ]
 
 
@@ -271,8 +297,9 @@ async def test_the_traceback_of_a_refusal_is_short(
     db: Database, error: type[TableOrmError], call: Callable[[Database], Awaitable[object]], said: str
 ) -> None:
     """It shows what the store said in a line, and at most five frames of tableorm: who reads it looks for their own."""
-    await db.create_tables(Named)
+    await db.create_tables(Named, Pictured)
     await db.insert(Named())
+    await db.insert(Pictured())
     with pytest.raises(error) as caught:
         await call(db)
     text = "".join(traceback.format_exception(caught.value))

@@ -4,20 +4,17 @@ open, and no account's key, sign tokens with it.
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.rights import Rights, admit
 from tableorm.protocol.sas import AccessPolicy, AccountSas, TableSas
-from tableorm.stores import CLOCK
+from tableorm.stores import CLOCK, Policies
 
 from .faults import DAMAGE, damage_fault
 from .stored_settings import Settings
-
-Policies = Mapping[str, AccessPolicy | None]
-"""The policies by name, in order; None for a policy that says nothing."""
 
 _POLICIES = "policies"
 _KEY = "signing-key"

@@ -15,15 +15,16 @@ from .damage import find_damage
 from .faults import open_error_from
 from .files import connect_immutable, open_file
 
+_TIMEOUT = 30.0  # seconds to wait for other processes at most
 
-def back_up_file(path: str, copy: str, timeout: float, *, overwrite: bool) -> None:
+
+def back_up_file(path: str, copy: str, *, overwrite: bool) -> None:
     """
     Copy a database file, check the copy, and give it its name. Blocks.
 
     Args:
         path: The file.
         copy: The name of the copy.
-        timeout: Seconds to wait for other processes at most.
         overwrite: Whether a file of that name is replaced.
 
     Raises:
@@ -33,7 +34,7 @@ def back_up_file(path: str, copy: str, timeout: float, *, overwrite: bool) -> No
     target = Path(copy)
     if target.exists() and not overwrite:
         raise FileExistsError(errno.EEXIST, "there is such a file; overwrite=True or --overwrite replaces it", copy)
-    files = open_file(os.path.realpath(path), timeout, create=False)
+    files = open_file(os.path.realpath(path), _TIMEOUT, create=False)
     try:
         number, draft = mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:

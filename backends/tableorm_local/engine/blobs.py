@@ -24,7 +24,7 @@ from tableorm.protocol.limits import (
     check_container_name,
     check_metadata,
 )
-from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
+from tableorm.stores import BlobInfo, BlobPage, BlobStream
 
 from . import blob_contents
 from .sqlite import Connection
@@ -58,12 +58,7 @@ class Blobs:
     """The blobs of an engine."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The capabilities of the engine."""
-        return self._host.capabilities
+        self._host, self.capabilities = host, host.capabilities
 
     async def create_container(self, container: str) -> None:
         """Create a container. Fault ContainerAlreadyExists."""
@@ -112,8 +107,7 @@ class Blobs:
             old = _find_blob(connection, number, name)
             if if_none_match and old is not None:
                 raise Fault(Code.BLOB_EXISTS, f"The specified blob already exists: {name!r}.")
-            if if_match is not None:
-                _check_etag(name, old, if_match)
+            _check_etag(name, old, if_match)
             return number, old
 
         def stage(session: WriteSession) -> Steps:
@@ -240,8 +234,7 @@ class Blobs:
 
         def work(session: WriteSession) -> None:
             blob = _require_blob(session.connection, container, name)
-            if if_match is not None:
-                _check_etag(name, blob, if_match)
+            _check_etag(name, blob, if_match)
             blob_contents.release(session, blob.content)
             session.write("DELETE FROM blobs WHERE container = ? AND name = ?", (blob.container, name))
 
@@ -349,8 +342,8 @@ def _missing_blob_fault(name: str) -> Fault:
     return Fault(Code.BLOB_NOT_FOUND, f"The specified blob does not exist: {name!r}.")
 
 
-def _check_etag(name: str, blob: _Blob | None, tag: str) -> None:
-    if blob is None or tag not in ("*", blob.info.etag):
+def _check_etag(name: str, blob: _Blob | None, tag: str | None) -> None:
+    if tag is not None and (blob is None or tag not in ("*", blob.info.etag)):
         raise Fault(
             Code.CONDITION_NOT_MET, f"The blob {name!r} does not have the ETag {tag[:80]!r}, or does not exist."
         )

@@ -51,12 +51,12 @@ from .reclaim import Reclaimer
 from .scan import PageScan
 from .sqlite import Connection
 from .stored_settings import Settings
-from .worker import InlineWorker, ThreadWorker, Worker
+from .worker import ThreadWorker, Worker
 from .write_session import Work, WriteSession
 
 T = TypeVar("T")
 
-# How long a query or the checks of a transaction keep the event loop busy.
+# How long a query, the checks of a transaction and other work in steps keep the event loop busy.
 _SLICE_SECONDS = 0.001
 # How long a page may look for rows before it ends with fewer. The service takes 5 seconds.
 _PAGE_SECONDS = 1.0
@@ -124,7 +124,7 @@ class Engine:
         self._open: _Open | None = None
         # Two tasks that open at once would open the file twice, and nobody would close one of the two.
         self._opening = asyncio.Lock()
-        # How many pieces of work are under way of which the first step is done, and others follow.
+        # How many pieces of work in steps are under way.
         self._stepping = 0
         self._why_not = "is not open; call open() first"
         # Also `retries`: it waits for other processes.
@@ -147,7 +147,7 @@ class Engine:
 
     async def _open_files(self) -> _Open:
         if self._path is None:
-            return _Open(open_memory(), InlineWorker(), self._name, self._timeout)
+            return _Open(open_memory(), Worker(), self._name, self._timeout)
         worker = ThreadWorker(asyncio.get_running_loop(), f"tableorm {self._name}")
         files = await _open_in_worker(worker, self._path, self._timeout, create=self._create)
         return _Open(files, worker, self._name, self._timeout)
@@ -251,25 +251,26 @@ class Engine:
 
     async def take_turns(self, steps: Generator[None, None, T]) -> T:
         """
-        Do work step by step, and let the event loop run other tasks in between.
+        Do work step by step, and let the event loop run other tasks after each slice of time.
 
-        It takes turns with queries and with other such work. The first step is done at once, unless other such work is
+        It takes turns with queries and with other such work. The first slice is done at once, unless other such work is
         under way.
         """
         if self._stepping:
             await self._pass_turn()
+        self._stepping += 1
         try:
-            next(steps)
-            self._stepping += 1
-            try:
-                while True:
-                    await self._pass_turn()
+            while True:
+                until = time.perf_counter() + _SLICE_SECONDS
+                next(steps)
+                while time.perf_counter() <= until:
                     next(steps)
-            finally:
-                self._stepping -= 1
+                await self._pass_turn()
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            self._stepping -= 1
 
     async def _pass_turn(self) -> None:
         """Let the event loop run other tasks, and wait for a turn."""
@@ -399,7 +400,7 @@ def _read_row(state: _Open, name: str, key: bytes, select: tuple[str, ...] | Non
 
 async def _open_in_worker(worker: Worker, path: str, patience: float, *, create: bool) -> Files:
     """Open the file in the worker. If the caller is cancelled meanwhile, close it again."""
-    opened: asyncio.Future[Files] = asyncio.get_running_loop().create_future()
+    opened: asyncio.Future[Files | BaseException] = asyncio.get_running_loop().create_future()
 
     def job() -> Files | BaseException:
         try:
@@ -407,26 +408,22 @@ async def _open_in_worker(worker: Worker, path: str, patience: float, *, create:
         except BaseException as error:  # noqa: BLE001 - raised in the caller, which would wait for ever otherwise
             return error
 
-    def done(outcome: Files | BaseException) -> None:
-        if isinstance(outcome, BaseException):
-            if not opened.done():
-                opened.set_exception(outcome)
-        elif not opened.done():
-            opened.set_result(outcome)
-            return
-        else:
+    def abandon(done: "asyncio.Future[Files | BaseException]") -> None:
+        outcome = done.result()
+        if isinstance(outcome, Files):
             worker.run(outcome.close, lambda _: None)
         worker.stop()
 
-    worker.run(job, done)
+    worker.run(job, opened.set_result)
     try:
-        return await opened
+        outcome = await asyncio.shield(opened)
     except asyncio.CancelledError:
-        # It may have been opened just before, so that nobody else closes it.
-        if not opened.cancelled() and opened.exception() is None:
-            worker.run(opened.result().close, lambda _: None)
-            worker.stop()
+        opened.add_done_callback(abandon)  # it may have been opened just before
         raise
+    if isinstance(outcome, Files):
+        return outcome
+    worker.stop()
+    raise outcome
 
 
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()

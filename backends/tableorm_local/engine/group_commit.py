@@ -15,9 +15,9 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from types import GeneratorType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import apsw
 
@@ -27,8 +27,6 @@ from .faults import DAMAGE, busy_fault, fault_from
 from .worker import Worker
 from .write_session import Work, WriteSession
 from .writer_lock import WriterLock
-
-T = TypeVar("T")
 
 # How long a transaction may keep the event loop busy; the rest of it goes on in the worker.
 _LOOP_SECONDS = 0.002
@@ -219,7 +217,7 @@ class GroupCommit:
             if failure is not None and not isinstance(failure, Exception):
                 raise failure  # KeyboardInterrupt and SystemExit must reach the program
         else:
-            self._wait_in_worker(self._run_batch, self._end_batch)
+            self._wait_in_worker()
 
     def _begin_now(self) -> bool:
         if self._writer_lock is None:
@@ -350,17 +348,17 @@ class GroupCommit:
                 batch.append(request)
         return batch
 
-    def _wait_in_worker(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        def end(outcome: T) -> None:
+    def _wait_in_worker(self) -> None:
+        def end(outcome: _Outcome) -> None:
             self._waiting = False
             if self._expiry is not None:
                 self._expiry.cancel()
                 self._expiry = None
-            done(outcome)
+            self._end_batch(outcome)
 
         self._waiting = True
         self._start_timer()
-        self._worker.run(job, end)
+        self._worker.run(self._run_batch, end)
 
     def _start_timer(self) -> None:
         if self._expiry is None:

@@ -22,7 +22,7 @@ from tableorm.protocol.limits import (
     check_queue_name,
     check_visibility,
 )
-from tableorm.stores import Capabilities, Message
+from tableorm.stores import Message
 
 from .sqlite import Connection
 from .write_session import Host, Steps, WriteSession, moment, now
@@ -52,12 +52,7 @@ class Queues:
     """The queues of an engine."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The capabilities of the engine."""
-        return self._host.capabilities
+        self._host, self.capabilities = host, host.capabilities
 
     async def create_queue(self, queue: str) -> None:
         """Create a queue; nothing happens if it exists."""

@@ -38,15 +38,6 @@ class Settings:
         """
         return await self._host.read(lambda connection: _read(connection, _find_owner(connection, table), name))
 
-    async def put(self, name: str, value: bytes | None, table: str | None = None) -> None:
-        """
-        Write a setting, or remove it with None. It is durable on return.
-
-        Raises:
-            Fault: TableNotFound; InvalidInput if the value is too large.
-        """
-        await self.change(name, lambda _: value, table)
-
     async def change(self, name: str, change: Callable[[bytes | None], bytes | None], table: str | None = None) -> None:
         """
         Replace a setting by what `change` makes of it, where None means none. Nobody else changes it meanwhile.

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 _Job = Callable[[], None]
@@ -16,46 +16,28 @@ _Job = Callable[[], None]
 _START_SECONDS = 0.001
 
 
-class Worker(Protocol):
+class Worker:
     """
-    Does jobs one after the other.
+    Does jobs one after the other: this one at once, in the caller's thread, for a database in memory.
 
     Attributes:
         parallel: Whether the event loop runs meanwhile.
     """
 
-    parallel: bool
-
-    def run(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Call `job`, which does not raise, then `done` with its result on the event loop."""
-        ...
-
-    def wait_until_started(self) -> None:
-        """Return when the job that was just given has started, or very soon."""
-        ...
-
-    def stop(self) -> None:
-        """End after the jobs that were given so far."""
-        ...
-
-
-class InlineWorker:
-    """Does a job at once, in the caller's thread."""
-
     parallel = False
 
     def run(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Call `job`, then `done` with its result."""
+        """Call `job`, which does not raise, then `done` with its result on the event loop."""
         done(job())
 
     def wait_until_started(self) -> None:
-        """Return at once: the job is done already."""
+        """Return when the job that was just given has started, or very soon."""
 
     def stop(self) -> None:
-        """Do nothing: there is no thread."""
+        """End after the jobs that were given so far."""
 
 
-class ThreadWorker:
+class ThreadWorker(Worker):
     """
     Does jobs in a thread of its own.
 

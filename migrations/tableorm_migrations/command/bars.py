@@ -2,21 +2,32 @@
 What is shown of a run: its report, and bars on a terminal, one for all of it, and one for each range that is worked on.
 """
 
-from tableorm.cli.progress import draw_bar
+import argparse
+from collections.abc import Callable
+
+from tableorm.cli.output import emit, show_progress
+from tableorm.cli.progress import draw_bar, each_second
 from tableorm.jobs.report import RunReport
-from tableorm.protocol.redaction import escape_unprintable
 
-from .output import Output
-
-
-def print_run(output: Output, report: RunReport) -> None:
-    """Print the report of a run, and each of its failures on a line of its own."""
-    output.print("\n".join(map(escape_unprintable, [str(report), *report.failures])), report.to_dict())
+from ..revisions import StepReport
 
 
-def show_run(output: Output, report: RunReport) -> None:
-    """Show how far a run is."""
-    output.progress(str(report), report.to_dict(), show_bars(report))
+def show_run(args: argparse.Namespace) -> Callable[[RunReport | StepReport], None]:
+    """Return what shows how far a run or a step is, once a second; with `--json` as the outcome will be."""
+
+    def show(report: RunReport | StepReport) -> None:
+        if args.json:
+            emit(args, report.to_dict())
+        else:
+            show_progress(str(report), *(show_bars(report) if isinstance(report, RunReport) else ()))
+
+    return each_second(show)
+
+
+def print_run(args: argparse.Namespace, report: RunReport) -> int:
+    """Print the report of a run, and its failures; return the exit status of the command."""
+    emit(args, report.to_dict(), str(report), *report.failures)
+    return 0 if report.complete else 1
 
 
 def show_bars(report: RunReport) -> list[str]:

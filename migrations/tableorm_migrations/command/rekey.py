@@ -4,28 +4,25 @@ and `rollback`.
 """
 
 import argparse
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import attrs
 
 from tableorm import Database, Entity, NotSupported
 from tableorm.cli import Command
 from tableorm.cli.arguments import add_count, add_database, add_flag, add_models, add_run, open_existing, run_options
+from tableorm.cli.output import emit
 from tableorm.jobs.report import RunReport
 from tableorm.rekey.rekeying import rekeying_of
 
-from ..rekey.finalize import finalize_rekey
-from ..rekey.offline import run_rekey
+from ..rekey.offline import roll_back_rekey, run_rekey
 from ..rekey.online import finalize_move, roll_back_move, run_move, seal_move, verify_move
 from ..rekey.plan import plan_rekey
-from ..rekey.rollback import roll_back_rekey
-from ..rekey.verify import verify_rekey
+from ..rekey.verify import finalize_rekey, verify_rekey
 from .bars import print_run, show_run
-from .output import Output
 
 
 class _PlanAction:
@@ -73,16 +70,32 @@ class _PlanAction:
                 sample=args.sample,
                 rejected=args.rejected,
             )
-        lines, values = [str(plan)], plan.to_dict()
+        lines, values = str(plan).split("\n"), plan.to_dict()
         if args.request_price is not None:
             values["cost"] = plan.cost(request_price=args.request_price)
             lines.append(f"  cost of the requests: {values['cost']:.2f}")
         if args.requests_per_second is not None:
             values["seconds"] = plan.seconds(requests_per_second=args.requests_per_second)
             lines.append(f"  time: {values['seconds']:.0f} s")
-        with Output(as_json=args.json) as output:
-            output.print("\n".join(lines), values)
+        emit(args, values, *lines)
         return 0 if plan.complete else 1
+
+
+class _Flag(NamedTuple):
+    """
+    An option of an action.
+
+    Args:
+        option: The option.
+        what: What it says.
+        offline: Whether it is for a re-key while nobody writes, or for one while programs go on; None for both.
+        argument: The argument of the function that it gives, and its value; None for that of its name, as True.
+    """
+
+    option: str
+    what: str
+    offline: bool | None
+    argument: tuple[str, str] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -93,9 +106,9 @@ class _RekeyAction:
 
     Args:
         help: What it does.
-        call: Does it.
-        flags: Its own arguments, each with what it says.
-        offline: Whether it can be done while nobody writes.
+        online: Does it while programs go on.
+        offline: Does it while nobody writes; None if that has no such step.
+        flags: Its own options.
         parallel: How many ranges it works on if not told.
 
     Examples:
@@ -103,92 +116,83 @@ class _RekeyAction:
     """
 
     help: str
-    call: Callable[..., Awaitable[RunReport]]
-    flags: Mapping[str, str] = attrs.Factory(dict[str, str])
-    offline: bool = True
+    online: Callable[..., Awaitable[RunReport]]
+    offline: Callable[..., Awaitable[RunReport]] | None = None
+    flags: Sequence[_Flag] = ()
     parallel: int = 8
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser)
-        if self.offline:
+        if self.offline is not None:
             _add_offline(parser)
         add_run(parser, self.parallel)
-        for flag, what in self.flags.items():
-            add_flag(parser, flag, what)
+        for flag in self.flags:
+            add_flag(parser, flag.option, flag.what)
 
     async def run(self, args: argparse.Namespace) -> int:
         """Do it, show its progress, and print what was done."""
-        with Output(as_json=args.json) as output:
-            async with open_existing(args) as db, _open_target(args) as target:
-                options = run_options(args) | ({} if target is None else {"target": target})
-                report = await self.call(args, db, _find_model(args), on_progress=partial(show_run, output), **options)
-            print_run(output, report)
-        return 0 if report.complete else 1
-
-
-def _move(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
-    on_collision: Literal["stop", "skip"] = "skip" if args.skip_collisions else "stop"
-    if args.offline:
-        stopped: bool = args.writers_stopped
-        return run_rekey(db, _older(model), model, writers_stopped=stopped, on_collision=on_collision, **options)
-    return run_move(db, model, no_blind_writers=args.no_blind_writers, on_collision=on_collision, **options)
-
-
-def _verify(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
-    return verify_rekey(db, _older(model), model, **options) if args.offline else verify_move(db, model, **options)
-
-
-def _seal(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
-    return seal_move(db, model, no_old_programs=args.no_old_programs, **options)
-
-
-def _finalize(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
-    return finalize_rekey(db, _older(model), model, **options) if args.offline else finalize_move(db, model, **options)
-
-
-def _roll_back(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
-    if not args.offline:
-        return roll_back_move(db, model, **options)
-    return roll_back_rekey(
-        db,
-        _older(model),
-        model,
-        no_new_programs=args.no_new_programs,
-        on_difference="delete" if args.delete_changed else "keep",
-        **options,
-    )
+        async with open_existing(args) as db, _open_target(args) as target:
+            options = run_options(args) | ({} if target is None else {"target": target})
+            offline = self.offline if "offline" in args and args.offline else None
+            for flag in self.flags:
+                name = flag.option.removeprefix("--").replace("-", "_")
+                if getattr(args, name) and flag.offline in (None, offline is not None):
+                    argument, value = flag.argument or (name, True)
+                    options[argument] = value
+            model = _find_model(args)
+            models = (model,) if offline is None else (_older(model), model)
+            report = await (offline or self.online)(db, *models, on_progress=show_run(args), **options)
+        return print_run(args, report)
 
 
 REKEY_ACTIONS: dict[str, Command] = {
     "plan": _PlanAction(),
     "move": _RekeyAction(
         help="give the entities of a model with moved_from= their newer keys",
-        call=_move,
-        flags={
-            "--no-blind-writers": "say that no program of the older model alone writes without an ETag",
-            "--writers-stopped": "with --offline: say that no program writes these models",
-            "--skip-collisions": "go on after two entities of one key; both stay as they are",
-        },
+        online=run_move,
+        offline=run_rekey,
+        flags=(
+            _Flag("--no-blind-writers", "say that no program of the older model alone writes without an ETag", False),
+            _Flag("--writers-stopped", "with --offline: say that no program writes these models", True),
+            _Flag(
+                "--skip-collisions",
+                "go on after two entities of one key; both stay as they are",
+                None,
+                ("on_collision", "skip"),
+            ),
+        ),
         parallel=32,
     ),
-    "verify": _RekeyAction(help="compare the entities of both models of a re-key", call=_verify),
+    "verify": _RekeyAction(
+        help="compare the entities of both models of a re-key", online=verify_move, offline=verify_rekey
+    ),
     "seal": _RekeyAction(
         help="verify a re-key again, and let nobody look at the older keys any more",
-        call=_seal,
-        flags={"--no-old-programs": "say that no program of the older model alone is left"},
-        offline=False,
+        online=seal_move,
+        flags=(_Flag("--no-old-programs", "say that no program of the older model alone is left", False),),
     ),
-    "finalize": _RekeyAction(help="delete what a re-key has left at the older keys", call=_finalize),
+    "finalize": _RekeyAction(
+        help="delete what a re-key has left at the older keys", online=finalize_move, offline=finalize_rekey
+    ),
     "rollback": _RekeyAction(
         help="give the entities of a re-key their older keys again, unless it is sealed",
-        call=_roll_back,
-        flags={
-            "--no-new-programs": "with --offline: say that no program of the newer model is left, and none that copies",
-            "--delete-changed": "with --offline: delete also entities of the newer model that are not what the older "
-            "ones give",
-        },
+        online=roll_back_move,
+        offline=roll_back_rekey,
+        flags=(
+            _Flag(
+                "--no-new-programs",
+                "with --offline: say that no program of the newer model is left, and none that copies",
+                True,
+            ),
+            _Flag(
+                "--delete-changed",
+                "with --offline: delete also entities of the newer model that are not what the older ones give",
+                True,
+                ("on_difference", "delete"),
+            ),
+        ),
     ),
 }
 """The actions of re-keys, by name."""

@@ -3,8 +3,6 @@ The actions on a database: `tableorm migrate upgrade`, `status`, `rewrite` and `
 """
 
 import argparse
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tableorm import Entity, NotSupported
@@ -16,15 +14,14 @@ from tableorm.cli.arguments import (
     open_existing,
     run_options,
 )
+from tableorm.cli.output import emit
 from tableorm.models.derivation import DerivationOf
-from tableorm.protocol.redaction import escape_unprintable
 
 from ..revisions import StepReport, apply_revisions, migration_status
 from ..revisions.apply import Outcome
 from ..rewrite import rewrite
 from .arguments import add_directory, add_no_older_writers
 from .bars import print_run, show_run
-from .output import Output
 
 _LEFT = 3  # the exit status if something is left that only waits for older programs to end
 
@@ -51,22 +48,24 @@ class UpgradeAction:
     async def run(self, args: argparse.Namespace) -> int:
         """Apply them."""
         models: list[type[Entity]] = args.models
-        with Output(as_json=args.json) as output:
+        show_running = show_run(args)
 
-            def show(report: StepReport) -> None:
-                print_it = output.progress if report.outcome is Outcome.RUNNING else output.print
-                print_it(escape_unprintable(str(report)), report.to_dict())
+        def show(report: StepReport) -> None:
+            if report.outcome is Outcome.RUNNING:
+                show_running(report)
+            else:
+                emit(args, report.to_dict(), str(report))
 
-            async with open_existing(args) as db:
-                report = await apply_revisions(
-                    db,
-                    models,
-                    args.directory,
-                    no_older_writers=args.no_older_writers,
-                    on_progress=show,
-                    **run_options(args),
-                )
-            output.print(str(report), report.to_dict())
+        async with open_existing(args) as db:
+            report = await apply_revisions(
+                db,
+                models,
+                args.directory,
+                no_older_writers=args.no_older_writers,
+                on_progress=show,
+                **run_options(args),
+            )
+        emit(args, report.to_dict(), str(report))
         return 0 if report.complete else 1 if report.failed else _LEFT
 
 
@@ -87,13 +86,9 @@ class StatusAction:
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print it."""
-        return await self._run(args, args.directory if args.directory.exists() else None)
-
-    async def _run(self, args: argparse.Namespace, directory: Path | None) -> int:
         async with open_existing(args) as db:
-            status = await migration_status(db, directory)
-        with Output(as_json=args.json) as output:
-            output.print(str(status), status.to_dict())
+            status = await migration_status(db, args.directory if args.directory.exists() else None)
+        emit(args, status.to_dict(), *str(status).split("\n"))
         return 0
 
 
@@ -118,11 +113,9 @@ class RewriteAction:
     async def run(self, args: argparse.Namespace) -> int:
         """Rewrite."""
         models: list[type[Entity]] = args.models
-        with Output(as_json=args.json) as output:
-            async with open_existing(args) as db:
-                report = await rewrite(db, *models, on_progress=partial(show_run, output), **run_options(args))
-            print_run(output, report)
-        return 0 if report.complete else 1
+        async with open_existing(args) as db:
+            report = await rewrite(db, *models, on_progress=show_run(args), **run_options(args))
+        return print_run(args, report)
 
 
 class BuildIndexAction:
@@ -149,16 +142,11 @@ class BuildIndexAction:
         indexes: list[DerivationOf[Any]] = args.models
         if args.name is not None and len(indexes) > 1:
             raise NotSupported("--name is the name of one run; give one index, or leave the name out")
-        complete = True
-        with Output(as_json=args.json) as output:
-            async with open_existing(args) as db:
-                for index in indexes:
-                    report = await db.build_index(
-                        index,
-                        no_older_writers=args.no_older_writers,
-                        on_progress=partial(show_run, output),
-                        **run_options(args),
-                    )
-                    print_run(output, report)
-                    complete = complete and report.complete
-        return 0 if complete else 1
+        status = 0
+        async with open_existing(args) as db:
+            for index in indexes:
+                report = await db.build_index(
+                    index, no_older_writers=args.no_older_writers, on_progress=show_run(args), **run_options(args)
+                )
+                status |= print_run(args, report)
+        return status

@@ -2,15 +2,26 @@
 The two models of an offline re-key, and how an entity of the older one becomes entities of the newer one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Self, cast
 
 import attrs
 
-from tableorm import Database, DecodeError, Entity, EntityNotFound, ModelError, NotSupported, TransactionFailed
+from tableorm import (
+    Conflict,
+    Database,
+    DecodeError,
+    Entity,
+    EntityNotFound,
+    Key,
+    ModelError,
+    NotSupported,
+    TransactionFailed,
+)
 from tableorm.connection.connection import connection_of
 from tableorm.errors import shown
+from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import default_name
 from tableorm.jobs.ranges import purpose_of
 from tableorm.models.entity import copy_unknown, schema_of
@@ -21,9 +32,13 @@ from tableorm.rekey.moved_from import copy_fields
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
 from tableorm.rekey.rekeying import Rekeying, rekeying_of
 from tableorm.stores import Row
+from tableorm.writes.bulk.bulk import delete_found
 
-from .sides import Deal, Side
-from .window import Window
+from .hashing import hash_entity
+from .sides import Deal, Side, Window
+
+Merge = Callable[[Any, Any], Any]
+"""Takes the entity that is stored and another one of the same key, and returns what they are together."""
 
 ToNew = Callable[[Any], Any]
 """Makes an entity of the newer model from one of the older; or several in a list; or None, which drops the entity."""
@@ -35,20 +50,24 @@ class Layouts:
     Two models, of which the entities of one become entities of the other.
 
     Args:
+        label: The call, for messages.
         db: Where the entities of the older model are, and where is stored how far everything is.
         target: Where those of the newer model are; the same database, or another.
         old: The older model.
         new: The newer model.
         old_kinds: The kinds of the older model's table, as far as the re-key reads it.
         new_kinds: The same of the newer model's table.
+        merge: Makes one of two entities with one key; None if no two have one.
     """
 
+    label: str
     db: Database
     target: Database
     old: Schema
     new: Schema
     old_kinds: KindSet
     new_kinds: KindSet
+    merge: Merge | None
     _to_new: ToNew = attrs.field(alias="to_new")
     _keys_lose: bool = attrs.field(init=False)
     """Whether fields of the older key are stored besides, so that what they say may not be what the key says."""
@@ -65,6 +84,7 @@ class Layouts:
         models: tuple[type[Entity], type[Entity]],
         to_new: ToNew | None,
         target: Database | None,
+        merge: Merge | None = None,
     ) -> Self:
         """
         Return the layouts of a call.
@@ -75,9 +95,10 @@ class Layouts:
             models: The older model and the newer one.
             to_new: What the function was given; None for what the newer model says, or for a copy by names of fields.
             target: Where those of the newer model are; None for the same database.
+            merge: What the function was given.
 
         Raises:
-            ModelError: An entity of one model cannot become one of the other.
+            ModelError: An entity of one model cannot become one of the other, or `merge` is no function.
             NotSupported: Rows of the two models could not be told apart, or kept right.
             AccessDenied: A database is a scope.
         """
@@ -85,27 +106,31 @@ class Layouts:
         label = f"{verb}({old.name}, {new.name})"
         same = target is None or target is db
         for each in (db, target or db):
-            connection = connection_of(each)
-            connection.require_whole_tables(label)
+            connection_of(each).require_whole_tables(label)
         for schema in (old, new):
             _refuse_layout(label, schema)
-        if same and old.table_name().lower() == new.table_name().lower() and None in (old.kind, new.kind):
+        same = same and old.table_name().lower() == new.table_name().lower()
+        if same and None in (old.kind, new.kind):
             raise NotSupported(f"{label} is rejected: both are in table {old.table}, and one of them has no kind")
-        if same and old.table_name().lower() == new.table_name().lower() and old.kind == new.kind:
+        if same and old.kind == new.kind:
             raise NotSupported(
                 f"{label} is rejected: both have the kind {old.kind!r} in table {old.table}, so their rows can't be "
                 f'distinguished; give the newer model a different kind: class {new.name}(Entity, kind="...", ...)'
             )
+        if merge is not None and not callable(merge):
+            raise ModelError(f"{verb}(merge={shown(merge)}) is rejected: give a function of two entities")
         rekeying = rekeying_of(new)
         if to_new is None and rekeying is not None and rekeying.old is old:
             to_new = rekeying.to_new
         return cls(
+            label=label,
             db=db,
             target=db if target is None else target,
             old=old,
             new=new,
             old_kinds=KindSet.of([old.model], old.table_name()),
             new_kinds=KindSet.of([new.model], new.table_name()),
+            merge=merge,
             to_new=to_new or copy_fields(label, old, new, "to_new"),
         )
 
@@ -147,13 +172,10 @@ class Layouts:
         found = rekeying_of(self.new)
         return found if found is not None and found.old is self.old else None
 
-    async def enter(self, verb: str, phase: RekeyPhase) -> None:
+    async def enter(self, phase: RekeyPhase) -> None:
         """
-        Let programs whose newer model says `moved_from=` the older one look at the newer keys alone.
-
-        Args:
-            verb: Name of the function that was called.
-            phase: *sealed* or *done*.
+        Let programs whose newer model says `moved_from=` the older one look at the newer keys alone: in phase *sealed*,
+        or in the end *done*.
 
         Raises:
             NotSupported: An online re-key is under way.
@@ -164,13 +186,13 @@ class Layouts:
         found = await load_phase(db, rekeying)
         if found.phase in (RekeyPhase.MOVE, RekeyPhase.BACK):
             raise NotSupported(
-                f"{verb}({self.old.name}, {self.new.name}) is rejected: an online re-key is under way, in phase "
+                f"{self.label} is rejected: an online re-key is under way, in phase "
                 f"{found.phase.value!r}; finish it, or go back"
             )
         if found.phase is RekeyPhase.EXPAND or (found.phase is RekeyPhase.SEALED and phase is RekeyPhase.DONE):
             await change_phase(db, rekeying, found, phase)
 
-    async def check_way_back(self, label: str) -> None:
+    async def check_way_back(self) -> None:
         """
         Refuse to go back if programs do not look at the newer keys because of an offline re-key.
 
@@ -187,7 +209,7 @@ class Layouts:
             problem, remedy = "no re-key", "there is nothing to go back from"
         if found.phase is RekeyPhase.DONE:
             problem, remedy = "the re-key has ended", "the way back is another re-key"
-        raise NotSupported(f"{label} is rejected: in phase {found.phase.value!r} there is {problem}; {remedy}")
+        raise NotSupported(f"{self.label} is rejected: in phase {found.phase.value!r} there is {problem}; {remedy}")
 
     async def leave(self) -> None:
         """
@@ -221,6 +243,63 @@ class Layouts:
         if self._keys_lose and isinstance(entity, Entity) and self.old.make_keys(entity.__dict__) != keys:
             raise DecodeError("has fields that make another key; another program has written it", self.old.name, keys)
         return entity
+
+    def make(self, row: Row, counts: JobCounts) -> list[tuple[Any, tuple[str, str]]] | None:
+        """
+        Return the entities of the newer model that a row becomes, each with its keys; None if it holds no entity of the
+        older model, which is counted otherwise.
+
+        Raises:
+            DecodeError: As `load` does.
+            Exception: As `convert` does.
+        """
+        entity = self.load(row)
+        if entity is None:
+            return None
+        counts.entities += 1
+        return [(each, self.new.make_keys(each.__dict__)) for each in self.convert(entity)]
+
+    async def delete(self, db: Database, schema: Schema, rows: Iterable[Row], counts: JobCounts) -> None:
+        """
+        Delete the entities of some rows, and what is derived from them, if the rows are still as they were read.
+
+        Args:
+            db: The database that has them.
+            schema: The older model or the newer one, of which the entities are.
+            rows: The rows; one may come twice.
+            counts: Counts those that were deleted as `written`, and as failures those that were not; one that is gone
+                is neither.
+        """
+        table = schema.table_name()
+        by_key = {Key(schema.model, table, row["PartitionKey"], row["RowKey"]): row for row in rows}
+        async with db.bulk(errors="report") as bulk:
+            for key, row in by_key.items():
+                await delete_found(bulk, key, row)
+        for each in bulk.report.failed:
+            if not isinstance(each.error, EntityNotFound):
+                changed = isinstance(each.error, Conflict)
+                counts.fail(each.entity, "was written meanwhile, and stays" if changed else str(each.error))
+        counts.written += len(by_key) - bulk.report.failures
+        counts.count("transactions", bulk.report.requests)
+
+    def is_newer(self, row: Row) -> bool:
+        """Return whether a row of the newer model's table is an entity of it."""
+        return self.new_kinds.schema_of_row(row) is not None
+
+    def holds(self, stored: Any, made: Any) -> bool:
+        """
+        Return whether an entity that was read is what an older entity becomes, alone or merged with others. If it is
+        not, it has been merged with that.
+
+        Raises:
+            ModelError: `merge` returned no entity of that key.
+        """
+        before = hash_entity(self.new, stored)
+        same = before == hash_entity(self.new, made)
+        if self.merge is None or same:
+            return same
+        _merge_into(self.merge, stored, made)
+        return before == hash_entity(self.new, stored)
 
     def convert(self, entity: Any) -> list[Any]:
         """
@@ -265,3 +344,26 @@ def _refuse_layout(label: str, schema: Schema) -> None:
             f"{label} is rejected: other entities keep {schema.name}.{schema.maintained[0].name}, which nobody would "
             "count for the new keys; leave the field out, and build it afterwards"
         )
+
+
+def _merge_into(merge: Merge, stored: Any, entity: Any) -> None:
+    """
+    Give an entity that was read what it and another one of the same key are together. Properties that the model does
+    not know are those of the entity that the function returns; if that is a third one, and has none, they stay.
+
+    Raises:
+        ModelError: The function returned no entity of that key.
+    """
+    found = merge(stored, entity)
+    if type(found) is not type(stored) or found.key != stored.key:
+        raise ModelError(f"merge returned {shown(found)}; return a {type(stored).__name__} of the key {stored.key}")
+    if found is stored:
+        return
+    schema = stored.__schema__
+    for name in schema.fields:  # a key may tell a part of its fields alone
+        setattr(stored, name, getattr(found, name))
+    unknown = state_of(found).unknown(schema.known)
+    if found is entity or unknown:
+        for name in state_of(stored).unknown(schema.known):
+            del stored.extra.row[name]
+        stored.extra.row.update(unknown)

@@ -1,9 +1,14 @@
 """
-`run_rekey`: several processes copy all entities of a model to the keys of another one, while nobody writes.
+`run_rekey`: several processes copy all entities of a model to the keys of another one, while nobody writes; and
+`roll_back_rekey`, which deletes what was copied, so that programs go on with the older model.
+
+The older entities have stayed, so each of them gives what was copied of it. What is at that key is deleted under its
+ETag if it has the same content still. Anything else may be there alone, and stays unless the caller says otherwise.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 import attrs
@@ -19,28 +24,25 @@ from tableorm import (
     ModelError,
     NotSupported,
     OutcomeUnknown,
+    RunReport,
     TableNotFound,
     Unavailable,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.connection.rows import read_row
+from tableorm.connection.tasks import map_together
 from tableorm.errors import shown
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import Crew, RunOptions, carry_out
-from tableorm.jobs.report import RunReport
-from tableorm.models.state import state_of
+from tableorm.jobs.rows import Run, name_row, read_run
 from tableorm.rekey.phases import RekeyPhase
-from tableorm.stores import Row
+from tableorm.stores import Row, RowAddress
 from tableorm.writes.bulk.bulk import insert_plainly
 from tableorm.writes.commit import write_change
 from tableorm.writes.stages.change import plain_insert, plain_save
 
-from .hashing import hash_entity
-from .layouts import Layouts
-from .sides import make_job
-from .window import WINDOW, Window
-
-Merge = Callable[[Any, Any], Any]
-"""Takes the entity that is stored and another one of the same key, and returns what they are together."""
+from .layouts import Layouts, Merge
+from .sides import WINDOW, Window, make_job
 
 _ATTEMPTS = 10
 
@@ -95,18 +97,17 @@ async def run_rekey(
         AccessDenied: In a scope, since a run is of whole tables.
         TableNotFound: There is no table of the older model.
     """
-    layouts = Layouts.of("run_rekey", db, (old, new), to_new, target)
+    layouts = Layouts.of("run_rekey", db, (old, new), to_new, target, merge)
     if writers_stopped is not True:
         raise NotSupported(
-            f"run_rekey({old.__name__}, {new.__name__}) is rejected: what is written meanwhile may be lost; stop every "
+            f"{layouts.label} is rejected: what is written meanwhile may be lost; stop every "
             "program that writes these models, and say writers_stopped=True (the command: "
             "--writers-stopped); or re-key online, by moved_from="
         )
     if on_collision not in ("stop", "skip"):
         raise ModelError(f"run_rekey(on_collision={shown(on_collision)}) is rejected: give 'stop' or 'skip'")
-    check_merge("run_rekey", merge)
-    await layouts.enter("run_rekey", RekeyPhase.SEALED)
-    copy, crew = _Copy(layouts, merge, on_collision == "skip"), Crew()
+    await layouts.enter(RekeyPhase.SEALED)
+    copy, crew = _Copy(layouts, on_collision == "skip"), Crew()
     window = Window(copy.sort, copy.insert, max(1, WINDOW // parallel if parallel > 0 else WINDOW), crew)
 
     async def prepare() -> None:
@@ -125,25 +126,17 @@ async def run_rekey(
     return await carry_out(connection_of(db), job, options)
 
 
-def check_merge(verb: str, merge: object) -> None:
-    """Refuse what is no function. Raises ModelError."""
-    if merge is not None and not callable(merge):
-        raise ModelError(f"{verb}(merge={shown(merge)}) is rejected: give a function of two entities")
-
-
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class _Copy:
     """
     The copying of entities.
 
     Args:
         layouts: The two models.
-        merge: Makes one of two entities with one key.
         skip: Whether to go on after a collision.
     """
 
     layouts: Layouts
-    merge: Merge | None
     skip: bool
 
     async def sort(self, rows: Sequence[Row], counts: JobCounts) -> list[tuple[str, Row]]:
@@ -153,18 +146,13 @@ class _Copy:
             if number % 100 == 99:
                 await connection_of(self.layouts.db).yield_to_loop(1)
             try:
-                entity = self.layouts.load(row)
-                if entity is None:
-                    continue
-                counts.entities += 1
-                made = self.layouts.convert(entity)
-                keys = [self.layouts.new.make_keys(each.__dict__) for each in made]
+                made = self.layouts.make(row, counts)
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
                 counts.fail(row, error)
                 continue
-            if keys:
-                good.append((keys[0][0], row))
-            else:
+            if made:
+                good.append((made[0][1][0], row))
+            elif made is not None:
                 counts.count("dropped")
         return good
 
@@ -210,45 +198,155 @@ class _Copy:
         return problem
 
     async def _settle_existing(self, entity: Any) -> str | None:
-        target, new = self.layouts.target, self.layouts.new
+        target = self.layouts.target
         for _ in range(_ATTEMPTS):
             stored: Any = await target.get_or_none(entity.key)
             with suppress(EntityExists, OutcomeUnknown):
                 if stored is None:
                     await write_change(connection_of(target), plain_insert(entity, "insert"))
                     return None
-                before = hash_entity(new, stored)
-                if before == hash_entity(new, entity):
+                if self.layouts.holds(stored, entity):
                     return None
-                if self.merge is None:
+                if self.layouts.merge is None:
                     return f"{entity.key} is the key of another entity already, which has other content"
-                merge_into(self.merge, stored, entity)
-                if hash_entity(new, stored) == before:
-                    return None
                 with suppress(Conflict, EntityNotFound):
                     await write_change(connection_of(target), plain_save(stored, "save"))
                     return None
         return f"{entity.key} keeps being changed by another client; stop all writers"
 
 
-def merge_into(merge: Merge, stored: Any, entity: Any) -> None:
+async def roll_back_rekey(
+    db: Database,
+    old: type[Entity],
+    new: type[Entity],
+    *,
+    no_new_programs: bool = False,
+    to_new: Callable[[Any], Any] | None = None,
+    merge: Merge | None = None,
+    on_difference: Literal["keep", "delete"] = "keep",
+    target: Database | None = None,
+    parallel: int = 8,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: Callable[[RunReport], object] | None = None,
+) -> RunReport:
     """
-    Give an entity that was read what it and another one of the same key are together. Properties that the model does
-    not know are those of the entity that the function returns; if that is a third one, and has none, they stay.
+    Delete the entities that `run_rekey` has copied, together with other processes, so that the older model is used on.
+
+    This gives up a re-key that has begun, as long as `finalize_rekey` was not called. The older entities have stayed,
+    and are not written. If the newer model says `moved_from=`, programs that use it look at the older keys again.
+
+    Args:
+        db: The open database that has the entities of the older model.
+        old: The older model.
+        new: The newer model.
+        no_new_programs: Say that no program is left that uses the newer model, and none that copies. The store cannot
+            tell. A program that has once read or written the newer model looks at the newer keys until it ends.
+        to_new: What `run_rekey` was given.
+        merge: What `run_rekey` was given.
+        on_difference: What happens to entities of the newer model that are not what the older ones give, since one of
+            both was written after the copy: "keep" reports them, "delete" deletes all entities of the newer model.
+        target: The open database that has the entities of the newer model, if it is another one.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report so far, again and again.
+
+    Returns:
+        What all processes have deleted, as `written`, when the last one is done. It is `complete` if no entity of the
+        newer model is left; otherwise `failures` has samples, and the re-key is as far as it was.
 
     Raises:
-        ModelError: The function returned no entity of that key.
+        ModelError: The models do not fit, or an argument is rejected.
+        NotSupported: `no_new_programs` was not said, or entities of the older model are not there any more, since the
+            re-key is online or `finalize_rekey` was called.
+        AccessDenied: In a scope, since a run is of whole tables.
+        TableNotFound: There is no table of one of the models.
+        TransactionFailed: A process is copying or verifying.
     """
-    found = merge(stored, entity)
-    if type(found) is not type(stored) or found.key != stored.key:
-        raise ModelError(f"merge returned {shown(found)}; return a {type(stored).__name__} of the key {stored.key}")
-    if found is stored:
-        return
-    schema = stored.__schema__
-    for name in schema.fields:  # a key may tell a part of its fields alone
-        setattr(stored, name, getattr(found, name))
-    unknown = state_of(found).unknown(schema.known)
-    if found is entity or unknown:
-        for name in state_of(stored).unknown(schema.known):
-            del stored.extra.row[name]
-        stored.extra.row.update(unknown)
+    layouts = Layouts.of("roll_back_rekey", db, (old, new), to_new, target, merge)
+    if no_new_programs is not True:
+        raise NotSupported(
+            f"{layouts.label} is rejected: a program that has used {new.__name__} looks at the newer keys until it "
+            "ends, and would lose what it writes; stop every such program, and pass no_new_programs=True (the command: "
+            "--no-new-programs)"
+        )
+    if on_difference not in ("keep", "delete"):
+        raise ModelError(f"roll_back_rekey(on_difference={shown(on_difference)}) is rejected: give 'keep' or 'delete'")
+    await layouts.check_way_back()
+    finalized: Run | None = None
+    with suppress(TableNotFound):
+        finalized, _ = await read_run(connection_of(db), layouts.run_name("finalize"))
+    if finalized is not None:
+        raise NotSupported(
+            f"{layouts.label} is rejected: finalize_rekey() has deleted entities of {old.__name__} already, or begun "
+            "to; go on with it, or copy the other way, by a model that has the older keys"
+        )
+    undo = _Undoing(layouts)
+    sides = [layouts.new_side(undo.delete_all)]
+    if on_difference == "keep":
+        sides = [layouts.old_side(undo.delete_copies), layouts.new_side(undo.report_left)]
+    job = make_job(
+        "roll_back_rekey",
+        f"roll back {layouts}",
+        layouts.purpose,
+        *sides,
+        prepare=partial(layouts.forget_runs, "re-key", "verify", "verify again"),
+    )
+    report = await carry_out(
+        connection_of(db),
+        job,
+        RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress),
+    )
+    if report.complete:
+        await layouts.leave()
+    return report
+
+
+@attrs.frozen(eq=False)
+class _Undoing:
+    """
+    The deletion of copies.
+
+    Args:
+        layouts: The two models.
+    """
+
+    layouts: Layouts
+
+    async def delete_copies(self, rows: Sequence[Row], counts: JobCounts) -> None:
+        """Delete what was copied of some older entities, if it is as it was."""
+        layouts = self.layouts
+        made: list[tuple[Any, tuple[str, str]]] = []
+        for row in rows:
+            with suppress(Exception):  # the functions are the user's: what cannot be converted was not copied
+                made += layouts.make(row, counts) or []
+        found = await map_together(self._find_copy, made)
+        await layouts.delete(layouts.target, layouts.new, [row for row in found if row is not None], counts)
+
+    async def _find_copy(self, pair: tuple[Any, tuple[str, str]]) -> Row | None:
+        """Return the row that was copied; None if there is none, or it is another one, which is reported in the end."""
+        made, keys = pair
+        layouts = self.layouts
+        row = await read_row(connection_of(layouts.target), RowAddress(layouts.new.table_name(), *keys))
+        with suppress(Exception):  # as above
+            stored = None if row is None else layouts.new_kinds.load(row)
+            return row if stored is not None and layouts.holds(stored, made) else None
+        return None
+
+    async def delete_all(self, rows: Sequence[Row], counts: JobCounts) -> None:
+        """Delete newer entities, whatever they are."""
+        found = [row for row in rows if self.layouts.is_newer(row)]
+        counts.entities += len(found)
+        await self.layouts.delete(self.layouts.target, self.layouts.new, found, counts)
+
+    async def report_left(self, rows: Sequence[Row], counts: JobCounts) -> None:
+        """Count newer entities that differ from what their older entity becomes."""
+        old, table = self.layouts.old.name, self.layouts.new.table_name()
+        for row in rows:
+            if self.layouts.is_newer(row):
+                counts.fail(
+                    f"{name_row(row)} of table {table}",
+                    f"is not what an entity of {old} gives, and stays; delete it, or give on_difference='delete' (the "
+                    "command: --delete-changed)",
+                )

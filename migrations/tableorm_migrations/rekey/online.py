@@ -28,8 +28,7 @@ from tableorm.stores import Row
 
 from .comparison import comparison
 from .phases import OnlineRekey
-from .sides import rekey_job, written_side
-from .window import CHUNK
+from .sides import CHUNK, rekey_job, written_side
 
 _MOST_PASSES = 20
 _PAUSE = 0.1  # seconds between two looks whether another process has sealed

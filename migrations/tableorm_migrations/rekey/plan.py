@@ -5,7 +5,7 @@
 import math
 import random
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import aclosing, contextmanager, nullcontext
+from contextlib import AsyncExitStack, aclosing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tableorm import Database, Entity, ModelError
 from tableorm.advice import measure_table
 from tableorm.connection.connection import connection_of
 from tableorm.errors import counted, shown
+from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.plan import plan_ranges
 from tableorm.jobs.scan import pages
 from tableorm.keys.ranges import KeyRegion
@@ -26,7 +27,7 @@ from tableorm.stores import Row
 
 from .hashing import hash_text
 from .layouts import Layouts
-from .window import WINDOW
+from .sides import WINDOW
 
 _KEPT = 20
 
@@ -175,10 +176,9 @@ async def plan_rekey(
     with _open_file(rejected) as write:
         found = _Findings(layouts, write)
         exact = await _read(layouts, found, None if full else sample)
-    entities = found.read
-    if not exact:
-        entities = await _estimate(layouts, found)
-    share = entities / found.read if found.read else 1.0
+    read = found.counts.entities
+    entities = read if exact else await _estimate(layouts, found)
+    share = entities / read if read else 1.0
     made, dropped = round(found.made * share), round(found.dropped * share)
     return RekeyPlan(
         what=str(layouts),
@@ -186,83 +186,77 @@ async def plan_rekey(
         entities=entities,
         made=made,
         dropped=dropped,
-        read=found.read,
+        read=read,
         exact=exact,
-        fill=found.fill,
+        fill=found.fill()[0],
         collisions=found.collisions,
-        failed=found.failed,
-        problems=tuple(found.problems),
+        failed=found.counts.failed - found.collisions,
+        problems=tuple(found.counts.failures[:_KEPT]),
         held=await _holds_entities(layouts),
     )
 
 
 class _Findings:
-    """What was found in the entities that were read."""
+    """
+    What was found in the entities that were read.
+
+    Args:
+        layouts: The two models.
+        write: Writes a row that is rejected, with the reason.
+    """
 
     def __init__(self, layouts: Layouts, write: Callable[[Row, str], None]) -> None:
         self._layouts, self._write = layouts, write
-        self.rows = self.read = self.made = self.dropped = self.collisions = self.failed = 0
-        self.problems: list[str] = []
+        self.rows = self.made = self.dropped = self.collisions = self._old_chunks = 0
+        self.counts = JobCounts()  # the older entities, and what stands against them
         self._places = set[int]()
-        # What would be written at once: partitions of the window, and of each page on the older side.
-        self._window, self._waiting = set[str](), 0
-        self._chunks = self._old_chunks = 0
+        # What would be written at once: the partitions of each window.
+        self._chunks = set[tuple[int, str]]()
 
-    @property
-    def fill(self) -> float:
-        """How many entities a transaction writes on average."""
-        chunks = self._chunks + len(self._window)
-        most = MAX_TRANSACTION_OPERATIONS / _rows_of(self._layouts.new)
-        return min(most, self.made / chunks) if chunks else most
-
-    @property
-    def old_fill(self) -> float:
-        """How many older entities a transaction writes on average."""
-        most = MAX_TRANSACTION_OPERATIONS / _rows_of(self._layouts.old)
-        return min(most, self.read / self._old_chunks) if self._old_chunks else most
+    def fill(self) -> tuple[float, float]:
+        """Return how many newer entities a transaction writes on average, and how many older ones."""
+        new = _fill(self._layouts.new, self.made, len(self._chunks))
+        return new, _fill(self._layouts.old, self.counts.entities, self._old_chunks)
 
     def add(self, rows: list[Row]) -> None:
         """Take note of a page."""
         self.rows += len(rows)
         partitions = set[str]()  # of entities; where keys tell kinds, there are rows of others too
         for row in rows:
+            before = self.counts.entities
             try:
-                entity = self._layouts.load(row)
-                if entity is None:
-                    continue
-                self.read += 1
-                partitions.add(row["PartitionKey"])
-                made = self._layouts.convert(entity)
-                keys = [self._layouts.new.make_keys(each.__dict__) for each in made]
-                for each, (partition_key, row_key) in zip(made, keys, strict=True):
-                    self._layouts.new.encode(each.__dict__, partition_key, row_key)
+                made = self._layouts.make(row, self.counts)
+                for each, keys in made or ():
+                    self._layouts.new.encode(each.__dict__, *keys)
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
-                self.failed += 1
-                self._note(row, f"{type(error).__name__}: {error}")
-                continue
-            self.dropped += not made
-            self.made += len(made)
-            for partition_key, row_key in keys:
-                self._note_key(row, partition_key, row_key)
+                made = None
+                self._fail(row, f"{type(error).__name__}: {error}")
+            if self.counts.entities > before:
+                partitions.add(row["PartitionKey"])
+            self.dropped += made == []
+            for _, keys in made or ():
+                self._note_keys(row, keys)
         self._old_chunks += len(partitions)
 
-    def _note_key(self, row: Row, partition_key: str, row_key: str) -> None:
-        place = hash_text(partition_key, row_key)
+    def _note_keys(self, row: Row, keys: tuple[str, str]) -> None:
+        place = hash_text(*keys)
         if place in self._places:
             self.collisions += 1
-            self._note(row, f"another entity becomes ({partition_key!r}, {row_key!r}) too")
+            self._fail(row, f"another entity becomes {keys!r} too")
         self._places.add(place)
-        self._window.add(partition_key)
-        self._waiting += 1
-        if self._waiting >= WINDOW:
-            self._chunks += len(self._window)
-            self._waiting = 0
-            self._window.clear()
+        self._chunks.add((self.made // WINDOW, keys[0]))
+        self.made += 1
 
-    def _note(self, row: Row, problem: str) -> None:
+    def _fail(self, row: Row, problem: str) -> None:
         self._write(row, problem)
-        if len(self.problems) < _KEPT:
-            self.problems.append(f"({row['PartitionKey']!r}, {row['RowKey']!r}): {problem}")
+        self.counts.fail(row, problem)
+
+
+def _fill(schema: Schema, entities: int, chunks: int) -> float:
+    """Return how many entities a transaction writes on average, of some that are written in parts."""
+    rows = 1 + sum(each.own_rows(None) for each in schema.derived.values())  # of an entity, about
+    most = MAX_TRANSACTION_OPERATIONS / rows
+    return min(most, entities / chunks) if chunks else most
 
 
 @contextmanager
@@ -280,36 +274,29 @@ def _open_file(path: Path | None) -> Generator[Callable[[Row, str], None]]:
 
 async def _read(layouts: Layouts, found: _Findings, sample: int | None) -> bool:
     """Read all entities, or some of ranges chosen at random; return whether these were all."""
-    ranges = await plan_ranges(connection_of(layouts.db), "plan_rekey", [(layouts.old.table_name(), [layouts.old])])
+    db = connection_of(layouts.db)
+    ranges = await plan_ranges(db, "plan_rekey", [(layouts.old.table_name(), [layouts.old])])
     if sample is not None:
         random.shuffle(ranges)
-    # First a page of each range, then whatever more there is.
-    opened: list[AsyncGenerator[list[Row], None]] = []
-    try:
+    async with AsyncExitStack() as stack:
+        opened: list[AsyncGenerator[list[Row], None]] = []
         for part in ranges:
-            if sample is not None and found.read >= sample:
-                return False
-            each = pages(connection_of(layouts.db), part.table, layouts.old_kinds.filter, part.left, None, "plan_rekey")
-            opened.append(each)
-            found.add(await anext(each, list[Row]()))
-            if sample is None:
-                await _read_rest(each, found, None)
-        for each in opened:
-            if not await _read_rest(each, found, sample):
-                return False
-    finally:
-        for each in opened:
-            await each.aclose()
-    return True
+            rows = pages(db, part.table, layouts.old_kinds.filter, part.left, None, "plan_rekey")
+            opened.append(await stack.enter_async_context(aclosing(rows)))
 
+        async def read_in_turn() -> AsyncGenerator[list[Row], None]:
+            # Of a sample first a page of each range, then whatever more there is.
+            for each in opened if sample is not None else ():
+                yield await anext(each, list[Row]())
+            for each in opened:
+                async for page in each:
+                    yield page
 
-async def _read_rest(rows: AsyncGenerator[list[Row], None], found: _Findings, sample: int | None) -> bool:
-    """Read the other pages of a range; return False if there are enough before its end."""
-    async with aclosing(rows):
-        async for page in rows:
-            if sample is not None and found.read >= sample:
-                return False
-            found.add(page)
+        async with aclosing(read_in_turn()) as in_turn:
+            async for page in in_turn:
+                if sample is not None and found.counts.entities >= sample:
+                    return False
+                found.add(page)
     return True
 
 
@@ -321,7 +308,7 @@ async def _estimate(layouts: Layouts, found: _Findings) -> int:
         return sum(
             each.rows for kind, each in measured.kinds.items() if kind == old.kind or kind.startswith(f"{old.kind}:")
         )
-    return round(measured.rows * found.read / max(1, found.rows))
+    return round(measured.rows * found.counts.entities / max(1, found.rows))
 
 
 async def _holds_entities(layouts: Layouts) -> bool:
@@ -333,7 +320,7 @@ async def _holds_entities(layouts: Layouts) -> bool:
     )
     async with aclosing(found):
         async for rows in found:
-            if any(layouts.new_kinds.schema_of_row(row) is not None for row in rows):
+            if any(map(layouts.is_newer, rows)):
                 return True
     return False
 
@@ -341,7 +328,8 @@ async def _holds_entities(layouts: Layouts) -> bool:
 def _steps(found: _Findings, entities: int, made: int, *, online: bool) -> Iterator[RekeyStep]:
     """Yield the steps with their requests."""
     old_pages, new_pages = math.ceil(entities / MAX_PAGE), math.ceil(made / MAX_PAGE)
-    written, marked = math.ceil(made / found.fill), math.ceil(entities / found.old_fill)
+    fill, old_fill = found.fill()
+    written, marked = math.ceil(made / fill), math.ceil(entities / old_fill)
     if online:
         yield RekeyStep(name="move", reads=2 * old_pages, writes=2 * written + marked)
     else:
@@ -349,8 +337,3 @@ def _steps(found: _Findings, entities: int, made: int, *, online: bool) -> Itera
     for verify in ("verify", "seal (verify again)" if online else "verify again"):
         yield RekeyStep(name=verify, reads=old_pages + new_pages, writes=0)
     yield RekeyStep(name="finalize", reads=old_pages, writes=marked)
-
-
-def _rows_of(schema: Schema) -> int:
-    """Return how many rows a write of an entity writes in its transaction, about."""
-    return 1 + sum(each.own_rows(None) for each in schema.derived.values())

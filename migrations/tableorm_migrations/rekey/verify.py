@@ -1,31 +1,32 @@
 """
-`verify_rekey`: compares the entities of both models, of which one was copied to the keys of the other.
+`verify_rekey`: compares the entities of both models, of which one was copied to the keys of the other; and
+`finalize_rekey`, which deletes the entities of the older model after both sides were compared twice.
 
 All rows of both sides are read once. What the older entities become is added up by shares of the newer keys, and so is
 what the newer table holds. Where two sums differ, the rows of a share are compared one by one.
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import attrs
 
-from tableorm import Database, Entity, RunReport
+from tableorm import Database, Entity, Key, NotSupported, RunReport
 from tableorm.connection.connection import connection_of
 from tableorm.connection.tasks import map_together
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import Job, RunOptions, carry_out
-from tableorm.jobs.rows import name_row
+from tableorm.jobs.rows import counts_of, name_row, read_run
 from tableorm.jobs.scan import pages
 from tableorm.keys.ranges import KeyRegion
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.edm import ticks_from_text
+from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import Row
 
 from .hashing import SHARES, HashSums, differing_shares, hash_entity, hash_text, share_of
-from .layouts import Layouts
-from .offline import Merge, check_merge, merge_into
+from .layouts import Layouts, Merge
 from .sides import make_job
 
 SOURCES = "sources"
@@ -76,15 +77,14 @@ async def verify_rekey(
         AccessDenied: In a scope, since a run is of whole tables.
         TableNotFound: There is no table of one of the models.
     """
-    layouts = Layouts.of("verify_rekey", db, (old, new), to_new, target)
-    check_merge("verify_rekey", merge)
+    layouts = Layouts.of("verify_rekey", db, (old, new), to_new, target, merge)
     options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-    return await carry_out(connection_of(db), verification("verify_rekey", layouts, merge), options)
+    return await carry_out(connection_of(db), verification("verify_rekey", layouts), options)
 
 
-def verification(verb: str, layouts: Layouts, merge: Merge | None) -> Job[JobCounts, RunReport]:
+def verification(verb: str, layouts: Layouts) -> Job[JobCounts, RunReport]:
     """Return the job that compares both sides."""
-    check = _Verification(layouts, merge)
+    check = _Verification(layouts)
     old, new = layouts.old_side(check.count_sources), layouts.new_side(check.count_targets)
     return make_job(verb, f"verify {layouts}", layouts.purpose, old, new, judge=check.judge)
 
@@ -92,7 +92,6 @@ def verification(verb: str, layouts: Layouts, merge: Merge | None) -> Job[JobCou
 @attrs.frozen(eq=False)
 class _Verification:
     layouts: Layouts
-    merge: Merge | None
 
     async def count_sources(self, rows: list[Row], counts: JobCounts) -> None:
         """Add up what some older entities become."""
@@ -100,18 +99,16 @@ class _Verification:
         made: list[tuple[Row, Any]] = []
         for row in rows:
             try:
-                entity = layouts.load(row)
-                if entity is None:
+                became = layouts.make(row, counts)
+                if became is None:
                     continue
-                counts.entities += 1
                 sums.add(SOURCES, hash_text(row["PartitionKey"], row["RowKey"], row["odata.etag"]))
                 counts.latest = max(counts.latest, ticks_from_text(row["Timestamp"]))
-                for each in layouts.convert(entity):
-                    if self.merge is not None:
+                for each, keys in became:
+                    if layouts.merge is not None:
                         made.append((row, each))
                     else:
-                        share = share_of(*layouts.new.make_keys(each.__dict__))
-                        sums.add(f"expected {share}", hash_entity(layouts.new, each))
+                        sums.add(f"expected {share_of(*keys)}", hash_entity(layouts.new, each))
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
                 counts.fail(row, error)
         for problem in await map_together(self._compare, made):
@@ -122,7 +119,7 @@ class _Verification:
     async def count_targets(self, rows: list[Row], counts: JobCounts) -> None:
         """Add up some newer entities."""
         layouts, sums = self.layouts, HashSums()
-        for row in rows if self.merge is None else ():
+        for row in rows if layouts.merge is None else ():
             try:
                 entity: Any = layouts.new_kinds.load(row)
                 if entity is not None:
@@ -139,13 +136,10 @@ class _Verification:
             stored: Any = await self.layouts.target.get_or_none(made.key)
             if stored is None:
                 return f"{name_row(row)}: {made.key} is missing"
-            before = hash_entity(self.layouts.new, stored)
-            if self.merge is not None:
-                merge_into(self.merge, stored, made)
-            expected = hash_entity(self.layouts.new, made if self.merge is None else stored)
+            same = self.layouts.holds(stored, made)
         except Exception as error:  # noqa: BLE001 - as above
             return f"{name_row(row)}: {type(error).__name__}: {error}"
-        return None if before == expected else f"{name_row(row)}: {made.key} has other content"
+        return None if same else f"{name_row(row)}: {made.key} has other content"
 
     # Where sums differ
 
@@ -172,8 +166,8 @@ class _Verification:
         places = dict[tuple[str, str], str]()
         async with aclosing(_read_all(layouts.db, layouts.old.table_name(), layouts.old_kinds)) as sources:
             async for rows in sources:
-                made = [(row, each) for row in rows for each in self._convert_quietly(row)]
-                inside = [(row, each, keys) for row, (each, keys) in made if share_of(*keys) == share]
+                made = [(row, each, keys) for row in rows for each, keys in self._make_quietly(row)]
+                inside = [each for each in made if share_of(*each[2]) == share]
                 for row, each, keys in inside:
                     if keys in places:
                         found.append(f"{name_row(row)}: {each.key} is the key of {places[keys]} too; give merge=")
@@ -187,23 +181,104 @@ class _Verification:
                 for row in rows:
                     keys = row["PartitionKey"], row["RowKey"]
                     known = share_of(*keys) != share or keys in places
-                    if not known and layouts.new_kinds.schema_of_row(row) is not None:
+                    if not known and layouts.is_newer(row):
                         found.append(f"{name_row(row)} of table {layouts.new.table_name()}: no entity gives this one")
                 if len(found) >= _SAMPLES:
                     break
         return found[:_SAMPLES]
 
-    def _convert_quietly(self, row: Row) -> list[tuple[Any, tuple[str, str]]]:
+    def _make_quietly(self, row: Row) -> list[tuple[Any, tuple[str, str]]]:
         """Return what a row becomes, with its keys; nothing if it cannot be converted, which was told before."""
-        layouts = self.layouts
-        try:
-            entity = layouts.load(row)
-            made = [] if entity is None else layouts.convert(entity)
-            return [(each, layouts.new.make_keys(each.__dict__)) for each in made]
-        except Exception:  # noqa: BLE001 - as above
-            return []
+        with suppress(Exception):  # as above
+            return self.layouts.make(row, JobCounts()) or []
+        return []
 
 
 def _read_all(db: Database, table: str, kinds: KindSet) -> AsyncGenerator[list[Row], None]:
     """Yield the rows of a table by pages."""
     return pages(connection_of(db), table, kinds.filter, [KeyRegion()], None, "verify_rekey")
+
+
+async def finalize_rekey(
+    db: Database,
+    old: type[Entity],
+    new: type[Entity],
+    *,
+    to_new: Callable[[Any], Any] | None = None,
+    merge: Merge | None = None,
+    target: Database | None = None,
+    parallel: int = 8,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: Callable[[RunReport], object] | None = None,
+) -> RunReport:
+    """
+    Delete the entities of the older model that `run_rekey` has copied, together with other processes.
+
+    First everything is verified a second time. Nothing is deleted unless `verify_rekey` and this second verification
+    found that both sides agree, and that no entity of the older model was written between the two. Each entity is
+    deleted under its ETag, with its index entries and the like, and only if it was not written since. What was dropped
+    by `to_new` is deleted too.
+
+    Args:
+        db: The open database that has the entities of the older model.
+        old: The older model.
+        new: The newer model.
+        to_new: What `run_rekey` was given.
+        merge: What `run_rekey` was given.
+        target: The open database that has the entities of the newer model, if it is another one.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report so far, again and again: of the verification, then of the deletion.
+
+    Returns:
+        What all processes have deleted, as `written`, when the last one is done. Its failures are entities that were
+        written since the verification, and have stayed.
+
+    Raises:
+        ModelError: The models do not fit, or an argument is rejected.
+        NotSupported: No verification was clean; or the second one was not, or found other entities than the first.
+        AccessDenied: In a scope, since a run is of whole tables.
+        TableNotFound: There is no table of one of the models.
+    """
+    layouts = Layouts.of("finalize_rekey", db, (old, new), to_new, target, merge)
+    label = layouts.label
+    second_name = layouts.run_name("verify again")
+    options = RunOptions(name=second_name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    connection = connection_of(db)
+    first, _ = await read_run(connection, layouts.run_name("verify"))
+    if first is None or first.state != "done":
+        raise NotSupported(f"{label} is rejected: no verification has found that both sides agree; run verify_rekey()")
+    again = await carry_out(connection, verification("finalize_rekey", layouts), options)
+    if not again.complete:
+        found = "; ".join(again.failures[:3])
+        raise NotSupported(
+            f"{label} is rejected, and nothing was deleted: the second verification has found differences: {found}"
+        )
+    second, _ = await read_run(connection, second_name)
+    verified = JobCounts() if second is None else counts_of(second, JobCounts)
+    if verified.sums.get(SOURCES) != counts_of(first, JobCounts).sums.get(SOURCES):
+        raise NotSupported(
+            f"{label} is rejected, and nothing was deleted: entities of {old.__name__} were written between the two "
+            "verifications; stop their writers, then call run_rekey() and verify_rekey() again"
+        )
+
+    async def delete(rows: list[Row], counts: JobCounts) -> None:
+        unchanged: list[Row] = []
+        for row in rows:
+            if layouts.old_kinds.schema_of_row(row) is None:
+                continue
+            counts.entities += 1
+            if ticks_from_text(row["Timestamp"]) <= verified.latest:
+                unchanged.append(row)
+            else:
+                key = Key(layouts.old.model, layouts.old.table_name(), row["PartitionKey"], row["RowKey"])
+                counts.fail(key, "was written after it was verified, and stays")
+        await layouts.delete(layouts.db, layouts.old, unchanged, counts)
+
+    job = make_job("finalize_rekey", f"finalize {layouts}", layouts.purpose, layouts.old_side(delete))
+    report = await carry_out(connection, job, attrs.evolve(options, name=layouts.run_name("finalize")))
+    if report.complete:
+        await layouts.enter(RekeyPhase.DONE)
+    return report

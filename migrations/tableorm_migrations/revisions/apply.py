@@ -20,8 +20,7 @@ from tableorm.models.entity import schema_of
 from ..evolution import compare_snapshots
 from ..rewrite import rewrite
 from ..snapshot import Identity, ModelLayout, Snapshot, describe_each
-from .line import last_layouts, load_revisions
-from .record import check_records, load_records, record_applied, record_begun
+from .line import check_records, last_layouts, load_records, load_revisions, record_applied, record_begun
 from .revision import BuildIndex, Revision, Rewrite, Step
 
 _SHOWN = 3  # failures of a step that are shown
@@ -63,13 +62,8 @@ class StepReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
-        return {
-            "revision": self.revision,
-            "step": self.step,
-            "outcome": self.outcome.value,
-            "detail": self.detail,
-            "run": None if self.run is None else self.run.to_dict(),
-        }
+        run = None if self.run is None else self.run.to_dict()
+        return {**attrs.asdict(self, recurse=False), "outcome": self.outcome.value, "run": run}
 
 
 @attrs.frozen(kw_only=True)
@@ -106,11 +100,7 @@ class UpgradeReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
-        return {
-            "applied": [*self.applied],
-            "pending": [*self.pending],
-            "steps": [step.to_dict() for step in self.steps],
-        }
+        return {**attrs.asdict(self), "steps": [step.to_dict() for step in self.steps]}
 
 
 async def apply_revisions(
@@ -254,30 +244,28 @@ class _Upgrade:
         def progress(state: RunReport | AuditReport) -> None:
             self.tell(report(Outcome.RUNNING, _describe(state), state))
 
-        layout = revision.after[step.model]
+        layout, builds = revision.after[step.model], isinstance(step, BuildIndex)
         model, now = self.live.get(layout.identity), self.final.get(layout.identity)
         if model is None or now is None:
             return report(Outcome.PASSED_OVER, "a later revision removes the model")
         if isinstance(step, BuildIndex) and now.derived.get(step.name) != layout.derived[step.name]:
             return report(Outcome.PASSED_OVER, "a later revision removes or changes the declaration")
-        if not self.no_older_writers and not isinstance(step, BuildIndex):
+        if not self.no_older_writers and not builds:
             return report(Outcome.WAITING, f"again with --no-older-writers {_LATER}")
         if isinstance(step, BuildIndex) and await self._is_readable(model, step.name):
             return report(Outcome.DONE, "the database says that it is complete")
         # Programs with other models do not share a run, so the name says up to which revision these models are.
         name = f"{revision.name} {step}" + ("" if revision.name == self.last else f" at {self.last}")
+        options: dict[str, Any] = {**self.options, "name": name, "on_progress": progress}
         done: RunReport | AuditReport
         if isinstance(step, BuildIndex):
             index: DerivationOf[Any] = getattr(model, step.name)
-            done = await self.db.build_index(
-                index, name=name, no_older_writers=self.no_older_writers, on_progress=progress, **self.options
-            )
+            done = await self.db.build_index(index, no_older_writers=self.no_older_writers, **options)
         elif isinstance(step, Rewrite):
-            done = await rewrite(self.db, model, name=name, on_progress=progress, **self.options)
+            done = await rewrite(self.db, model, **options)
         else:
-            done = await self.db.audit(model, repair=True, name=name, on_progress=progress, **self.options)
-        complete = done.clean if isinstance(done, AuditReport) else done.complete
-        if not complete:
+            done = await self.db.audit(model, repair=True, **options)
+        if not (done.clean if isinstance(done, AuditReport) else done.complete):
             left = done.failures if isinstance(done, RunReport) else [x for x in done.findings if not x.repaired]
             return report(Outcome.FAILED, "; ".join([_describe(done), *map(str, left[:_SHOWN])]), done)
         if not self.no_older_writers:

@@ -14,8 +14,7 @@ from tableorm.connection.index_states import IndexState, load_states
 from tableorm.jobs.report import RunReport
 from tableorm.protocol.redaction import escape_unprintable
 
-from .line import load_revisions
-from .record import check_records, load_records
+from .line import check_records, load_records, load_revisions
 
 
 @attrs.frozen(kw_only=True)
@@ -65,11 +64,7 @@ class MigrationStatus:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
-        return {
-            "revisions": [attrs.asdict(each) for each in self.revisions],
-            "runs": [each.to_dict() for each in self.runs],
-            "indexes": [attrs.asdict(each) for each in self.indexes],
-        }
+        return {**attrs.asdict(self), "runs": [each.to_dict() for each in self.runs]}
 
 
 async def migration_status(db: Database, directory: Path | None = None) -> MigrationStatus:
@@ -83,19 +78,16 @@ async def migration_status(db: Database, directory: Path | None = None) -> Migra
     Raises:
         ModelError: The folder's revisions are not one line, or not those that the database has recorded.
     """
-    line = load_revisions(directory) if directory is not None else []
     records = await load_records(db)
+    line = [] if directory is None else load_revisions(directory)
     if directory is not None and line:
         check_records(records, line, directory)
     names = dict.fromkeys([*(each.name for each in line), *sorted(records, key=lambda name: records[name].begun)])
-    revisions = [
-        RevisionStatus(name=name, begun=record.begun, applied=record.applied)
-        if (record := records.get(name)) is not None
-        else RevisionStatus(name=name)
-        for name in names
-    ]
+    recorded = {
+        name: RevisionStatus(name=name, begun=record.begun, applied=record.applied) for name, record in records.items()
+    }
     return MigrationStatus(
-        revisions=tuple(revisions),
+        revisions=tuple(recorded.get(name) or RevisionStatus(name=name) for name in names),
         runs=tuple(await db.runs()),
         indexes=tuple(await load_states(connection_of(db))),
     )

@@ -6,7 +6,7 @@ entities were read, they added exactly that all the time. Many holders of a part
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -29,20 +29,9 @@ from ...writes.commit import commit
 from ...writes.rows import compare
 from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode_surely
-from .rows import CountRow, count_row_of
-from .schema import AggregateSchema
+from .schema import AggregateSchema, CountRow, count_row_of
 
 _LOG = make_logger("tableorm.audit")
-
-
-def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
-    """Return the checks of a count or sum: of the entities that add to it, and of those that hold it."""
-    target, info = aggregate.target
-    holders = [schema for schema in context.kinds.schemas if schema in concrete(target)]
-    return [
-        AggregateCheck(context, aggregate),
-        *(TotalHolderCheck(context, schema, schema.fields[info.name]) for schema in holders),
-    ]
 
 
 def aggregate_of(context: AuditContext, number: CountRow) -> AggregateSchema | None:
@@ -115,7 +104,6 @@ class AggregateCheck(Check):
 
     def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Compare the manifest with the fields; whether the total is right is verified with its holder."""
-        del found
         noted, due = snapshot.entries(self.name)
         if noted == due:
             return ()

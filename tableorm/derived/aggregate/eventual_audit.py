@@ -5,7 +5,7 @@ A subtotal is verified as a total in its own partition is, and so is a total by 
 is compared with what its total has of it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
 from ...audit.context import AuditContext, Problem
@@ -14,25 +14,11 @@ from ...connection.races import Attempts
 from ...errors import DecodeError, TableOrmError
 from ...models.manifest import SubtotalEntry, share_address
 from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND
-from ...models.schema import concrete
 from ...models.write_tokens import new_token
 from ...outbox.decision import read_decisions
 from ...stores import Row, RowAddress
-from .audit import AggregateCheck, TotalHolderCheck, aggregate_of, claim_on, verify_lone_subtotal
-from .rows import CountRow, count_row_of
-from .schema import AggregateSchema
-
-
-def eventual_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
-    """Return the checks of a count or sum that concern a table: of what adds to it, and of what holds it."""
-    target, info = aggregate.target
-    own = context.kinds.schemas
-    holders = [schema for schema in own if schema in concrete(target)]
-    checks: list[Check] = [TotalHolderCheck(context, schema, schema.fields[info.name]) for schema in holders]
-    checks += [ShareCheck(context, schema, aggregate.name) for schema in holders[:1]]
-    if aggregate.schema in own:
-        checks += [AggregateCheck(context, aggregate), SubtotalCheck(context, aggregate.schema, aggregate.name)]
-    return checks
+from .audit import aggregate_of, claim_on, verify_lone_subtotal
+from .schema import AggregateSchema, CountRow, count_row_of
 
 
 class _CountCheck(Check):
@@ -62,7 +48,6 @@ class _CountCheck(Check):
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify a row by itself, and repair it."""
-        del phase
         async for _ in Attempts(self.context.db):
             row = await self.context.read(address)
             if row is None:
@@ -137,7 +122,6 @@ class ShareCheck(_CountCheck):
     async def _verify(
         self, address: RowAddress, number: CountRow, aggregate: AggregateSchema, is_candidate: IsCandidate
     ) -> bool:
-        del is_candidate
         context, holder = self.context, address.beside(number.field[1])
         due = SubtotalEntry.of(holder, number.field[0], 0).row_key
         if share_address(holder, number.of) != address or number.of.row_key != due:

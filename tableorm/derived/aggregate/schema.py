@@ -1,22 +1,32 @@
 """
 The schema of a count or sum: which field of which other entity holds it, what an entity adds to it, and what writes do.
+
+Across partitions there are two further rows: the subtotal of a partition, and beside the total what that has of it.
+Both have a value and a number. Each change of a subtotal has the next number, so that of two values everybody knows
+which is newer. Neither row is ever deleted: the numbers would begin anew.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
+import attrs
+import msgspec
+
 from ...connection.connection import Connection
-from ...errors import ModelError, near, shown
+from ...errors import DecodeError, LimitExceeded, ModelError, WrongKind, near, shown
 from ...expressions import Field
 from ...models.key import Storable
-from ...models.manifest import AggregateEntry, ManifestEntry
-from ...models.reserved import is_reserved_property
+from ...models.manifest import AggregateEntry, ManifestEntry, SubtotalEntry
+from ...models.marker_rows import SHARE_KIND, SUBTOTAL_KIND
+from ...models.reserved import COPY_OF, ENTITY_TYPE, WRITE_TOKENS, is_reserved_property
 from ...models.schema import FieldInfo, Schema, concrete, relatives
 from ...models.upgrades import stored_version
-from ...protocol.edm import Edm
-from ...stores import RowAddress
+from ...models.write_tokens import tokens_of, with_token
+from ...protocol.edm import ANNOTATION, INT64_MAX, INT64_MIN, Edm
+from ...stores import Operation, Row, RowAddress, Verb, row_keys
 from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, is_proven, undo_entry
+from ...writes.patch import Value
 from ...writes.plan import Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from ..reference import ReferenceTarget, find_target
@@ -75,13 +85,14 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
     def describe(self) -> dict[str, Any]:
         """Return what was declared, as JSON has it. Raises ModelError if the other model is not declared."""
         target, field = self.target
-        return {
+        found = {
             "pattern": "Count" if self.of is None else "Sum",
             "of": self.of,
             "in": f"{target.kind}.{field.member.property}",
             "key": self.key,
             "where": self._where is not None,
         }
+        return found | ({"consistency": "eventual"} if self.deferred else {})
 
     def resolve(self) -> tuple[Schema, FieldInfo]:
         """Return the schema and the field that hold it, found anew. Raises ModelError."""
@@ -109,7 +120,6 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
         """Return what an entity with these fields adds, and where. Raises NotSupported."""
-        del row_key
         address, amount = self.address(values, partition_key), self.amount(values)
         if address is None or not amount:
             return None
@@ -123,7 +133,6 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
 
     def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
         """Return whether it counts in the field that this declares, of the entity that these fields refer to."""
-        del row_key
         current = self.current_entry(entry)
         if not isinstance(current, AggregateEntry) or [*current.amounts] != [self.target[1].member.property]:
             return False
@@ -219,8 +228,10 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
 @entry_rules(AggregateEntry)
 class _AggregateRules(EntryRules[AggregateEntry]):
     def undo(self, name: str, entry: AggregateEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Take back what the entity has added, if it is proven that it has: nothing in the other entity tells."""
-        del checked  # the other entity is read in any case
+        """
+        Take back what the entity has added, if it is proven that it has: nothing in the other entity tells, which is
+        read in any case.
+        """
         schema, stored = write.change.schema, write.origin.stored
         amounts, target = entry.amounts, None
         if schema is not None and stored is not None:
@@ -256,3 +267,107 @@ def _declared_for(entry: AggregateEntry, name: str, schema: Schema) -> Aggregate
             if isinstance(current, AggregateEntry) and [*current.amounts] == [each.target[1].member.property]:
                 return each
     return None
+
+
+_VALUE, _NUMBER, _FIELD = "Value", "Number", "Field"
+
+
+@attrs.frozen
+class CountRow:
+    """
+    A subtotal, or what a total has of one.
+
+    Args:
+        kind: Which of the two.
+        of: A subtotal: the entity that has the total. What that has of it: the subtotal.
+        field: The property of the entity that has the total. Behind it, for what the total has, RowKey of that entity.
+        value: The value.
+        number: Its number.
+        row: The row as it is stored; None for one that is not there.
+    """
+
+    kind: str
+    of: RowAddress
+    field: tuple[str, ...]
+    value: int = 0
+    number: int = 0
+    row: Row | None = attrs.field(default=None, eq=False)
+
+    def operation(self, at: RowAddress, value: int, number: int, token: str) -> Operation:
+        """
+        Return the write of a value, under the condition that the row is as it was read.
+
+        Raises:
+            LimitExceeded: The value does not fit.
+        """
+        if not INT64_MIN <= value <= INT64_MAX:
+            raise LimitExceeded(f"the subtotal {at} would be {value}, which is more than an Int64 holds")
+        row: Row = {
+            "PartitionKey": at.partition_key,
+            "RowKey": at.row_key,
+            ENTITY_TYPE: self.kind,
+            COPY_OF: self.of.to_json(),
+            _FIELD: msgspec.json.encode(self.field).decode(),
+            WRITE_TOKENS: with_token(tokens_of(self.row), token),
+        }
+        for name, each in ((_VALUE, value), (_NUMBER, number)):
+            row |= {name: str(each), name + ANNOTATION: Edm.INT64.value}
+        if self.row is None:
+            return Operation(Verb.INSERT, row)
+        return Operation(Verb.REPLACE, row, self.row["odata.etag"])
+
+
+def count_row_of(row: Row) -> CountRow:
+    """Return what a row of a count says. Raises DecodeError if it is none or damaged, or another's subtotal."""
+    try:
+        kind, of, field = row[ENTITY_TYPE], RowAddress.from_json(row[COPY_OF]), _decode_field(row[_FIELD])
+        found = CountRow(kind, of, field, int(str(row[_VALUE])), int(str(row[_NUMBER])), row)
+        is_one = kind in (SUBTOTAL_KIND, SHARE_KIND) and len(field) == 1 + (kind == SHARE_KIND)
+        if is_one and (kind == SHARE_KIND or SubtotalEntry.of(of, field[0], 0).row_key == row["RowKey"]):
+            return found
+    except (KeyError, TypeError, ValueError, msgspec.DecodeError):
+        pass
+    kind = shown(row.get(ENTITY_TYPE))
+    problem = f"is a row of kind {kind}, and should be the row of a count across partitions that has its key"
+    raise DecodeError(problem, SUBTOTAL_KIND, row_keys(row))
+
+
+_decode_field = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class SubtotalPatch(Effect, Value, frozen=True, kw_only=True):
+    """
+    A change of the subtotal of a partition.
+
+    Args:
+        row_key: Its RowKey.
+        origin: The write that it comes from.
+        entry: What names it in a manifest.
+        amount: What is added to it.
+    """
+
+    row_key: str
+    origin: PlannedWrite
+    entry: SubtotalEntry
+    amount: int
+    reads = replaces = True
+
+    def merge_with(self, other: Effect) -> Effect:
+        """Return a patch that does both."""
+        assert isinstance(other, SubtotalPatch)
+        return msgspec.structs.replace(other, amount=self.amount + other.amount)
+
+    def operation(self, stored: Row | None, token: str) -> Operation:
+        """Return the write of the subtotal under the ETag that was read. Raises WrongKind if another row is there."""
+        at = self.origin.change.address.beside(self.row_key)
+        now = empty = CountRow(SUBTOTAL_KIND, self.entry.holder, (self.entry.field,))
+        if stored is not None:
+            now = count_row_of(stored)
+            if (now.kind, now.field) != (empty.kind, empty.field) or not now.of.is_same(empty.of):
+                raise WrongKind(
+                    f"{self.origin.origin}: the row {shown(self.row_key)} of this partition should be the subtotal of "
+                    f"{self.entry.field} of {self.entry.holder}, and is another one",
+                    (at.partition_key, at.row_key),
+                    stored.get(ENTITY_TYPE),
+                )
+        return now.operation(at, now.value + self.amount, now.number + 1, token)

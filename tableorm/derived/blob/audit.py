@@ -5,7 +5,7 @@ What an audit checks of blobs that are fields of entities: that each has its blo
 import binascii
 import datetime as dt
 from base64 import urlsafe_b64decode
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from contextlib import aclosing
 
 from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
@@ -17,14 +17,13 @@ from ...connection.blobs import list_blobs, require_blobs
 from ...connection.rows import delete_as_read, read_row, time_of
 from ...connection.translate import translate
 from ...errors import NotSupported
-from ...models.manifest import UploadEntry
+from ...models.manifest import MARK_LENGTH, UploadEntry
 from ...models.marker_rows import BLOB_KIND
 from ...models.reserved import BLOB_FIELDS
 from ...models.schema import Schema
 from ...outbox.uploads import is_held, row_of_blob, settle_upload
 from ...protocol.codes import Code, Fault
-from ...shapes.blob import MARK_LENGTH, BlobAddress
-from ...stores import CLOCK, BlobInfo, BlobStore, Row, RowAddress
+from ...stores import CLOCK, BlobInfo, Row, RowAddress
 
 
 class BlobCheck(Check):
@@ -47,19 +46,15 @@ class BlobCheck(Check):
             return (Problem(Damage.MANIFEST, self.name, None, "its manifest does not name the blob that it has"),)
         if not isinstance(due, UploadEntry):
             return ()
-        address, label = BlobAddress(due.table, due.token, due.partition_key), f"{self.schema.name}.{self.name}"
-
-        def look(store: BlobStore) -> Awaitable[BlobInfo]:
-            return store.info(BLOB_FIELDS, address.name)
-
+        name, label = due.name, f"{self.schema.name}.{self.name}"
         try:
-            await ask_for_blobs(self.context.db, "blob-info", label, look)
+            await ask_for_blobs(self.context.db, "blob-info", label, lambda store: store.info(BLOB_FIELDS, name))
         except NotSupported:
             return ()  # what a database without blobs has of them cannot be told
         except Fault as fault:
             if fault.code not in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
                 raise translate(fault, f"look at {label}", "") from fault
-            text = f"it has the blob {address.name!r}, which is not there"
+            text = f"it has the blob {name!r}, which is not there"
             return (Problem(Damage.DANGLING, self.name, None, text, rebuilt=False),)
         return ()
 
@@ -70,11 +65,10 @@ class BlobCheck(Check):
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Delete the upload of a void row, then the row, if rows are repaired."""
-        del phase, is_candidate
         row = await self.context.read(address)
         if row is None or is_held(row) or not self.context.repair:
             return
-        blob = BlobAddress(address.table, address.row_key[3:], address.partition_key)
+        blob = UploadEntry(address.table, address.row_key[3:], address.partition_key)
         await delete_blob(self.context.db, blob, self.schema.name)
         await self.context.send([delete_as_read(row)])
 
@@ -116,14 +110,14 @@ async def _look_at(context: AuditContext, schema: Schema, name: str, info: BlobI
     context.record(schema, at, Problem(Damage.ORPHAN, name, info.name, text))
 
 
-def _address_of(info: BlobInfo) -> BlobAddress | None:
+def _address_of(info: BlobInfo) -> UploadEntry | None:
     """Return the address of a blob that was uploaded; None if it was not."""
     table, _, name = info.name.partition("/")
     found = {key.lower(): value for key, value in info.metadata.items()}.get(BLOB_PARTITION)
     try:
         if found is None:
             return None
-        address = BlobAddress(table, name[MARK_LENGTH:], urlsafe_b64decode(found).decode())
+        address = UploadEntry(table, name[MARK_LENGTH:], urlsafe_b64decode(found).decode())
         return address if address.name == info.name else None
     except (binascii.Error, UnicodeDecodeError):
         return None

@@ -23,7 +23,7 @@ from ...models.manifest import ManifestEntry, UploadEntry, manifest_of
 from ...models.marker_rows import BLOB_KIND
 from ...models.schema import DerivedSchema, Schema
 from ...outbox.uploads import blob_row, is_held, owner_of_blob, row_of_blob
-from ...shapes.blob import Blob, BlobAddress, BlobShape, content_of, sent_blob
+from ...shapes.blob import Blob, BlobShape, content_of, sent_blob
 from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules
 from ...writes.patch import Value
@@ -44,7 +44,6 @@ class _BlobDerivation(Derivation):
         self.name = name
 
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:
-        del annotations
         info, label = schema.fields[self.name], f"{schema.name}.{self.name}"
         if info.is_filled() or (info.default is not None and info.default() is not None):
             raise ModelError(f"{label}: a blob has no default but None, which would be sent with every entity")
@@ -71,17 +70,15 @@ class _BlobRow(Effect, Value, frozen=True):
 
     row_key: str
     origin: PlannedWrite
-    address: BlobAddress
+    address: UploadEntry
     label: str
 
     def operation(self, stored: Row | None, token: str) -> Operation:
         """Return the insert."""
-        del stored, token
         return Operation(Verb.INSERT, blob_row(self.address, self.origin.change.address))
 
     def after_conflict(self, code: str, stored: Row | None) -> Effect:
         """Refuse the write: a worker has given the upload up."""
-        del stored
         raise PreconditionFailed(
             f"{self.origin.origin}: the upload of {self.label} was inactive for so long that a worker "
             "abandoned it; nothing was written: write it again",
@@ -112,20 +109,18 @@ class BlobMaintainer(AuditedMaintainer):
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> UploadEntry | None:
         """Return what the manifest says of the entity's blob."""
-        del partition_key, row_key
         blob: Blob | None = values.get(self.name)
         parts = None if blob is None else content_of(blob).parts
-        return None if parts is None else UploadEntry(*BlobAddress.of(parts.address))
+        return None if parts is None else UploadEntry.of(parts.address)
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note the blob in the manifest, and insert the row of one that was sent."""
         text = source.row.get(self.schema.fields[self.name].members[0].property)
         if text is None:
             return None, []
-        change, address = source.write.change, BlobAddress.of(text)
-        entry = UploadEntry(*address)
+        change, entry = source.write.change, UploadEntry.of(text)
         if sent_blob(text) is not None:
-            return entry, [_BlobRow(row_of_blob(address).row_key, source.write, address, self.label)]
+            return entry, [_BlobRow(row_of_blob(entry).row_key, source.write, entry, self.label)]
         if entry != before and change.mark is None and change.verb != "move":
             raise EncodeError(
                 "is the blob of another entity, or one that this entity had before; db.move() takes it along, and a "
@@ -139,24 +134,20 @@ class BlobMaintainer(AuditedMaintainer):
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note the blob in the manifest."""
-        del before
         return self.entry(source.values, source.partition_key, source.row_key), []
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
         """Return whether a blob is dropped."""
-        del source
         return before is not None and before != after
 
     async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
         """Refuse to drop a blob where blobs are out of reach."""
-        del entry
         await require_blobs(db, f"{self.label} is a blob")
 
     async def reconcile(
         self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
         """Delete blobs that were dropped."""
-        del inserted
         await _delete_dropped(db, source, entries, self.label)
 
     # What the audit does
@@ -180,7 +171,6 @@ class _UploadRules(EntryRules[UploadEntry]):
 
     def follow(self, name: str, entry: UploadEntry, source: Source) -> EntryAndEffects:
         """Keep the entry: an older program writes the entity, and leaves the properties of the field in its row."""
-        del name, source
         return entry, []
 
     async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[UploadEntry]) -> None:
@@ -198,16 +188,15 @@ async def _delete_dropped(db: Connection, source: RowAddress, entries: Sequence[
 
     async def drop(entry: ManifestEntry) -> None:
         assert isinstance(entry, UploadEntry)
-        address = BlobAddress(entry.table, entry.token, entry.partition_key)
         async for _ in Attempts(db):
-            row = await read_row(db, row_of_blob(address), name=BLOB_KIND)
+            row = await read_row(db, row_of_blob(entry), name=BLOB_KIND)
             if row is None or not is_held(row) or await _is_of_another(db, source, entry, row):
                 return
-            await delete_blob(db, address, label)
+            await delete_blob(db, entry, label)
             operation = delete_as_read(row)
             if await write_as_read(db, entry.table, [operation], name=BLOB_KIND, what="the row of a blob"):
                 return
-        raise LostRace(f"the row of the blob {address.name!r} could not be deleted, {ATTEMPTS} times; try it again")
+        raise LostRace(f"the row of the blob {entry.name!r} could not be deleted, {ATTEMPTS} times; try it again")
 
     await map_together(drop, list(dict.fromkeys(entries)))
 

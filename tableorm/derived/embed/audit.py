@@ -12,7 +12,7 @@ from ...audit.report import Damage
 from ...errors import shown
 from ...models.kinds import kind_of
 from ...models.manifest import CopyEntry, HolderEntry, ManifestEntry, SourceEntry, manifest_of
-from ...models.schema import Schema, concrete
+from ...models.schema import Schema
 from ...outbox.decision import read_decisions
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, RowAddress
@@ -20,15 +20,6 @@ from ...writes.maintainer import Maintainer
 from ...writes.rows import same_value
 from ..placed_check import PlacedCheck, ReadRow
 from .schema import EmbedSchema, copies_of
-
-
-def embed_checks(context: AuditContext, embed: EmbedSchema) -> Sequence[Check]:
-    """Return the checks of embedded copies: of the entities that hold them, and of those that they are copies of."""
-    sources = {each.kind for each in concrete(embed.target[0])}
-    return [
-        CopyHolderCheck(context, embed),
-        *(SourceCheck(context, schema, embed) for schema in context.kinds.schemas if schema.kind in sources),
-    ]
 
 
 def _claim_address(source: str, note: str) -> str:
@@ -88,7 +79,6 @@ class CopyHolderCheck(Check):
 
     def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the entities that it refers to, and that its manifest names."""
-        del found
         if not snapshot.is_current:
             return set()
         return {source for source in map(_source_of, snapshot.entries(self.name)) if source is not None}
@@ -163,7 +153,6 @@ class SourceCheck(Check):
 
     def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return the holders."""
-        del found
         return {holder for _, holder, _ in self._noted_holders(snapshot)}
 
     def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:

@@ -90,7 +90,8 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
     def describe(self) -> dict[str, Any]:
         """Return what was declared, as JSON has it. Raises ModelError if the other model is not declared."""
         target, properties = self.target
-        return {"pattern": "Embedded", "of": target.kind, "fields": properties, "key": self.key}
+        found = {"pattern": "Embedded", "of": target.kind, "fields": properties, "key": self.key}
+        return found | ({"consistency": "eventual", "via": self.via} if self.deferred else {})
 
     def resolve(self) -> tuple[Schema, dict[str, str]]:
         """Return the schema of the other model, and the properties, found anew. Raises ModelError."""
@@ -247,7 +248,6 @@ def copies_of(properties: Mapping[str, str], row: Row) -> Row:
 class _SourceRules(EntryRules[SourceEntry]):
     def undo(self, name: str, entry: SourceEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Let the other entity's manifest forget this holder, and no other one."""
-        del name, checked
         if entry.holder_name.partition(":")[2] != write.row_key:
             return []
         return [EntityPatch(row_key=entry.row_key, origin=write, entries={entry.holder_name: None})]

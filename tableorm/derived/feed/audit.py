@@ -19,9 +19,19 @@ from ...models.schema import Schema
 from ...models.write_tokens import new_token
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Row, RowAddress
-from .lookup import read_changes
-from .rows import COUNTER_KEY, MOST_CHANGES, MOST_COUNTED, Counter, change_key, counter_of, number_of, parse_change
-from .trim import deletion, trimming
+from .rows import (
+    COUNTER_KEY,
+    MOST_CHANGES,
+    MOST_COUNTED,
+    Counter,
+    change_key,
+    counter_of,
+    deletion,
+    number_of,
+    parse_change,
+    read_changes,
+    trimming,
+)
 
 _CLAIM = "\n~f"  # the address of the claims on the feed of a partition
 _EACH = 1 << 40  # what a row claims beside its number, so that both how many there are and their numbers count
@@ -64,7 +74,6 @@ class FeedCheck(Check):
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify the feed that a row belongs to, each once."""
-        del phase, is_candidate
         partition_key = address.partition_key
         if partition_key in self._verified:
             return

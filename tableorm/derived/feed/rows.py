@@ -1,5 +1,6 @@
 """
-The rows of a change feed: one for each transaction of the partition, under its number, and one that counts them.
+The rows of a change feed, read and trimmed: one for each transaction of the partition, under its number, and one that
+counts them.
 
     ~f_000000000000041  #_change   Feed, Changes: [["update", "Employee", "empid_000010"]]
     ~f_000000000000042  #_change
@@ -10,22 +11,33 @@ So the numbers are without a gap, and in the order in which the transactions wer
 trimmed is deleted by the transaction that notes it in the counter, so that there is exactly one row for each number
 from the one behind `Trimmed` to `Last`. `Feed` is drawn when the first change is noted: it tells a feed from one that
 was there before, in a table that was dropped.
+
+So a reader that asks for what was trimmed is told; and whoever trims at the same time, or has died, leaves nothing to
+do but what is still there.
 """
 
+import datetime as dt
 import re
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import attrs
 import msgspec
 
-from ...errors import DecodeError, shown
+from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, Attempts
+from ...connection.rows import read_row, time_of, write_as_read
+from ...errors import DecodeError, LostRace, shown
+from ...jobs.scan import pages
+from ...keys.ranges import KeyRegion
 from ...models.marker_rows import CHANGE_KIND, FEED_HEAD, FEED_KIND
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
-from ...models.write_tokens import tokens_of, with_token
+from ...models.write_tokens import new_token, tokens_of, with_token
 from ...protocol.edm import ANNOTATION, Edm
-from ...protocol.limits import MAX_ENTITY_BYTES, MAX_VALUE_BYTES
-from ...stores import Bounds, Row, row_keys
+from ...protocol.limits import MAX_ENTITY_BYTES, MAX_TRANSACTION_OPERATIONS, MAX_VALUE_BYTES
+from ...stores import Bounds, Operation, Row, RowAddress, Verb, row_keys, utc_now
+from ...writes.bulk.pacing import Pace
 
 COUNTER_KEY = f"{FEED_HEAD}counter"
 """RowKey of the row that counts the changes of a partition."""
@@ -195,3 +207,119 @@ def parse_change(row: Row) -> tuple[str, list[NotedChange]]:
         CHANGE_KIND,
         row_keys(row),
     )
+
+
+T = TypeVar("T")
+
+
+async def read_counter(db: Connection, table: str, partition_key: str) -> Counter | None:
+    """Read the counter of the change feed of a partition; None if nothing was noted there. Raises DecodeError."""
+    row = await read_row(db, RowAddress(table, partition_key, COUNTER_KEY), name=FEED_KIND)
+    return None if row is None else counter_of(row)
+
+
+async def read_changes(
+    db: Connection, table: str, partition_key: str, first: int, last: int, take: Callable[[Row], T]
+) -> dict[int, T]:
+    """
+    Read the rows of the changes from one number to another.
+
+    Args:
+        db: Where they are.
+        table: The table.
+        partition_key: The partition.
+        first: The first number.
+        last: The last number.
+        take: Returns what is kept of a row, since rows may be many and large.
+
+    Returns:
+        What is kept, by number.
+    """
+    if last < first:
+        return {}
+    region, found = KeyRegion(Bounds.only(partition_key), changes_between(first, last)), dict[int, T]()
+    async with aclosing(pages(db, table, None, [region], None, "changes")) as all_pages:
+        async for rows in all_pages:
+            found |= {number: take(row) for row in rows if (number := number_of(row["RowKey"])) is not None}
+    return found
+
+
+_MOST = MAX_TRANSACTION_OPERATIONS - 1  # changes that a transaction deletes beside the write of the counter
+
+
+def trimming(partition_key: str, counter: Counter, row_keys: Sequence[str]) -> list[Operation]:
+    """
+    Return the transaction that stores a counter, which was read under its ETag, and deletes rows that are trimmed.
+
+    Args:
+        partition_key: The partition.
+        counter: The counter as it will be.
+        row_keys: RowKeys of the rows.
+    """
+    row = counter.to_row(partition_key, new_token())
+    verb = Verb.INSERT if counter.etag is None else Verb.REPLACE
+    return [Operation(verb, row, counter.etag), *(deletion(partition_key, each) for each in row_keys)]
+
+
+def deletion(partition_key: str, row_key: str) -> Operation:
+    """Return the delete of the row of a change."""
+    return Operation(Verb.DELETE, {"PartitionKey": partition_key, "RowKey": row_key}, "*")
+
+
+async def trim_feed(
+    db: Connection, table: str, partition_key: str, keep: dt.timedelta, pace: Pace | None = None
+) -> AsyncGenerator[int, None]:
+    """
+    Delete what is older than `keep` of the change feed of a partition, from the oldest change on. Yield for each
+    transaction how many changes it has deleted.
+
+    Args:
+        db: Where it is.
+        table: The table.
+        partition_key: The partition.
+        keep: How long changes are kept.
+        pace: Limits how many changes are deleted in a second; None for any number.
+
+    Raises:
+        DecodeError: The counter is damaged.
+        LostRace: Writers of the partition were faster again and again.
+    """
+    while trimmed := await _trim_oldest(db, table, partition_key, keep, pace):
+        yield trimmed
+
+
+async def _trim_oldest(db: Connection, table: str, partition_key: str, keep: dt.timedelta, pace: Pace | None) -> int:
+    """Delete some of the oldest changes, and return how many. Takes and raises what `trim_feed` does."""
+    async for _ in Attempts(db):
+        counter = await read_counter(db, table, partition_key)
+        if counter is None:
+            return 0
+        most = _MOST if pace is None else min(_MOST, pace.chunk)
+        old = await _count_old(db, table, partition_key, counter, utc_now() - keep, most)
+        if not old:
+            return 0
+        if pace is not None:
+            await pace.wait(old)
+        numbers = range(counter.trimmed + 1, counter.trimmed + old + 1)
+        shorter = attrs.evolve(counter, trimmed=numbers[-1])
+        operations = trimming(partition_key, shorter, list(map(change_key, numbers)))
+        if await write_as_read(db, table, operations, name=FEED_KIND, what=f"the change feed of {partition_key!r}"):
+            return old
+    raise LostRace(
+        f"sweep of the change feed of partition {partition_key!r} of table {table}: others wrote the partition first, "
+        f"{ATTEMPTS} times in a row; try it again when fewer write there"
+    )
+
+
+async def _count_old(
+    db: Connection, table: str, partition_key: str, counter: Counter, before: dt.datetime, most: int
+) -> int:
+    """Return how many of the oldest changes were noted before a time, but no more than `most`."""
+    last = min(counter.last, counter.trimmed + most)
+    times = await read_changes(
+        db, table, partition_key, counter.trimmed + 1, last, lambda row: time_of(row, CHANGE_KIND)
+    )
+    for number in range(counter.trimmed + 1, last + 1):
+        if number not in times or times[number] >= before:
+            return number - counter.trimmed - 1
+    return last - counter.trimmed

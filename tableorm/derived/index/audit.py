@@ -5,25 +5,20 @@ What an audit checks of an index: that each entity has its index entry, and that
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from ...audit.check import WRONG, Claims, FoundRows, IsCandidate, Phase
+from ...audit.check import WRONG, Claims, FoundRows
 from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.decisions import LONGEST_WRITE
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
-from ...connection.races import Attempts
-from ...connection.rows import delete_as_read, time_of
+from ...connection.rows import time_of
 from ...errors import DecodeError, EncryptionError, shown
 from ...models.kinds import describe_kind, entry_name_of, kind_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, OPENED
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
-from ...stores import CLOCK, Operation, Row, RowAddress, row_keys
+from ...stores import CLOCK, Row, RowAddress, row_keys
 from ..placed_check import PlacedCheck, ReadRow, Reconcile
-from .eventual_schema import EventualIndexSchema
-from .schema import IndexSchema, contents_of
-
-_NOBODY = RowAddress("", "", "")  # the owner that an entry names which names none
-
+from .schema import EntrySchema, IndexSchema, contents_of
 
 _SPOILT = b"what no entry holds"
 
@@ -97,7 +92,7 @@ class EventualIndexCheck(PlacedCheck):
         reconcile: Makes an entry right; None if an entity is derived anew for that.
     """
 
-    def __init__(self, context: AuditContext, index: EventualIndexSchema, reconcile: Reconcile | None) -> None:
+    def __init__(self, context: AuditContext, index: EntrySchema, reconcile: Reconcile | None) -> None:
         lenient = context.is_incomplete(index.declaration, building=index.building)
         super().__init__(context, index.primary, index.entry_name, str(index.kind), reconcile, lenient=lenient)
         self._index = index
@@ -136,38 +131,19 @@ class EventualIndexCheck(PlacedCheck):
             find(Damage.MANIFEST, None, text)
         return problems
 
-    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
-        """Verify that an entry belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
-        del phase, is_candidate
-        context, row_key = self.context, address.row_key
-        async for _ in Attempts(context.db):
-            row = await context.read(address)
-            if row is None or not self.owns(kind_of(row)):
-                return
-            # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
-            repairs = [delete_as_read(row)]
-            try:
-                owner = self._index.owner_of(row)
-            except DecodeError:
-                owner = _NOBODY
-            if owner.table != self.schema.table_name():
-                owner, repairs = _NOBODY, list[Operation]()
-                text = (
-                    f"the index entry at {shown(row_key)} names no entity of table {self.schema.table_name()}, as each "
-                    "that tableorm writes does"
-                )
-                problem = Problem(Damage.FOREIGN, self.name, row_key, text, rebuilt=False)
-            elif not await self._is_orphan(row, owner):
-                return
-            else:
-                keys = owner.partition_key, owner.row_key
-                text = f"the index entry at {shown(row_key)} belongs to no entity: {keys} is gone, or has it elsewhere"
-                problem = Problem(Damage.ORPHAN, self.name, row_key, text)
-            if await context.settle(address, row, repairs):
-                entity = owner if owner.table else address.beside("")
-                context.record(self.schema, entity, problem)
-                return
-        context.counts.leave()
+    async def judge(self, row: Row) -> tuple[RowAddress, Problem] | None:
+        """Return that the entry belongs to no entity, or names none."""
+        address, table = RowAddress.of_row(self.context.kinds.table, row), self.schema.table_name()
+        what = f"the index entry at {shown(address.row_key)}"
+        try:
+            owner = RowAddress(table, *self._index.owner_keys(row))
+        except DecodeError:
+            text = f"{what} names no entity of table {table}, as each that tableorm writes does"
+            return address.beside(""), Problem(Damage.FOREIGN, self.name, address.row_key, text, rebuilt=False)
+        if not await self._is_orphan(row, owner):
+            return None
+        text = f"{what} belongs to no entity: {(owner.partition_key, owner.row_key)} is gone, or has it elsewhere"
+        return owner, Problem(Damage.ORPHAN, self.name, address.row_key, text)
 
     def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
         return self._noted_as(row), [RowAddress(self.schema.table_name(), *self._index.owner_keys(row))]
@@ -203,7 +179,7 @@ class UniqueIndexCheck(EventualIndexCheck):
         index: The index of one model.
     """
 
-    def __init__(self, context: AuditContext, index: EventualIndexSchema) -> None:
+    def __init__(self, context: AuditContext, index: EntrySchema) -> None:
         super().__init__(context, index, None)
 
     def row_claims(self, row: Row) -> Claims:

@@ -102,7 +102,6 @@ class IndexEntryEffect(Effect, Value, frozen=True):
 
     def operation(self, stored: Row | None, token: str) -> Operation | None:
         """Return an insert where no entry is stored, so that it never overwrites a row of another kind."""
-        del token
         if self.reads:
             return self._correction(stored)
         if self.row is None:
@@ -138,7 +137,6 @@ class IndexEntryEffect(Effect, Value, frozen=True):
 
     def limit_hint(self, fault: Fault) -> str | None:
         """Return that the entry is too large: it has the fields of its entity's key besides."""
-        del fault
         return None if self.index is None else f"That is its entry in index {self.index.name}; give that include= fewer"
 
     def _correction(self, stored: Row | None) -> Operation | None:
@@ -301,10 +299,8 @@ class IndexMaintainer(EntryMaintainer[IndexSchema]):
     # What writes do
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
-        """Return the RowKey of the entity's entry. Raises TemplateError."""
-        del partition_key, row_key
-        address = self.rows.address(values)
-        return None if address is None else IndexEntry(address)
+        """Return the RowKeys of the entity's entries. Raises TemplateError."""
+        return self._entry_of(self.rows.addresses(values))
 
     def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
         """Return whether the entity has this entry, and no other row of the partition has the fields of its key."""
@@ -326,8 +322,8 @@ class IndexMaintainer(EntryMaintainer[IndexSchema]):
         return self._keyed.isdisjoint(source.changed) and self._has_own_key(source.values, source.row_key)
 
     def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
-        """Return the entry that the entity ought to have."""
-        return self.rows.entry_row(values, row, entry.row_key) if isinstance(entry, IndexEntry) else None
+        """Return the first of the entries that the entity ought to have; others differ in their RowKeys."""
+        return self.rows.entry_row(values, row, entry.entry_keys[0]) if type(entry) is self.entry_type else None
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write the entry if what it holds changes; delete the entry at another key."""
@@ -353,18 +349,55 @@ class IndexMaintainer(EntryMaintainer[IndexSchema]):
         return None if address is None else IndexEntry(address), effects
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
-        """Write the entry, after reading it if the manifest names it; delete what the manifest names wrongly."""
-        rows, write = self.rows, source.write
-        address = rows.address(source.values)
-        entry = None if address is None else IndexEntry(address)
-        effects: list[Effect] = []
-        if address is not None:
-            row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)
-            named = entry == before
-            effects.append(IndexEntryEffect(rows, address, write, named, row, source.values, reads=named))
-        if before is not None and before != entry:
-            effects += undo_entry(self.name, before, write, checked=True)
+        """Write all entries, after reading those that the manifest names; delete what it names wrongly."""
+        entry, effects = self._derive(before, source, checked=True)
+        if before is not None and type(before) is not self.entry_type:
+            effects += undo_entry(self.name, before, source.write, checked=True)
         return entry, effects
+
+    def _derive(self, before: ManifestEntry | None, source: Source, *, checked: bool) -> EntryAndEffects:
+        rows, write, values = self.rows, source.write, source.values
+        due = rows.addresses(values)
+        noted = frozenset(before.entry_keys if before is not None and type(before) is self.entry_type else ())
+        rewrites = checked or (bool(noted) and rows.concerns(source.changed))
+        written = [key for key in due if rewrites or key not in noted]
+        gone = sorted(noted.difference(due))
+        reads = checked
+        if before is not None and (gone or rewrites) and not checked:
+            reads = not (self._is_told(source) or is_proven(before, write))
+        self._refuse_many(source, len(due), len(written), len(gone))
+        effects: list[Effect] = [IndexEntryEffect(rows, key, write, existed=True, reads=reads) for key in gone]
+        row = with_tokens_of(rows.entry_row(values, source.row, written[0]), source.row) if written else {}
+        canonical = write.operation.canonical and not checked  # a rebuild has not checked what the row holds
+        for key in written:
+            there, own = key in noted, values if rows.each is None else {**values, rows.each.name: due[key]}
+            effects.append(
+                IndexEntryEffect(
+                    rows, key, write, there, {**row, "RowKey": key}, own, reads=reads and there, canonical=canonical
+                )
+            )
+        entry = self._entry_of(due)
+        return before if entry == before else entry, effects
+
+    def _entry_of(self, due: Mapping[str, Any]) -> ManifestEntry | None:
+        """Return what the manifest says of entries with these RowKeys."""
+        return next(map(IndexEntry, due), None)
+
+    def _refuse_many(self, source: Source, elements: int, written: int, gone: int) -> None:
+        """Refuse a write of more entries than a transaction has room for. Raises LimitExceeded."""
+        size, limit, field = written + gone + 1, MAX_TRANSACTION_OPERATIONS, str(self._template.each)
+        if size <= limit:
+            return
+        raise LimitExceeded(
+            f"{source.write.origin}: {field} has {elements} elements, so that {written} entries of index "
+            f"{self.label} would be written and {gone} deleted, in one transaction of {limit} operations with the "
+            "entity; change fewer elements at a time, or store an entity for each of them instead of a list",
+            Code.INVALID_INPUT,
+            model=self.schema.name,
+            field=field,
+            limit=limit,
+            size=size,
+        )
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the entries."""
@@ -385,72 +418,12 @@ class EachIndexMaintainer(IndexMaintainer):
 
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
         """Return how many entries an entity with these fields has, or how many it may have if they are not known."""
-        return _USUAL if values is None else len(values.get(self._list) or ())  # what has no room is sent in parts
-
-    @property
-    def _list(self) -> str:
-        return str(self.rows.templates()[1].each)
-
-    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> EachEntry | None:
-        """Return the RowKeys of the entity's entries. Raises TemplateError."""
-        del partition_key, row_key
-        return _entry_of(self.rows.addresses(values))
-
-    def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
-        """Return the first of the entries that the entity ought to have; the others differ in their RowKeys."""
-        return self.rows.entry_row(values, row, entry.entry_keys[0]) if isinstance(entry, EachEntry) else None
+        # What has no room is sent in parts.
+        return _USUAL if values is None else len(values.get(str(self._template.each)) or ())
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write the entries of elements that came, or all if what they hold changes; delete those of others."""
         return self._derive(before, source, checked=False)
 
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
-        """Write all entries, after reading those that the manifest names; delete what it names wrongly."""
-        entry, effects = self._derive(before, source, checked=True)
-        if before is not None and not isinstance(before, EachEntry):
-            effects += undo_entry(self.name, before, source.write, checked=True)
-        return entry, effects
-
-    def _derive(self, before: ManifestEntry | None, source: Source, *, checked: bool) -> EntryAndEffects:
-        rows, write, values = self.rows, source.write, source.values
-        due = rows.addresses(values)
-        noted = frozenset(before.entry_keys if isinstance(before, EachEntry) else ())
-        rewrites = checked or (bool(noted) and rows.concerns(source.changed))
-        written = [key for key in due if rewrites or key not in noted]
-        gone = sorted(noted.difference(due))
-        reads = checked
-        if before is not None and (gone or rewrites) and not checked:
-            reads = not (self._is_told(source) or is_proven(before, write))
-        self._refuse_many(source, len(due), len(written), len(gone))
-        effects: list[Effect] = [IndexEntryEffect(rows, key, write, existed=True, reads=reads) for key in gone]
-        row = with_tokens_of(rows.entry_row(values, source.row, written[0]), source.row) if written else {}
-        for key in written:
-            there, own = key in noted, {**values, self._list: due[key]}
-            canonical = write.operation.canonical
-            effects.append(
-                IndexEntryEffect(
-                    rows, key, write, there, {**row, "RowKey": key}, own, reads=reads and there, canonical=canonical
-                )
-            )
-        entry = _entry_of(due)
-        return before if entry == before else entry, effects
-
-    def _refuse_many(self, source: Source, elements: int, written: int, gone: int) -> None:
-        """Refuse a write of more entries than a transaction has room for. Raises LimitExceeded."""
-        size, limit = written + gone + 1, MAX_TRANSACTION_OPERATIONS
-        if size <= limit:
-            return
-        raise LimitExceeded(
-            f"{source.write.origin}: {self._list} has {elements} elements, so that {written} entries of index "
-            f"{self.label} would be written and {gone} deleted, in one transaction of {limit} operations with the "
-            "entity; change fewer elements at a time, or store an entity for each of them instead of a list",
-            Code.INVALID_INPUT,
-            model=self.schema.name,
-            field=self._list,
-            limit=limit,
-            size=size,
-        )
-
-
-def _entry_of(due: Mapping[str, Any]) -> EachEntry | None:
-    return EachEntry(tuple(due)) if due else None
+    def _entry_of(self, due: Mapping[str, Any]) -> ManifestEntry | None:
+        return EachEntry(tuple(due)) if due else None

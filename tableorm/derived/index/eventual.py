@@ -1,34 +1,147 @@
 """
-What writes do to the entries of an eventual index, which are in other partitions than their entities.
+Eventual indexes: index entries in other partitions, which follow their entities some time later.
+
+An entry tells the table and both keys of its primary, as JSON text, and the write token of the version that it copies.
+It may be old, or be left over: only the primary says whether it is right. So readers fetch the primary of each entry,
+and count an entry only if the primary's values yield its keys; without that they read the entries alone, as of an
+earlier moment.
 
 The transaction that writes an entity notes in its manifest where its entry is, and in a decision row which entries have
 to be made right. That is done afterwards by reading the entries, then the entity, and writing each entry under the ETag
 that it was read with. Then the entity is read again, because an entry may have been written for a version that is old
-by now. An entry holds the write token of the version that it copies and is written anew for each, so that whoever acts
-for an older version fails at its ETag.
+by now. An entry is written anew for each version, so that whoever acts for an older version fails at its ETag.
+
+With `unique=True`, an entry reserves the value for an entity, and holds nothing but the keys of that entity. It is made
+before the transaction that gives the entity its value, and deleted after one that takes the value away; the steps are
+in `tableorm.outbox.reservations`. A write that leaves the value alone leaves the entry alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any, ClassVar
+
+import msgspec
+from msgspec import structs
 
 from ...audit.check import Check
 from ...audit.context import AuditContext
 from ...connection.connection import Connection
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...connection.rows import delete_as_read, read_row, write_as_read
 from ...connection.tasks import map_together
-from ...errors import EntityExists, LostRace, NotSupported, shown
+from ...errors import (
+    EntityExists,
+    ModelError,
+    NotSupported,
+    TableOrmError,
+    TemplateError,
+    UniqueViolation,
+    shown,
+)
+from ...keys.template import Template
 from ...models.kinds import entry_name_of, kind_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
+from ...models.placement import refuse_own_keys
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
+from ...models.schema import relatives
 from ...models.state import state_of
 from ...models.write_tokens import newest_token, tokens_of
+from ...outbox.reservations import Held, reserve
 from ...protocol.codes import Code
-from ...stores import Operation, Row, RowAddress, Verb
+from ...stores import Operation, Row, RowAddress, Verb, row_keys
 from ...writes.maintainer import EntryAndEffects, EntryRules, Source, entry_rules, load_known
-from .audit import EventualIndexCheck
+from ...writes.plan import PlannedWrite
+from .audit import EventualIndexCheck, UniqueIndexCheck
 from .effect import EntryMaintainer
-from .eventual_schema import EventualIndexSchema
+from .schema import EntrySchema
+
+
+class EventualIndexSchema(EntrySchema):
+    """The schema of the entries of an index in other partitions, whose primaries readers fetch to check them."""
+
+    exact = False
+
+    @cached_property
+    def unverified(self) -> "EventualIndexSchema | None":
+        """The schema by which the same entries are read alone; None if they hold nothing but keys."""
+        if self.keys_only:
+            return None
+        partition, row = self.templates()
+        return EventualIndexSchema(
+            self.entry_name,
+            self.primary,
+            table=self.table,
+            partition=partition,
+            row=row,
+            unique=self.unique,
+            include=self.include,
+            where=self.where,
+            building=self.building,
+            follows=False,
+        )
+
+    def _check(self, table: str | None, partition: Template, row: Template) -> None:
+        primary, name = self.primary, self.label
+        refuse_own_keys(name, primary, table, partition, row)
+        held = partition.full_fields | row.full_fields
+        missing = [field for field in primary.key_fields if field not in held]
+        if missing and not self.unique:
+            raise ModelError(
+                f"{name}: partition_key {partition.text!r} and row_key {row.text!r} lack {', '.join(missing)}, so that "
+                f"two entities could have one entry; add {{{missing[0]}}} to the row_key"
+            )
+
+    # Writing
+
+    def place(self, values: Mapping[str, Any]) -> PlacedEntry | None:
+        """
+        Return where the entry of an entity is; None if it has none.
+
+        Args:
+            values: Its fields, in full.
+
+        Raises:
+            TemplateError: A value does not fit the templates.
+        """
+        return PlacedEntry(*self.make_keys(values), self.table_name()) if self.has_entry(values) else None
+
+    def entry_row(self, values: Mapping[str, Any], row: Row, place: PlacedEntry, version: str) -> Row:
+        """
+        Return the index entry of an entity, as a row.
+
+        Args:
+            values: The fields of the entity, in full.
+            row: The row of the entity, in full.
+            place: Where the entry is.
+            version: The newest write token of the entity.
+        """
+        entry = self._make_entry(values, row, place.partition_key, place.row_key)
+        entry[COPY_OF] = RowAddress.of_row(self.primary.table_name(), row).to_json()
+        entry[COPIED_VERSION] = version
+        return entry
+
+    # Reading
+
+    def owner_keys(self, entry: Row) -> tuple[str, str]:
+        """Return the keys of the entity whose entry it is. Raises DecodeError if the entry names none."""
+        table = self.primary.table_name()
+        with suppress(KeyError, TypeError, msgspec.DecodeError):
+            owner = RowAddress.from_json(entry[COPY_OF])
+            if owner.table == table:
+                return owner.partition_key, owner.row_key
+        raise self._odd_owner(entry, f"the JSON of the table {table!r} and the keys")
+
+    @property
+    def deciding_fields(self) -> frozenset[str] | None:
+        """The fields of its keys; None, which stands for all fields, if a function tells which entities have one."""
+        return self.key_names if self.where is None else None
+
+    def leads_to(self, entry: Row, primary: Row, values: Mapping[str, Any]) -> bool:
+        """Return whether the primary's values yield the keys of the entry."""
+        with suppress(TemplateError):  # values that no entry can have
+            return self.place(values) == PlacedEntry(*row_keys(entry), self.table_name())
+        return False
 
 
 class EventualIndexMaintainer(EntryMaintainer[EventualIndexSchema]):
@@ -52,12 +165,10 @@ class EventualIndexMaintainer(EntryMaintainer[EventualIndexSchema]):
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> PlacedEntry | None:
         """Return where the entity's entry is. Raises TemplateError."""
-        del partition_key, row_key
         return self.rows.place(values)
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest where the entry is."""
-        del before
         return self.rows.place(source.values), []
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
@@ -187,7 +298,7 @@ async def _reconcile(
         return await _write(db, *change, label)
 
     owner = source.to_json()
-    async for _ in Attempts(db):
+    async for _ in Attempts(db, races=f"{label}: others wrote the entity {source} or its entries first"):
         # The entries first: what the entity says is then newer than their ETags.
         stored = await map_together(read, places)
         primary = await read_row(db, source, name=label)
@@ -201,12 +312,116 @@ async def _reconcile(
         again = await read_row(db, source, name=label)
         if (again or {}).get("odata.etag") == (primary or {}).get("odata.etag"):
             return
-    raise LostRace(
-        f"{label}: others wrote the entity {source} or its entries first, {ATTEMPTS} times in a row; try it again",
-        Code.CONDITION_NOT_SATISFIED,
-    )
 
 
 async def _write(db: Connection, place: PlacedEntry, operation: Operation, label: str) -> bool:
     """Write an entry. Return False if it is not as it was read, or nobody knows whether it was written: look again."""
     return await write_as_read(db, place.table, [operation], name=label, what=f"the entry of {label}")
+
+
+class UniqueIndexMaintainer(EventualIndexMaintainer):
+    """
+    An index in other partitions of which no two entities have the same key.
+
+    Args:
+        rows: The schema of its entries.
+    """
+
+    entry_type = ReservedEntry
+    movable = False
+
+    def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
+        """Return an entry without the token of its claim, which the values of an entity do not tell."""
+        return structs.replace(entry, token="") if isinstance(entry, ReservedEntry) else entry
+
+    def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
+        """Return the entry that the entity ought to have."""
+        return self.rows.entry_row(values, row, entry, entry.token) if isinstance(entry, ReservedEntry) else None
+
+    # What writes do
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ReservedEntry | None:
+        """Return where the entity's entry is, without the token of its claim. Raises TemplateError."""
+        return _claim(self.rows.place(values), "")
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
+        """Note in the manifest where the entry is, and the claim of a new value."""
+        claim = _claim(self.rows.place(source.values), source.claim)
+        # The row that reserves the value names the class of the entity, which may have been another one.
+        converted = source.upgraded and len(relatives(self.schema)) > 1
+        if isinstance(before, ReservedEntry) and claim is not None and before.place == claim.place and not converted:
+            return before, []
+        return claim, []
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
+        """Claim the value anew, whatever the manifest says."""
+        return _claim(self.rows.place(source.values), source.claim), []
+
+    def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
+        """Return whether another value is claimed, or none any more: an entry holds nothing but its keys."""
+        return before != after
+
+    def refuse_claim(self, claim: ReservedEntry, write: PlannedWrite, held: Held | None) -> TableOrmError:
+        """Return the error of a write that claims a value which another entity has."""
+        change, label = write.origin, self.rows.label
+        partition, row = self.rows.templates()
+        values = _values(self.rows.primary.decode(dict(write.after or {})).__dict__, (*partition.fields, *row.fields))
+        if held is not None and held.holder is None:
+            return EntityExists(
+                f"{change}: index {label} needs the row ({claim.partition_key!r}, {claim.row_key!r}) of table "
+                f"{claim.table}, where a row of kind {shown(held.stored.get(ENTITY_TYPE))} is that belongs to no "
+                f"entity of {self.schema.name} within reach; change the keys of the index, or remove that row",
+                Code.ENTITY_EXISTS,
+                change.subject,
+                index=label,
+            )
+        holder, remedy = "another entity of this transaction", "choose another value, or change that entity first"
+        if held is not None and held.holder is not None:
+            if self.schema.visibility is not None:  # the reserving row does not say when
+                remedy += "; if it has expired, it keeps the value until db.sweep() deletes it"
+            holder = f"the entity ({held.holder.partition_key!r}, {held.holder.row_key!r})"
+        given = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        return UniqueViolation(
+            f"{change}: {holder} has {given} already, and index {label} is unique; {remedy}",
+            Code.ENTITY_EXISTS,
+            change.subject,
+            index=label,
+            values=values,
+        )
+
+    async def reserve(
+        self,
+        db: Connection,
+        claim: ReservedEntry,
+        entries: Sequence[ManifestEntry],
+        write: PlannedWrite,
+        givers: Collection[str],
+    ) -> None:
+        """Reserve a value. Takes and raises what `Maintainer.reserve` does."""
+        assert write.after is not None
+        values = self.rows.primary.decode(dict(write.after)).__dict__
+        row = self.rows.entry_row(values, write.after, claim, claim.token)
+        given_up = {e.token for e in entries if isinstance(e, ReservedEntry) and e.place == claim.place and e != claim}
+        held = await reserve(
+            db, claim, row, schema=self.schema, given_up=given_up, givers=givers, label=self.rows.label
+        )
+        if held is not None:
+            raise self.refuse_claim(claim, write, held)
+
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the check of the entries."""
+        return (UniqueIndexCheck(context, self.rows),)
+
+
+@entry_rules(ReservedEntry)
+class _ReservedRules(EntryRules[ReservedEntry]):
+    """Nothing is undone by a write: its value is released afterwards."""
+
+
+def _claim(place: PlacedEntry | None, token: str) -> ReservedEntry | None:
+    """Return the claim of a value, as the manifest of an entity has it; None if the entity has no such value."""
+    return None if place is None else ReservedEntry(place.partition_key, place.row_key, place.table, token)
+
+
+def _values(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: values.get(name) for name in dict.fromkeys(names)}

@@ -12,10 +12,8 @@ from ...models.derivation import Derivation, RowsOf, check_building, check_place
 from ...models.key import Storable
 from ...models.schema import Schema
 from .effect import EachIndexMaintainer, IndexMaintainer
-from .eventual import EventualIndexMaintainer
-from .eventual_schema import EventualIndexSchema
+from .eventual import EventualIndexMaintainer, EventualIndexSchema, UniqueIndexMaintainer
 from .schema import Include, IndexSchema
-from .unique import UniqueIndexMaintainer
 
 E = TypeVar("E", bound=Storable)
 

@@ -385,7 +385,6 @@ class IndexSchema(EntrySchema):
     """The schema of the entries of an index of one partition."""
 
     def _check(self, table: str | None, partition: Template, row: Template) -> None:
-        del table
         primary, name = self.primary, self.label
         own = primary.templates()[1]
         refuse_meeting(name, row, f"{primary.name}.row_key", own)
@@ -411,13 +410,16 @@ class IndexSchema(EntrySchema):
 
     def addresses(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """
-        Return the RowKeys of the entries of an entity that has one for each element of a list, in order, each with its
-        element. The arguments and errors are those of `address`.
+        Return the RowKeys of the entries of an entity, in order, each with its element of the list if there is one for
+        each. The arguments and errors are those of `address`.
         """
         assert self.row is not None
-        name = str(self.row.each)
-        elements = values[name] if self.has_entry(values) else ()
-        found = {self.row.format({**values, name: element}): element for element in elements}
+        if not self.has_entry(values):
+            return {}
+        name = self.row.each
+        if name is None:
+            return {self.row.format(values): None}
+        found = {self.row.format({**values, name: element}): element for element in values[name]}
         return {key: found[key] for key in sorted(found)}
 
     def entry_row(self, values: Mapping[str, Any], row: Row, address: str) -> Row:
@@ -447,7 +449,6 @@ class IndexSchema(EntrySchema):
 
     def leads_to(self, entry: Row, primary: Row, values: Mapping[str, Any]) -> bool:
         """Return whether the manifest of the primary still lists the entry."""
-        del values
         return any(entry["RowKey"] in noted.entry_keys for noted in manifest_of(primary).values())
 
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from ...connection.blobs import ask_blobs, list_blobs, make_container, require_blobs
+from ...connection.blobs import ask_blobs, list_blobs, put_blob, require_blobs
 from ...connection.connection import Connection
 from ...connection.races import ATTEMPTS, Attempts
 from ...connection.translate import translate
@@ -96,18 +96,9 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
 
 async def _write(db: Connection, place: BlobListEntry, blob: _Blob, data: bytes) -> bool:
     """Replace a list as it was read. Return False if somebody else has written it, or nobody knows what happened."""
-
-    def put(store: BlobStore) -> Awaitable[object]:
-        return store.put(BLOB_LISTS, place.blob_name, data, if_none_match=blob.etag is None, if_match=blob.etag)
-
+    conditions = {"if_none_match": blob.etag is None, "if_match": blob.etag}
     try:
-        try:
-            await _ask(db, "put-blob", place.kind, put)
-        except Fault as fault:
-            if fault.code != Code.CONTAINER_NOT_FOUND:
-                raise
-            await make_container(db, place.kind, BLOB_LISTS)
-            await _ask(db, "put-blob", place.kind, put)
+        await put_blob(db, place.kind, BLOB_LISTS, place.blob_name, data, **conditions)
     except Fault as fault:
         if fault.code in _LOST_RACE or fault.transient:
             return False

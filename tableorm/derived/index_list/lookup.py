@@ -23,10 +23,8 @@ from ...models.entity import Entity
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.limits import MAX_PAGE
 from ...stores import Bounds, Row, RowAddress
-from .blob_list import BlobListMaintainer
-from .index_list import ListOf
-from .rows import SEPARATOR, split_address
-from .schema import ListSchema
+from .index_list import BlobListMaintainer, ListOf
+from .rows import SEPARATOR, ListSchema, split_address
 
 E = TypeVar("E", bound=Entity)
 

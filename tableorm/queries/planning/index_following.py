@@ -11,7 +11,7 @@ import attrs
 from msgspec import structs
 
 from ...connection.boundary import Boundary
-from ...derived.index.eventual_schema import EventualIndexSchema
+from ...derived.index.eventual import EventualIndexSchema
 from ...derived.index.schema import EntrySchema
 from ...errors import ModelError
 from ...expressions import AllOf, Expression, Field, FieldTerm, conjuncts

@@ -363,9 +363,7 @@ def _rules_of(schema: Schema | None, terms: Sequence[Expression], *, by_bucket: 
     for owner, conditions in by_owner.values():
         if owner.abstract:
             continue  # it writes no keys; its conditions are evaluated row by row
-        assert owner.partition is not None
-        assert owner.row is not None
-        for which, template in enumerate((owner.partition, owner.row)):
+        for which, template in enumerate(owner.templates()):
             if owner is schema:
                 rule = _TemplateRule.of(template, conditions, foreign=False)
                 buckets = _TemplateRule.by_bucket(template, conditions) if by_bucket and which == 0 else ()

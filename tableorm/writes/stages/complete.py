@@ -23,11 +23,9 @@ from ...protocol.edm import ANNOTATION
 from ...stores import Row, row_keys
 from ..marker_errors import refuse_marker
 from ..patch import Expects, Extent, Known, Patch
-from ..plan import Change, Mode
+from ..plan import UPSERTS, Change, Mode
 from ..rows import changes, content
 from .encode import is_partial
-
-_UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
 
 
 def complete(change: Change, row: Row | None) -> Change:
@@ -48,7 +46,7 @@ def complete(change: Change, row: Row | None) -> Change:
     if row is not None and schema is not None and is_marker(row):
         refuse_marker(change, row)
     if row is None:
-        if change.mode not in _UPSERTS:
+        if change.mode not in UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
         patch = Patch(Expects.ABSENT, Extent.ROW, cast("Row", change.patch.set).copy())
         return structs.replace(change, mode=Mode.INSERT, patch=patch, before=None, stored=None)
@@ -116,7 +114,7 @@ def _refuse_derived(change: Change, row: Row) -> NoReturn:
     else:
         what, whom = "is of an index list", "the entities that are in it"
     problem = f"{change}: that row {what} ({describe_kind(row)})"
-    if change.mode in _UPSERTS:
+    if change.mode in UPSERTS:
         remedy = "begin the row_key of one of the two with a distinct literal"
         raise EntityExists(f"{problem}; {remedy}", Code.ENTITY_EXISTS, change.subject)
     raise WrongKind(f"{problem}; write or delete {whom}", keys, row.get("EntityType"))

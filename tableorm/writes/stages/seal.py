@@ -10,53 +10,10 @@ from ...connection.connection import Connection
 from ...connection.tasks import map_together
 from ...errors import EncryptionError, TableOrmError
 from ...models.reserved import ENTITY_TYPE
-from ...models.row_stage import KeyedStage, RowStage, as_first
+from ...models.row_stage import KeyedStage, as_first
 from ...models.schema import Schema
 from ...stores import Operation, Verb
 from ..plan import PlannedWrite, refuse_before_sending
-
-
-class WorkBefore(RowStage):
-    """A row stage that has something to do before a row is written, such as to upload what the row will name."""
-
-    async def before(self, db: Connection, write: PlannedWrite) -> None:
-        """
-        Do what must be done before a write is sent. It is done again if the write is planned anew, and in vain if the
-        write is rejected.
-
-        Args:
-            db: Where the write is sent.
-            write: The write of an entity, as the model says.
-
-        Raises:
-            TableOrmError: It cannot be done; nothing of the write is sent.
-        """
-        raise NotImplementedError
-
-
-def has_work(write: PlannedWrite) -> bool:
-    """Return whether something must be done before a write is sent."""
-    schema = write.change.schema
-    if schema is None or not schema.stages:
-        return False
-    return any(isinstance(stage, (WorkBefore, KeyedStage)) for stage in schema.stages)
-
-
-async def work_before(db: Connection, write: PlannedWrite) -> None:
-    """
-    Let the stages of the row of a write do what comes first.
-
-    Raises:
-        TableOrmError: It cannot be done.
-        TransactionFailed: Likewise, in a transaction.
-    """
-    assert write.change.schema is not None
-    for stage in write.change.schema.stages:
-        if isinstance(stage, WorkBefore):
-            try:
-                await stage.before(db, write)
-            except TableOrmError as error:
-                refuse_before_sending(write, error)
 
 
 def split_once(write: PlannedWrite) -> PlannedWrite:

@@ -25,7 +25,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.derived.feed.trim import trim_feed
+from tableorm.derived.feed.rows import trim_feed
 from tableorm.stores import CLOCK, Operation
 from tests.derived.feed.staff import KEEP, Employee, changes_of, noted
 from tests.faults import Fate, FaultyStore

@@ -11,7 +11,7 @@ import pytest
 
 from tableorm import CursorError, Damage, Database
 from tableorm.connection.connection import connection_of
-from tableorm.derived.feed.trim import trim_feed
+from tableorm.derived.feed.rows import trim_feed
 from tableorm.stores import CLOCK
 from tests.derived.feed.staff import COUNTER, KEEP, Employee, change_row, changes_of, insert, remove
 

@@ -17,7 +17,7 @@ from tableorm import (
     Unavailable,
     connect,
 )
-from tableorm.derived.index_list.effect import ListEffect
+from tableorm.derived.index_list.rows import ListEffect
 from tableorm.stores import Operation, Row
 from tableorm.testing import Faults
 from tests.derived.patterns.firm import Department, Employee, assert_consistent

@@ -17,20 +17,20 @@ _MOST = 16 * 1024
 async def test_settings_of_the_file_and_of_tables(memory: Engine) -> None:
     """Each has its own of a name, in any spelling of the table; None removes one, and a deleted table has none."""
     await memory.create_table("Other")
-    await memory.settings.put("name", b"file")
-    await memory.settings.put("name", b"shared", "Shared")
-    await memory.settings.put("else", b"else", "SHARED")
+    await memory.settings.change("name", lambda _: b"file")
+    await memory.settings.change("name", lambda _: b"shared", "Shared")
+    await memory.settings.change("else", lambda _: b"else", "SHARED")
 
     assert await memory.settings.get("name") == b"file"
     assert await memory.settings.get("name", "sHARED") == b"shared"
     assert await memory.settings.get("else", "Shared") == b"else"
     assert await memory.settings.get("name", "Other") is None
-    await memory.settings.put("name", None, "Shared")
+    await memory.settings.change("name", lambda _: None, "Shared")
     assert await memory.settings.get("name", "Shared") is None
     assert await memory.settings.get("else", "Shared") == b"else"
     await memory.delete_table("Shared")
     for table in ("Shared", "\u017fhared"):
-        for call in (memory.settings.get("else", table), memory.settings.put("else", b"", table)):
+        for call in (memory.settings.get("else", table), memory.settings.change("else", lambda _: b"", table)):
             with pytest.raises(Fault) as caught:
                 await call
             assert caught.value.code == Code.TABLE_NOT_FOUND
@@ -41,9 +41,9 @@ async def test_settings_of_the_file_and_of_tables(memory: Engine) -> None:
 
 async def test_a_setting_at_its_limit(memory: Engine) -> None:
     """A setting may be as large as can be read; a larger one is rejected, and the old one stays."""
-    await memory.settings.put("name", b"x" * _MOST)
+    await memory.settings.change("name", lambda _: b"x" * _MOST)
     with pytest.raises(Fault, match=f"'name' has {_MOST + 1} bytes, {_MOST} are allowed") as caught:
-        await memory.settings.put("name", b"y" * (_MOST + 1))
+        await memory.settings.change("name", lambda _: b"y" * (_MOST + 1))
 
     assert caught.value.code == Code.INVALID_INPUT
     assert await memory.settings.get("name") == b"x" * _MOST
@@ -63,7 +63,7 @@ async def test_policies_by_name(memory: Engine) -> None:
     assert await memory.access.policies("Shared") == {"bare": None}
     await memory.access.change_policies("Shared", lambda _: {})
     assert await memory.access.policies("Shared") == {}
-    await memory.settings.put("policies", b"{", "Shared")
+    await memory.settings.change("policies", lambda _: b"{", "Shared")
     for call in (memory.access.policies("Shared"), memory.access.policy("Shared", "full")):
         with pytest.raises(Fault, match="list of access policies of a table is damaged"):
             await call

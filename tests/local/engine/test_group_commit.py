@@ -15,7 +15,7 @@ from tableorm_local.engine import Engine
 from tableorm_local.engine.catalog import SCHEMA
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
-from tableorm_local.engine.worker import InlineWorker
+from tableorm_local.engine.worker import Worker
 from tableorm_local.engine.write_session import Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
 from tests.local.engine.conftest import callbacks_succeed, opened
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _SECONDS = 30  # so that what hangs fails
 
 
-class Slow(InlineWorker):
+class Slow(Worker):
     """A worker that counts as a thread: the event loop goes on before its job is done."""
 
     parallel = True

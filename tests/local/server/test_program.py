@@ -261,7 +261,7 @@ def _children(parent: int) -> list[int]:
             command = (status.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if f"PPid:\t{parent}\n" in text and b"spawn_main" in command:
+        if f"PPid:\t{parent}\n" in text and b"tableorm_local.workers" in command:
             found.append(int(status.parent.name))
     return sorted(found)
 

@@ -10,10 +10,10 @@ import logging
 import queue
 import re
 import threading
+import time
 import traceback
 from functools import lru_cache
 from http import HTTPStatus
-from logging.handlers import QueueHandler, QueueListener
 from typing import IO
 from urllib.parse import unquote
 
@@ -167,56 +167,39 @@ HTTP_LOGGER.addFilter(_is_own_error)
 HTTP_LOGGER.addFilter(_redact_record)
 
 
-class _LineHandler(logging.Handler):
-    """Writes lines, which are bytes already, to a stream. A line that cannot be written is lost."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__()
-        self._stream = stream
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(record.__dict__["line"])
-            self._stream.flush()
-
-
-class _Listener(QueueListener):
-    """Hands the lines to the stream, in a thread."""
-
-    def __init__(self, waiting: "queue.Queue[logging.LogRecord | None]", handler: logging.Handler) -> None:
-        super().__init__(waiting, handler)
-        self._waiting = waiting
-
-    def enqueue_sentinel(self) -> None:
-        """Wait for a place in the queue: the lines that wait come first."""
-        self._waiting.put(None)
-
-
 class AccessLog:
     """
     Writes entries to a stream.
 
     Args:
-        stream: A stream of bytes, which is not closed.
+        stream: A stream of bytes, which is not closed. A line that cannot be written is lost.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._lost = 0
-        waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(_MAX_WAITING)
-        self._handler, self._listener = QueueHandler(waiting), _Listener(waiting, _LineHandler(stream))
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(_MAX_WAITING)
         # A reader that takes nothing stops the thread for ever, but not the process.
-        self._listener.start()
+        self._thread = threading.Thread(target=_write_lines, args=(stream, self._waiting), daemon=True)
+        self._thread.start()
 
     def add(self, entry: Entry) -> None:
         """Write an entry soon. If too many wait already it is dropped, and the next one counts it."""
         entry.lost, self._lost = self._lost, 0
         try:
-            self._handler.enqueue(logging.makeLogRecord({"line": _encode(entry) + b"\n"}))
+            self._waiting.put_nowait(_encode(entry) + b"\n")
         except queue.Full:
             self._lost = entry.lost + 1
 
     def close(self, seconds: float = 5.0) -> None:
         """Write the entries that wait, for so many seconds at most."""
-        stopping = threading.Thread(target=self._listener.stop, daemon=True)
-        stopping.start()
-        stopping.join(seconds)
+        until = time.monotonic() + seconds
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=seconds)
+            self._thread.join(until - time.monotonic())
+
+
+def _write_lines(stream: IO[bytes], waiting: "queue.Queue[bytes | None]") -> None:
+    while (line := waiting.get()) is not None:
+        with contextlib.suppress(OSError, ValueError):
+            stream.write(line)
+            stream.flush()

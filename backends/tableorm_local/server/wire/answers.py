@@ -69,7 +69,7 @@ def error_answer(fault: Fault, request_id: str, *, xml: bool = False, index: int
         xml: Whether the operation speaks XML.
         index: The number of the operation that failed, in a transaction.
     """
-    code = fault.code if fault.code in _STATUS else Code.INTERNAL_ERROR.value
+    code = fault.code if fault.code in STATUS else Code.INTERNAL_ERROR.value
     at = "" if index is None else f"{index}:"
     # The message may quote what a client sent, which need not be valid text.
     quoted = fault.message.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -82,12 +82,9 @@ def error_answer(fault: Fault, request_id: str, *, xml: bool = False, index: int
     if xml:
         text = f"<Error><Code>{code}</Code><Message>{escape(_replace_controls(message))}</Message></Error>"
         body = b'<?xml version="1.0" encoding="utf-8"?>' + text.encode()
-        return Answer(_STATUS[code], headers=headers, body=body, content_type="application/xml", reason=code)
+        return Answer(STATUS[code], headers=headers, body=body, content_type="application/xml", reason=code)
     body = encode_json({"odata.error": {"code": code, "message": {"lang": "en-US", "value": message}}})
-    return Answer(_STATUS[code], headers=headers, body=body, content_type=Level.MINIMAL.content_type, reason=code)
-
-
-_STATUS: dict[str, int] = {code.value: status for code, status in STATUS.items()}
+    return Answer(STATUS[code], headers=headers, body=body, content_type=Level.MINIMAL.content_type, reason=code)
 
 
 def _replace_controls(text: str) -> str:
