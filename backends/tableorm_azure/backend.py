@@ -303,7 +303,7 @@ class AzureBackend:
         await self.close()
 
 
-class _CredentialTokens:
+class _CredentialTokens(Tokens):
     """The token of a credential, which the user may replace: `credential.update(token)`."""
 
     def __init__(self, credential: AzureSasCredential) -> None:
