@@ -14,14 +14,13 @@ from ..connection.rows import delete_as_read, is_place, read_row, time_of
 from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
 from ..models.kinds import kind_of
-from ..models.marker_rows import DECISION_KIND, FORWARD, TENTATIVE, MoveMark, MoveState, mark_of
+from ..models.marker_rows import DECISION_KIND, FORWARD, TENTATIVE, MoveMark, MoveState, mark_of, stays
 from ..models.placement import declared_models
 from ..models.schema import Schema
 from ..outbox.decision import DECISION_ROWS, Decision, decision_of, delete_decision
 from ..stores import CLOCK, Bounds, Row, RowAddress
 from ..writes.deferred import carry_out, schemas_by_kind
 from ..writes.move_entity import RELOCATION
-from ..writes.relocation import stays
 from .check import WRONG, Check, Claims, IsCandidate, Phase
 from .context import AuditContext, Problem
 from .report import Damage

@@ -31,7 +31,6 @@ from ..writes.modify import get_or_insert
 from ..writes.modify_together import modify_target
 from ..writes.move import leaves_partition
 from ..writes.move_entity import move_entity
-from ..writes.pending import Attempt
 from ..writes.run_transaction import run_transaction
 from ..writes.stages.change import insert_change, merge_change, replace_change, save_change, upsert_change
 from ..writes.transaction import Transaction
@@ -542,7 +541,7 @@ class Database(Upkeep):
             TransactionFailed: An operation failed when the block ended, and nothing was applied; `index` tells which
                 one.
         """
-        return Transaction(self._connection, repeat=repeat, attempt=Attempt())
+        return Transaction(self._connection, repeat=repeat)
 
     async def run_transaction(
         self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS, repeat: bool = True

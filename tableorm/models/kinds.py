@@ -58,7 +58,7 @@ class KindSet:
     def __init__(self, schemas: tuple[Schema, ...], table: str, *, bags: bool) -> None:
         self.schemas, self.table, self.bags = schemas, table, bags
         self.names = ", ".join(schema.name for schema in schemas)
-        self.hides = any(schema.visibility is not None for schema in schemas)
+        self.hides = any(schema.expiry is not None for schema in schemas)
         self.uploads = any((schema.primary or schema).uploads for schema in schemas)
         self.periods = schemas[0].periods if "{" in table else None
         self.home = next((own for s in schemas if (own := (s.primary or s).home) is not None), None)

@@ -191,6 +191,12 @@ def is_forward(row: Row | None, move: str, target: RowAddress) -> bool:
     return mark is not None and mark.state is MoveState.FORWARD and mark.move == move and mark.names(target)
 
 
+def stays(row: Row) -> bool:
+    """Return whether a row of a move is one of a re-key, whose forward keeps what the row had."""
+    mark = mark_of(row)
+    return mark is not None and mark.stays
+
+
 def tentative_kind(kind: str) -> str:
     """Return the kind that a row has as long as it is tentative, from the kind with its version."""
     return _marker_kind(kind, TENTATIVE)

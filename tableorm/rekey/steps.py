@@ -342,15 +342,16 @@ async def resolve_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]
 
 async def resolve_row(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row | None) -> bool:
     """Do so with one row; return whether it was confirmed."""
-    mark = mark_of(row)
-    if row is None or mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(rekeying.new, place, row):
+    mark, new = mark_of(row), rekeying.new
+    if row is None or mark is None or mark.state is not MoveState.TENTATIVE:
         return False
+    if not is_in_table(new, place) or entity_kind_of(row) != new.kind:
+        return False  # a forged forward may name a row of another model
     if await RELOCATION.resolve(db, place, rekeying.new):
         return False
     return await RELOCATION.finish(db, mark.move, mark.other, place, rekeying.new) is not None
 
 
-def _is_of(schema: Schema, place: RowAddress, row: Row) -> bool:
-    """Return whether a tentative row is of a model: a forged forward may name one of another."""
-    same_table = place.table.lower() == schema.table_name().lower()
-    return same_table and entity_kind_of(row) == schema.kind
+def is_in_table(schema: Schema, place: RowAddress) -> bool:
+    """Return whether an address is in the table of a model."""
+    return place.table.lower() == schema.table_name().lower()

@@ -40,7 +40,7 @@ from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
 from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
-from .home import Homes, find_existing, has_remedy, must_prepare
+from .home import Homes, find_existing, has_remedy, must_prepare, names_of
 from .maintainer import Fill
 from .plan import (
     PLAIN,
@@ -101,7 +101,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
     """Send a change that needs the stored row under the ETag it is read with; again after a lost race, if forced."""
     doubt: OutcomeUnknown | None = None
     with db.turns.begin() as turn:
-        async for _ in Attempts(db):
+        async for _ in Attempts(db, ATTEMPTS):
             await turn.take((change.address,))
             try:
                 row = await read_current(db, change)
@@ -633,5 +633,4 @@ def read_current(
     db: Connection, at: Change | Key[Any], fields: Mapping[str, Any] | None = None
 ) -> Awaitable[Row | None]:
     """Read a row that is going to be written. Takes, returns and raises what `Home.read` does."""
-    schema: Schema | None = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
-    return home_of(schema).read(db, at, fields)
+    return home_of(names_of(at)[0]).read(db, at, fields)

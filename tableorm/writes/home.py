@@ -20,7 +20,7 @@ from ..errors import DecodeError, TableOrmError
 from ..models.home import HomeRules
 from ..models.key import Key
 from ..models.kinds import KindSet
-from ..models.marker_rows import MoveState, is_marker, mark_of
+from ..models.marker_rows import MoveState, is_marker, mark_of, stays
 from ..models.reserved import ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import Schema
 from ..models.upgrades import stored_version
@@ -30,7 +30,7 @@ from ..stores import Operation, Row, RowAddress, Verb, utc_now
 from .move import without_mark
 from .patch import Known
 from .plan import Change, PlannedWrite
-from .relocation import Commit, Relocation, is_of, is_removable, stays
+from .relocation import Commit, Relocation, is_of, is_removable
 from .stages.change import over_row
 
 
@@ -181,7 +181,7 @@ class Homes:
             return self._plain
         if isinstance(schema.home, Home):
             return schema.home
-        return self._plain if schema.visibility is None else self._expiring
+        return self._plain if schema.expiry is None else self._expiring
 
 
 def must_prepare(write: PlannedWrite) -> bool:
@@ -192,8 +192,7 @@ def must_prepare(write: PlannedWrite) -> bool:
 
 def has_remedy(write: PlannedWrite) -> bool:
     """Return whether a write inserts an entity that may take the place of one that has expired."""
-    schema = write.change.schema
-    if schema is None or schema.visibility is None:
+    if not _expires(write.change.schema):
         return False
     return write.operation.verb is Verb.INSERT and write.effect is None and write.change.mark is None
 
@@ -231,7 +230,7 @@ async def find_existing(db: Connection, changes: Iterable[Change]) -> set[str]:
 
 
 def _expires(schema: Schema | None) -> bool:
-    return schema is not None and schema.visibility is not None
+    return schema is not None and schema.expiry is not None
 
 
 def _counts(change: Change, row: Row) -> bool:

@@ -19,10 +19,10 @@ from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..stores import RowAddress
 from .commit import load_row, read_current, write_change
-from .marker_errors import marker_error
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .stages.change import insert_change, unsaved
+from .stages.complete import marker_error
 from .subject import Subject, check_change, key_of
 
 M = TypeVar("M", bound=Entity | PropertyBag)
@@ -31,7 +31,7 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 async def get_or_insert(db: Connection, entity: M) -> tuple[M, bool]:
     """Read an entity, or insert it where there is none. Takes and raises what `Database.get_or_insert` does."""
     db.boundary.fill(entity)
-    async for _ in Attempts(db):
+    async for _ in Attempts(db, ATTEMPTS):
         change = insert_change(entity, verb="get_or_insert")
         check_change(db.boundary, change)
         row = await read_current(db, change)

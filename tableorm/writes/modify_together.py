@@ -49,13 +49,13 @@ from ..protocol.codes import Code, Fault
 from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from ..stores import Row, RowAddress
 from .commit import commit, load_row, read_current, write_change
-from .marker_errors import marker_error
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .patch import then
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .rows import NOT_PROPERTIES, compare
 from .stages.change import save_change
+from .stages.complete import marker_error
 from .stages.compose import encode_joined
 from .stages.encode import encode
 from .stages.execute import is_light, most_row_bytes, plan_writes, remember
@@ -406,7 +406,7 @@ class _Fold:
         if packed and not schema.filled and not self._db.boundary.narrows:
             self._plain = schema
             self._mutable = [info.name for info in schema.fields.values() if info.shape or info.type.json_text]
-            self._copies = not self._mutable and schema.visibility is None
+            self._copies = not self._mutable and schema.expiry is None
             set_state(subject, EntityState(stored=self._row))
             self._of_store, self._values = _of_store(self._row), subject.__dict__.copy()
         return subject

@@ -35,7 +35,7 @@ from ..errors import (
 )
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of, row_of_marker
+from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of, row_of_marker, stays
 from ..models.property_bag import bag_of_row
 from ..models.reserved import MANIFEST
 from ..models.schema import Schema
@@ -100,7 +100,7 @@ class Relocation:
             TableOrmError: What an insert at the new key and a delete at the old one raise.
         """
         doubt: OutcomeUnknown | None = None
-        async for _ in Attempts(db):
+        async for _ in Attempts(db, ATTEMPTS):
             here = await read_row(db, command.source, name=source.name)
             if is_forward(here, command.move, command.target):
                 return await self.finish(db, command.move, command.source, command.target, target)
@@ -200,7 +200,7 @@ class Relocation:
             TableOrmError: What an insert at the new key raises; the move is committed all the same.
         """
         doubtful = False
-        async for _ in Attempts(db):
+        async for _ in Attempts(db, ATTEMPTS):
             entity: Entity | None = None
             try:
                 there = await read_row(db, target, name=schema.name)
@@ -283,7 +283,7 @@ class Relocation:
             mark: The mark of the confirmed row.
             place: Where that row is.
         """
-        async for _ in Attempts(db):
+        async for _ in Attempts(db, ATTEMPTS):
             here = await read_other(db, mark.other)
             if here is None or not is_forward(here, mark.move, place):
                 return
@@ -355,12 +355,6 @@ def is_removable(schema: Schema, mark: MoveMark) -> bool:
     re-key goes back, is for that to remove; and entities of a model that is not tracked are not moved.
     """
     return schema.tracked and (not mark.stays or schema.home is not None)
-
-
-def stays(row: Row) -> bool:
-    """Return whether a row of a move is one of a re-key, whose forward keeps what the row had."""
-    mark = mark_of(row)
-    return mark is not None and mark.stays
 
 
 def _may_come_from(schema: Schema, row: Row, mark: MoveMark) -> bool:

@@ -33,7 +33,6 @@ from .home import find_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import (
-    Attempt,
     Condition,
     HeldRow,
     check_follows,
@@ -82,11 +81,10 @@ class Transaction(AsyncOnly):
     Args:
         db: Where the rows are.
         repeat: Whether the transaction may be sent again after a lost reply.
-        attempt: Is told how the attempt went.
     """
 
-    def __init__(self, db: Connection, *, repeat: bool, attempt: Attempt) -> None:
-        self._db, self._repeat, self._attempt = db, repeat, attempt
+    def __init__(self, db: Connection, *, repeat: bool) -> None:
+        self._db, self._repeat = db, repeat
         self._count = 0
         self._rows: dict[RowAddress, HeldRow] = {}
         self._known: set[int] = set()  # the ids of the objects in `_rows` and `_displaced`, which keep these alive
@@ -97,6 +95,8 @@ class Transaction(AsyncOnly):
         self._token = new_token()
         self._existing: list[Entity | PropertyBag] = []
         self._state = "new"
+        self._sent = False
+        self._refused: Condition | None = None  # that of the operation that failed
 
     @property
     def existing(self) -> tuple[Entity | PropertyBag, ...]:
@@ -466,7 +466,7 @@ class Transaction(AsyncOnly):
         known = [held.write for held in self._rows.values() if held.write is not None]
         forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.is_copied}
         with self._db.turns.begin() as turn:
-            async for attempt in Attempts(self._db):
+            async for attempt in Attempts(self._db, ATTEMPTS):
                 await turn.take(self._late)
                 late = await map_together(self._completed, list(self._late.values()))
                 writes = [*known, *(write for write in late if write is not None)]
@@ -533,11 +533,11 @@ class Transaction(AsyncOnly):
         written = False
         try:
             if kind is None:
-                self._attempt.sent = True
+                self._sent = True
                 await self._send()
             written = kind is None
         except TransactionFailed as failed:
-            self._attempt.refused = self._condition(failed.index)
+            self._refused = self._condition(failed.index)
             raise
         finally:
             if not written:

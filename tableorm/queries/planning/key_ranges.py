@@ -245,8 +245,6 @@ class KeyRegions:
         buckets: How many hash buckets of partitions have regions of their own, of all kinds.
     """
 
-    __slots__ = ("_rules", "_same", "_schemas", "_target", "adds_nothing", "buckets")
-
     def __init__(
         self,
         target: QueryTarget,

@@ -109,14 +109,13 @@ def upsert_change(
     if chosen is None:
         raise ModelError(f"upsert(mode={mode!r}) is unknown; use 'merge' or 'replace'")
     change = _write_change("upsert", chosen, subject, pending)
-    visibility = None if change.schema is None else change.schema.visibility
-    until = None if visibility is None else visibility.until.name
-    if until is not None and chosen is Mode.UPSERT_MERGE and change.values[until] is None:
+    expiry = None if change.schema is None else change.schema.expiry
+    if expiry is not None and chosen is Mode.UPSERT_MERGE and change.values[expiry.name] is None:
         raise EncodeError(
             "is None, for never, and an upsert that merges would leave the time at which the entity expires that may "
             "be stored; give mode='replace', or a time",
             change.model,
-            until,
+            expiry.name,
             None,
             misuse=True,
         )

@@ -19,7 +19,7 @@ import attrs
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.period_tables import is_absent
+from ...connection.rows import read_row
 from ...connection.tasks import map_together
 from ...errors import DecodeError, EncryptionError, OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
@@ -243,18 +243,11 @@ async def _read_all(db: Connection, plan: WritePlan) -> list[Row | None] | None:
     """The rows of a plan, None for each that is absent; None if they cannot be read."""
 
     async def read(write: PlannedWrite) -> Row | None:
-        keys = write.operation.row
-        store, _ = db.sending("get", write.change.model)
-        try:
-            return await store.get(plan.table, keys["PartitionKey"], keys["RowKey"])
-        except Fault as fault:
-            if is_absent(fault, plan.table):
-                return None
-            raise
+        return await read_row(db, plan.at(write.row_key), name=write.change.model)
 
     try:
         return await map_together(read, plan.writes)
-    except Fault:
+    except TableOrmError:
         return None
 
 
