@@ -58,13 +58,13 @@ async def _show_rows(db: Database, args: argparse.Namespace) -> None:
     query = RowQuery(partition=Bounds() if args.partition is None else Bounds.only(args.partition))
     encode = msgspec.json.Encoder().encode
     left: int = sys.maxsize if args.limit is None else args.limit
-    found = connection_of(db).read_pages(f"show {args.table}", args.table, query, min(left, MAX_PAGE))
-    async with aclosing(found):
-        async for page in found:
-            for row in page.rows[:left]:
-                sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
-            left -= len(page.rows)
-            if left <= 0:
+    async with aclosing(
+        connection_of(db).read_rows(f"show {args.table}", args.table, query, min(left, MAX_PAGE))
+    ) as rows:
+        async for row in rows:
+            sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
+            left -= 1
+            if not left:
                 return
 
 
