@@ -17,10 +17,9 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import cast
+from typing import Any, cast
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import datetime_from_text
@@ -35,8 +34,9 @@ from tableorm.stores import (
     Operation,
     RetryPolicy,
     Row,
-    RowPage,
     RowQuery,
+    StoreLayer,
+    StoreRequest,
     TableStore,
     Verb,
 )
@@ -62,9 +62,9 @@ class Fate(enum.Enum):
     TWICE = "arrives, and once more later"
 
 
-class FaultyStore:
+class FaultyStore(StoreLayer):
     """
-    A `TableStore` behind such a network; reads always arrive.
+    A store behind such a network; reads always arrive.
 
     Args:
         store: The real store.
@@ -77,6 +77,7 @@ class FaultyStore:
     """
 
     def __init__(self, store: TableStore, fates: Iterable[Fate] = ()) -> None:
+        super().__init__(store)
         self.store = store
         self.fates: Iterator[Fate] = iter(fates)
         self.late: list[tuple[str, tuple[Operation, ...], bool]] = []
@@ -93,27 +94,12 @@ class FaultyStore:
         """It repeats nothing itself."""
         return Capabilities(durable=False)
 
-    async def create_table(self, table: str) -> None:
-        await self.store.create_table(table)
-
-    async def delete_table(self, table: str) -> None:
-        await self.store.delete_table(table)
-
-    async def list_tables(self) -> list[str]:
-        return await self.store.list_tables()
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        return await self.store.get(table, partition_key, row_key, select)
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        return await self.store.query(table, query, limit, continuation)
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        (etag,) = await self._send(table, (operation,), transaction=False)
-        return etag
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        return await self._send(table, tuple(operations), transaction=True)
+    async def send(self, request: StoreRequest) -> Any:
+        if not request.operations:
+            return await request.sent_to(self.store)
+        transaction = request.method == "transact"
+        etags = await self._send(request.table, tuple(request.operations), transaction=transaction)
+        return etags if transaction else etags[0]
 
     async def deliver(self) -> None:
         """Let everything arrive that is under way."""

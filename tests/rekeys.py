@@ -23,7 +23,7 @@ from tableorm.rekey.rekeying import Rekeying
 from tableorm.rekey.rollback import roll_back_window
 from tableorm.rekey.steps import resolve_window
 from tableorm.rekey.window import move_window
-from tableorm.stores import Capabilities, Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
+from tableorm.stores import Capabilities, RetryPolicy, Row, RowQuery, StoreRequest, TableStore
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyStore
 
@@ -187,21 +187,14 @@ class TurnStore(FaultyStore):
         """It repeats nothing itself, and has the order of its store."""
         return Capabilities(durable=False, ordered=self.store.capabilities.ordered)
 
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        await self._take_turn()
-        return await super().get(table, partition_key, row_key, select)
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        if limit > 1:  # nobody cares when a table is divided into ranges
+    async def send(self, request: StoreRequest) -> Any:
+        # Nobody cares when a table is divided into ranges.
+        if request.operations or request.method == "get" or (request.method == "query" and request.arguments[1] > 1):
             await self._take_turn()
-        return await super().query(table, query, limit, continuation)
-
-    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
-        await self._take_turn()
-        etags = await super()._send(table, operations, transaction=transaction)
-        if self.life is not None and self.life <= 0:
+        reply = await super().send(request)
+        if request.operations and self.life is not None and self.life <= 0:
             raise _silence()
-        return etags
+        return reply
 
     async def _take_turn(self) -> None:
         if self.life is not None:

@@ -35,7 +35,7 @@ from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
 from .endpoints import EMULATOR_ACCOUNT, EMULATOR_KEY, Account, handles, parse
 from .options import Credential, Options, Policy, user_agent
 from .pipeline import InFlight, Pipeline, PipelineTransport, make_transport
-from .policies import make_policies, make_signing_policy, make_storage_signing_policy
+from .policies import make_policies, make_signing_policy
 from .queues import AzureQueues
 from .signing import SignedBelow, TokenPolicy, TokenSource
 from .tables import AzureTables
@@ -150,7 +150,9 @@ class AzureBackend:
         opened = _choose_credential(
             account, key, sas if isinstance(sas, str) else _PENDING if sas else None, credential
         )
-        return cls(account, opened, Options(timeout=timeout, **given), tokens=tokens, others=others)
+        return cls(
+            account, opened, Options(timeout=timeout, **given), tokens=tokens if renewable else None, others=others
+        )
 
     @classmethod
     def find_credential(cls, url: str) -> AsyncTokenCredential | None:
@@ -219,7 +221,7 @@ class AzureBackend:
     @asynccontextmanager
     async def _open_tables(self, transport: AsyncHttpTransport[Any, Any], url: str) -> AsyncGenerator[TableStore]:
         account, options = self.account, self.options
-        signing = make_signing_policy(self._credential, url, options, cosmos=account.cosmos)
+        signing = make_signing_policy(self._credential, url, options, tables=True, cosmos=account.cosmos)
         # This client makes, deletes and lists tables. It needs a credential and signs; our policy signs again.
         service = TableServiceClient(
             url,
@@ -258,15 +260,12 @@ class AzureBackend:
                 credential.update(token)
             return known[1]
 
-        renewable = self._tokens is not None and self._tokens.renewable
-        return GuardedStore(
-            tables, self._tokens if self._tokens and renewable else _CredentialTokens(credential), admit
-        )
+        return GuardedStore(tables, self._tokens or _CredentialTokens(credential), admit)
 
     def _storage_options(self, transport: AsyncHttpTransport[Any, Any], service: str, url: str) -> dict[str, Any]:
         """Return the options of the SDK's clients of queues and blobs. With a key or a token our policy signs."""
         options, credential = self.options, self._others.get(service, self._credential)
-        signing = make_storage_signing_policy(credential, url, options, cosmos=self.account.cosmos)
+        signing = make_signing_policy(credential, url, options, tables=False, cosmos=self.account.cosmos)
         found = self._sdk_options(transport, url, signing)
         found["credential"] = SignedBelow() if isinstance(signing, TokenPolicy) else credential
         if options.storage_api_version is not None:

@@ -129,7 +129,8 @@ def fault_of_response(
         write: Whether the request writes.
         transaction: Whether it answers one operation of a transaction. Then the text begins with the index of that.
     """
-    code, text = _read_error(headers, body)
+    # They may quote the URL of the request, with a token in it.
+    code, text = map(without_named_secrets, _read_error(headers, body))
     detail = _read_detail(body) + _clock_hint(headers) if status in _DENIED else ""
     if not code:
         code = next((known for part, known in _TEXT_CODES if part in text), "")
@@ -156,12 +157,6 @@ def fault_of_response(
     return Fault(code, text, index, doubt=doubt, retry_after=retry_after_of(headers))
 
 
-def _read_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
-    """Return the code and the text of a refusal, which may quote the URL of the request, without the token in that."""
-    code, text = _parse_error(headers, body)
-    return without_named_secrets(code), without_named_secrets(text)
-
-
 def _is_xml(body: bytes) -> bool:
     """
     Return whether an answer is XML. That a row, or a table to delete, is missing is said in the JSON that was asked
@@ -170,7 +165,7 @@ def _is_xml(body: bytes) -> bool:
     return body[:20].lstrip(b"\xef\xbb\xbf \r\n").startswith(b"<")
 
 
-def _parse_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+def _read_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     header = headers.get("x-ms-error-code") or ""
     text = body[:20_000].decode("utf-8", "replace").lstrip("\ufeff \r\n")
     if text.startswith("{"):

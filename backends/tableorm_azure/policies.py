@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import attrs
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import (
@@ -70,52 +69,34 @@ def make_policies(
     return chain if within_sdk else [*chain, DistributedTracingPolicy[Any, Any](), HttpLoggingPolicy()]
 
 
-def make_signing_policy(credential: Credential, url: str, options: Options, *, cosmos: bool = False) -> Policy:
-    """
-    Make the policy that signs requests for tables.
-
-    Args:
-        credential: The user's credential.
-        url: The endpoint.
-        options: `audience` is the audience of tokens.
-        cosmos: Whether the tables are Cosmos DB's.
-
-    Raises:
-        ValueError: A token would be sent without encryption.
-    """
-    if isinstance(credential, AzureNamedKeyCredential):
-        return SharedKeyPolicy(credential)
-    if isinstance(credential, AzureSasCredential):
-        return AzureSasCredentialPolicy[Any, Any](credential)
-    if urlsplit(url).scheme != "https":
-        raise ValueError(f"a token is sent over HTTPS only, and {url!r} is not; give key= or sas= there")
-    scope = options.audience or (_COSMOS_SCOPE if cosmos else _STORAGE_SCOPE)
-    scope = scope if scope.endswith("/.default") else f"{scope.rstrip('/')}/.default"
-    return TokenPolicy(credential, scope)
-
-
-def make_storage_signing_policy(
-    credential: Credential, url: str, options: Options, *, cosmos: bool = False
+def make_signing_policy(
+    credential: Credential, url: str, options: Options, *, tables: bool, cosmos: bool
 ) -> Policy | None:
     """
-    Make the policy that signs requests for queues and blobs with a key or a token; None if the SDK adds a SAS.
+    Make the policy that signs requests; None if a client of the SDK for queues or blobs adds a SAS.
 
-    The SDK's own policy would get a token for whatever resource a server names that refuses the first one.
+    Its own policies would get a token for whatever resource a server names that refuses the first one.
 
     Args:
         credential: The user's credential.
         url: The endpoint.
         options: `audience` is the audience of tokens.
-        cosmos: Whether that audience is of tables in Cosmos DB.
+        tables: Whether the requests are for tables.
+        cosmos: Whether the tables are in Cosmos DB, and that audience is of them alone.
 
     Raises:
         ValueError: A token would be sent without encryption.
     """
     if isinstance(credential, AzureNamedKeyCredential):
-        return StorageKeyPolicy(credential, url)
+        return SharedKeyPolicy(credential) if tables else StorageKeyPolicy(credential, url)
     if isinstance(credential, AzureSasCredential):
-        return None
-    return make_signing_policy(credential, url, attrs.evolve(options, audience=None) if cosmos else options)
+        return AzureSasCredentialPolicy[Any, Any](credential) if tables else None
+    if urlsplit(url).scheme != "https":
+        raise ValueError(f"a token is sent over HTTPS only, and {url!r} is not; give key= or sas= there")
+    audience = options.audience if tables or not cosmos else None
+    scope = audience or (_COSMOS_SCOPE if tables and cosmos else _STORAGE_SCOPE)
+    scope = scope if scope.endswith("/.default") else f"{scope.rstrip('/')}/.default"
+    return TokenPolicy(credential, scope)
 
 
 def _find_proxies(url: str, options: Options) -> dict[str, str]:
@@ -134,24 +115,19 @@ class _SharedPolicy(AsyncHTTPPolicy[Any, Any]):
     """
 
     def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
-        self._policy = policy
-        policy.next = _NextPolicy(policy)
+        self._policy, self._key = policy, f"tableorm_next_{id(policy)}"
+        policy.next = _NextPolicy(self._key)
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
-        request.context[_NextPolicy.key_of(self._policy)] = self.next
+        request.context[self._key] = self.next
         return await self._policy.send(request)
 
 
 class _NextPolicy(AsyncHTTPPolicy[Any, Any]):
-    """Sends a request to the next policy of the pipeline that it passes."""
+    """Sends a request to the next policy of the pipeline that it passes, which the request carries under a key."""
 
-    def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
-        self._key = self.key_of(policy)
-
-    @staticmethod
-    def key_of(policy: AsyncHTTPPolicy[Any, Any]) -> str:
-        """Return the key under which a request carries the next policy."""
-        return f"tableorm_next_{id(policy)}"
+    def __init__(self, key: str) -> None:
+        self._key = key
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
         following: AsyncHTTPPolicy[Any, Any] = request.context[self._key]

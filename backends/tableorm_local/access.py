@@ -17,7 +17,7 @@ from tableorm.stores import Policies, Signer
 
 from .engine import Engine
 
-__all__ = ["DEVELOPMENT_ACCOUNT", "LocalAccess", "TokenCheck"]
+__all__ = ["DEVELOPMENT_ACCOUNT", "LocalAccess"]
 
 # The same names as the accounts of a server.
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
@@ -48,6 +48,8 @@ class LocalAccess:
         except ValueError as error:
             raise NotSupported(f"key=...: {error}") from None
         self._engine, self.account, self._opened_by = engine, account, opened_by
+        # The token that was verified last, and the keys then, which may be replaced.
+        self._verified: tuple[str, tuple[bytes, ...], AccountSas | TableSas] | None = None
 
     async def signer(self) -> Signer:
         """See `AccessControl`."""
@@ -58,6 +60,18 @@ class LocalAccess:
         """Return the keys that tokens may be signed with."""
         own = () if self._key is None else (self._key,)
         return own + await self._engine.access.keys()
+
+    async def admit(self, text: str) -> Rights:
+        """
+        Verify the token that opens the database, at every call, as a server does; return what it allows now.
+
+        Raises:
+            Fault: AuthenticationFailed, or one of the Authorization...Mismatch family.
+        """
+        keys = await self.keys()
+        if self._verified is None or self._verified[:2] != (text, keys):
+            self._verified = text, keys, read_token(text, self.account, keys)
+        return await self._engine.access.admit(self._verified[2], address=_ADDRESS, scheme=_SCHEME)
 
     async def policies(self, table: str) -> Policies:
         """See `AccessControl`."""
@@ -75,30 +89,3 @@ class LocalAccess:
                 f"{what}: this database was opened with {self._opened_by}, which cannot give access to others; open it "
                 "without one"
             )
-
-
-class TokenCheck:
-    """
-    Verifies the token that opens a database in process, at every call, as a server does.
-
-    Args:
-        engine: The file.
-        access: The account of the token.
-    """
-
-    def __init__(self, engine: Engine, access: LocalAccess) -> None:
-        self._engine, self._access = engine, access
-        # The token that was verified last, and the keys then, which may be replaced.
-        self._verified: tuple[str, tuple[bytes, ...], AccountSas | TableSas] | None = None
-
-    async def admit(self, text: str) -> Rights:
-        """
-        Return what a token allows now.
-
-        Raises:
-            Fault: AuthenticationFailed, or one of the Authorization...Mismatch family.
-        """
-        keys = await self._access.keys()
-        if self._verified is None or self._verified[:2] != (text, keys):
-            self._verified = text, keys, read_token(text, self._access.account, keys)
-        return await self._engine.access.admit(self._verified[2], address=_ADDRESS, scheme=_SCHEME)

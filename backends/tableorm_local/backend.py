@@ -9,7 +9,7 @@ from tableorm.errors import ModelError, NotSupported
 from tableorm.protocol.redaction import without_named_secrets
 from tableorm.stores import BlobStore, GuardedStore, QueueStore, Supplier, TableStore, Tokens
 
-from .access import DEVELOPMENT_ACCOUNT, LocalAccess, TokenCheck
+from .access import DEVELOPMENT_ACCOUNT, LocalAccess
 from .engine import Engine
 
 _SCHEME = "local:"
@@ -50,7 +50,7 @@ class LocalBackend:
         self.access = LocalAccess(self._engine, account, key, None if sas is None else "a shared access signature")
         self.tables: TableStore = self._engine
         if sas is not None:
-            self.tables = GuardedStore(self._engine, Tokens(sas), TokenCheck(self._engine, self.access).admit)
+            self.tables = GuardedStore(self._engine, Tokens(sas), self.access.admit)
 
     @classmethod
     def handles(cls, url: str) -> bool:

@@ -112,7 +112,10 @@ async def run_server(
     loop = asyncio.get_running_loop()
     try:
         server = _make_server(options, stream)
-        await _start_server(server, options)
+        try:
+            await server.start()
+        except OSError as error:
+            raise Unavailable(f"cannot listen at {options.host} port {options.port}: {error}") from error
         if until is not None:
             loop.add_reader(until, stop.set)
         # On Windows event loops know no signals; there Ctrl-C interrupts.
@@ -177,13 +180,6 @@ def _read_accounts(options: Options) -> list[Account] | None:
         # What was given in place of a file may be a key.
         raise Unavailable(f"--key-file: {without_secrets(str(error))}") from None
     return accounts or None
-
-
-async def _start_server(server: Server, options: Options) -> None:
-    try:
-        await server.start()
-    except OSError as error:
-        raise Unavailable(f"cannot listen at {options.host} port {options.port}: {error}") from error
 
 
 def _reload(server: Server, options: Options) -> None:

@@ -3,6 +3,7 @@ Rewriting rows of older versions: each is read, upgraded, and written under the 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,8 @@ from tableorm import (
     RunReport,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.races import ATTEMPTS
+from tableorm.connection.races import Attempts
+from tableorm.connection.rows import read_row
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.plan import LEAST_ROWS, plan_ranges
 from tableorm.jobs.process import RunJob, RunOptions, carry_out
@@ -31,7 +33,6 @@ from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
 from tableorm.stores import Row, RowAddress
 from tableorm.writes.bulk.pacing import Pace
-from tableorm.writes.modify_together import modify_target
 
 # Somebody else has written the row since it was read: it is read again.
 _CHANGED_MEANWHILE = (PreconditionFailed, Conflict, OutcomeUnknown)
@@ -169,23 +170,19 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
 
 
 async def _rewrite_one(db: Database, kinds: KindSet, key: Key[Any], counts: JobCounts) -> None:
-    """Read a row anew that somebody else has written meanwhile, and write it, if its version is still older."""
-
-    def load(model: type[Any], table: str, row: Row) -> Any:
-        """Return the entity of the row, also if it has expired: it is read until it is swept."""
-        del model, table
-        return kinds.load(row)
-
+    """Read a row anew that another program has written meanwhile, and write it, if its version is still older."""
+    connection, address = connection_of(db), RowAddress.of(key)
     try:
-        await modify_target(connection_of(db), load, key, _keep, {}, attempts=ATTEMPTS, create=None, if_match=None)
+        async for _ in Attempts(connection, races=f"rewrite of {key}: others wrote it first"):
+            row = await read_row(connection, address, name=key.model.__name__)
+            entity = None if row is None else kinds.load(row)  # also if it has expired: it is read until it is swept
+            if entity is None:
+                return
+            with suppress(*_CHANGED_MEANWHILE):
+                await db.save(entity)
+                counts.written += 1
+                return
     except EntityNotFound:
         return
     except Exception as error:  # noqa: BLE001 - as above
-        counts.fail(RowAddress.of(key), error)
-    else:
-        counts.written += 1
-
-
-def _keep(entity: Any) -> None:
-    """Change nothing: saving an upgraded entity writes it."""
-    del entity
+        counts.fail(address, error)

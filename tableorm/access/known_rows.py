@@ -6,6 +6,7 @@ its patterns derive from its entities, such as index entries.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -81,25 +82,19 @@ class KnownRows:
 
 
 # What was found out of all models, with `Schema.declared` at that time. Nothing here keeps a class alive.
-_KNOWN: dict[str, tuple[int, tuple[KnownRows, ...]]] = {}
 _ALIKE: WeakKeyDictionary[Schema, tuple[int, tuple[KnownRows, ...]]] = WeakKeyDictionary()
 
 
 def known_rows(table: str) -> tuple[KnownRows, ...]:
     """Return what rows a table can have by all models that this program declares, derived rows included."""
-    declared, name = Schema.declared, table.lower()
-    found = _KNOWN.get(name)
-    if found is None or found[0] != declared:
-        found = _KNOWN[name] = declared, tuple(_find_rows(name))
-    return found[1]
+    return _find_rows(table.lower(), Schema.declared)
 
 
-def _find_rows(table: str) -> Iterator[KnownRows]:
+@lru_cache(1_000)
+def _find_rows(table: str, declared: int) -> tuple[KnownRows, ...]:
+    del declared  # more models may have more rows
     models = {(s.model.__module__, s.model.__qualname__): s for s in descendants(Entity)}
-    for schema in models.values():
-        for rows in rows_of(schema):
-            if rows.may_be_in(table):
-                yield _known(rows)
+    return tuple(_known(rows) for schema in models.values() for rows in rows_of(schema) if rows.may_be_in(table))
 
 
 def rows_alike(schema: Schema) -> tuple[KnownRows, ...]:
@@ -107,9 +102,7 @@ def rows_alike(schema: Schema) -> tuple[KnownRows, ...]:
     declared = Schema.declared
     found = _ALIKE.get(schema)
     if found is None or found[0] != declared:
-        partition, row = schema.partition, schema.row
-        assert partition is not None
-        assert row is not None
+        partition, row = schema.templates()
         found = _ALIKE[schema] = (
             declared,
             tuple(

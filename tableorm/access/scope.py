@@ -17,14 +17,15 @@ from ..keys.template import Template
 from ..models.entity import Entity, schema_of
 from ..models.inheritance import common_base
 from ..models.key import Key
-from ..models.kinds import KindSet
+from ..models.kinds import KindSet, entity_kind_of
+from ..models.marker_rows import MARKER_HEADS, is_marker
 from ..models.property_bag import PropertyBag
+from ..models.reserved import MANIFEST, MOVE
 from ..models.schema import Schema, concrete
 from ..models.state import state_of
 from ..protocol.filters import Compare, Op
 from ..protocol.key_range import KeyRange
 from ..stores import Bounds, RowAddress
-from .bags import check_written_bag
 from .known_rows import KnownRows, bounds_of, derived_rows, find_other_owner, known_rows, prove_fields, rows_alike
 
 
@@ -122,9 +123,48 @@ class ScopeRules(Boundary):
 
     def check_bag(self, bag: PropertyBag, *, merged: bool) -> None:
         """
-        Refuse to write a bag that is not what it seems to other rows. Raises ModelError, as `check_written_bag`.
+        Refuse to write a bag of a model that rows are derived from: nothing checks whose rows the bag refers to, and an
+        audit would derive them. Refuse one that says the kind of a model and has keys that the model cannot have:
+        whoever reads entities of the model may meet it, by one of its keys, in the partitions of somebody else.
+
+        Args:
+            bag: The bag.
+            merged: Whether but some of its properties are sent.
+
+        Raises:
+            ModelError: It has the kind of such a model, or of rows that are derived from it; or it has the key of one,
+                and does not tell a kind; or it has the kind of another model, and not its keys; or it is a marker row,
+                which tells others what to do.
         """
-        check_written_bag(bag, f"in the scope of {self}", merged=merged)
+        if is_marker(bag.row) or bag.row_key.startswith(tuple(MARKER_HEADS)):
+            raise ModelError(
+                f"{bag!r} is rejected in the scope of {self}: it is a marker row, which keeps the state of a "
+                "change of several partitions, or a change feed; write the entity itself"
+            )
+        bound = next((name for name in (MANIFEST, MOVE) if name in bag.row), None)
+        if bound is not None:
+            raise ModelError(
+                f"{bag!r} is rejected in the scope of {self}: its property {bound!r} says what is derived from "
+                "the row, which may be rows of others; write it through its model"
+            )
+        kind = entity_kind_of(bag.row)
+        for rows in known_rows(bag.table):
+            if not rows.own:
+                continue
+            of_kind = bool(kind) and kind == rows.kind
+            has_keys = rows.parse(bag.partition_key, bag.row_key) is not None
+            by_key = merged or not kind or rows.kind is None
+            if rows.tracked and (of_kind or (by_key and has_keys)):
+                raise ModelError(
+                    f"{bag!r} is rejected in the scope of {self}: rows are derived from {rows.label}, which a "
+                    "bag cannot keep right, and which may be those of others; write it through its model"
+                )
+            if of_kind and not has_keys:
+                raise ModelError(
+                    f"{bag!r} is rejected in the scope of {self}: it says to be of {rows.label}, whose keys are "
+                    f"{rows.partition.text!r} and {rows.row.text!r}, and has other keys; write it through its model, "
+                    "or give it another kind"
+                )
 
     def check_row(self, schema: Schema | None, address: RowAddress) -> None:
         """
@@ -269,11 +309,10 @@ class ScopeRules(Boundary):
         """
         if schema is None:
             raise ModelError(f"{what} is rejected in the scope of {self}: give a model of the table")
-        assert schema.partition is not None
-        assert schema.row is not None
+        own_partition, own_row = schema.templates()
         given = {name: value for name, value in start.items() if name in end and end[name] == value}
         partition, row = Bounds(keys.start_partition, keys.end_partition), Bounds(keys.start_row, keys.end_row)
-        missing = self._fields.keys() - prove_fields(schema.partition, partition, given)
+        missing = self._fields.keys() - prove_fields(own_partition, partition, given)
         refusal = f"{what} is rejected in the scope of {self}: {keys} "
         region = KeyRegion(partition, row if partition.point else EVERYTHING)
         if not missing:
@@ -282,13 +321,13 @@ class ScopeRules(Boundary):
         if not partition.point:
             raise ModelError(
                 f"{refusal}is of several partitions, whose rows may be of others; give the same "
-                f"{' and '.join(map(repr, schema.partition.fields))} in start and end"
+                f"{' and '.join(map(repr, own_partition.fields))} in start and end"
             )
-        if missing - prove_fields(schema.row, row, given):
+        if missing - prove_fields(own_row, row, given):
             raise ModelError(
                 f"{refusal}may hold rows of others, since not all keys between two keys of the scope are of the scope; "
                 f"give in start and end the same values to the fields that stand before {', '.join(missing)} in "
-                f"{schema.row.text!r}"
+                f"{own_row.text!r}"
             )
         self._refuse_other_rows(refusal, schema, region, given)
 

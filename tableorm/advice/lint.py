@@ -165,7 +165,7 @@ def _check_size(schema: Schema) -> Iterator[LintFinding]:
 
 def _check_expiry(schema: Schema) -> Iterator[LintFinding]:
     """Find logs that a table for each period could hold: no write prolongs a life, and nothing reaches over periods."""
-    expiry = None if schema.visibility is None else schema.visibility.until
+    expiry = schema.expiry
     if expiry is None or expiry.on_write is not None or schema.periods is not None or schema.maintained:
         return
     # An index by the time of expiry serves sweeps alone, which nobody needs then.

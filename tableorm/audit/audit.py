@@ -10,7 +10,7 @@ import attrs
 from ..connection.connection import Connection
 from ..connection.index_states import find_unreadable
 from ..connection.logger import make_logger
-from ..connection.tasks import work_together
+from ..connection.tasks import work_off
 from ..errors import AccessDenied, ModelError, TableNotFound, shown
 from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, work_on
@@ -225,17 +225,14 @@ async def _add_rows(context: AuditContext, segment: Segment, rows: Sequence[Row]
 
 
 async def _run(context: AuditContext, verifications: Sequence[Verification], parallel: int) -> None:
-    todo = iter(verifications)
+    async def run(verify: Verification) -> None:
+        await context.turns.take()  # an embedded store answers without waiting
+        try:
+            await verify()
+        except OUT_OF_REACH:
+            raise
+        except Exception as error:  # noqa: BLE001 - a row may be as nobody has thought of
+            _LOG.warning("a row of table %s is left undecided: %s", context.kinds.table, error, exc_info=error)
+            context.counts.leave()
 
-    async def worker() -> None:
-        for verify in todo:
-            await context.turns.take()  # an embedded store answers without waiting
-            try:
-                await verify()
-            except OUT_OF_REACH:
-                raise
-            except Exception as error:  # noqa: BLE001 - a row may be as nobody has thought of
-                _LOG.warning("a row of table %s is left undecided: %s", context.kinds.table, error, exc_info=error)
-                context.counts.leave()
-
-    await work_together(worker, min(parallel, len(verifications)))
+    await work_off(run, verifications, min(parallel, len(verifications)))

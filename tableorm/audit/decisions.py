@@ -7,20 +7,20 @@ stays so that no late request of its change can commit; a day later none can arr
 """
 
 import datetime as dt
+from collections.abc import Awaitable
 from contextlib import aclosing, suppress
 
 from ..connection.rows import delete_as_read, is_place, read_row, time_of
 from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
 from ..models.kinds import kind_of
-from ..models.marker_rows import DECISION_KIND, FORWARD, TENTATIVE, MoveMark, MoveState, mark_of
+from ..models.marker_rows import DECISION_KIND, FORWARD, TENTATIVE, MoveMark, MoveState, mark_of, stays
 from ..models.placement import declared_models
 from ..models.schema import Schema
 from ..outbox.decision import DECISION_ROWS, Decision, decision_of, delete_decision
 from ..stores import CLOCK, Bounds, Row, RowAddress
 from ..writes.deferred import carry_out, schemas_by_kind
 from ..writes.move_entity import RELOCATION
-from ..writes.relocation import stays
 from .check import WRONG, Check, Claims, IsCandidate, Phase
 from .context import AuditContext, Problem
 from .report import Damage
@@ -97,7 +97,7 @@ class DecisionCheck(Check):
             if context.repair and age > LONGEST_REQUEST:
                 await context.send([delete_as_read(row)])
             return
-        refused = await self._carry_out(decision) if context.repair else None
+        refused = await _why_failed(self._carry_out(decision)) if context.repair else None
         failed = "" if decision.error is None else f"; workers have given up ({decision.error})"
         hours = age.total_seconds() / 3600
         text = (
@@ -106,16 +106,12 @@ class DecisionCheck(Check):
         )
         self._record(address, text, refused)
 
-    async def _carry_out(self, decision: Decision) -> str | None:
-        """Do what a change has left to do; return why that failed, or None."""
+    async def _carry_out(self, decision: Decision) -> None:
+        """Do what a change has left to do."""
         context = self.context
-        try:
-            left = await carry_out(context.db, context.kinds.table, self._schemas, decision)
-            if left is not None:
-                await delete_decision(context.db, context.kinds.table, left)
-        except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
-            return f"{type(error).__name__}: {error}"
-        return None
+        left = await carry_out(context.db, context.kinds.table, self._schemas, decision)
+        if left is not None:
+            await delete_decision(context.db, context.kinds.table, left)
 
     def _record(self, address: RowAddress, text: str, refused: str | None) -> None:
         problem = Problem(Damage.UNFINISHED, None, address.row_key, text, refused=refused)
@@ -163,7 +159,7 @@ class MoveCheck(Check):
             mark = mark_of(row)
             refused = None if mark is not None else f"it has no mark; delete the row {address}"
             if context.repair and mark is not None:
-                refused = await self._end(address, mark)
+                refused = await _why_failed(self._end(address, mark))
         except DecodeError as error:
             mark, refused = None, str(error)
         what = "a forward" if kind_of(row).endswith(FORWARD) else "a tentative row"
@@ -171,22 +167,27 @@ class MoveCheck(Check):
         problem = Problem(Damage.UNFINISHED, None, address.row_key, text, refused=refused)
         context.record(self.schema, address, problem)
 
-    async def _end(self, place: RowAddress, mark: MoveMark) -> str | None:
-        """Complete a move if it was committed, or make it impossible; return why that failed, or None."""
+    async def _end(self, place: RowAddress, mark: MoveMark) -> None:
+        """Complete a move if it was committed, or make it impossible."""
         db = self.context.db
-        try:
-            if mark.state is not MoveState.FORWARD:
-                if not await RELOCATION.resolve(db, place, self.schema):
-                    await RELOCATION.finish(db, mark.move, mark.other, place, self.schema)
-                return None
-            there = await read_row(db, mark.other)
-            kind = "" if there is None else kind_of(there).removesuffix(TENTATIVE)
-            models = [each for each in declared_models(self.schema) if each.table == mark.other.table]
-            schema = next((each for each in models if each.kind == kind), self.schema)
-            await RELOCATION.finish(db, mark.move, place, mark.other, schema)
-        except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
-            return f"{type(error).__name__}: {error}"
-        return None
+        if mark.state is not MoveState.FORWARD:
+            if not await RELOCATION.resolve(db, place, self.schema):
+                await RELOCATION.finish(db, mark.move, mark.other, place, self.schema)
+            return
+        there = await read_row(db, mark.other)
+        kind = "" if there is None else kind_of(there).removesuffix(TENTATIVE)
+        models = [each for each in declared_models(self.schema) if each.table == mark.other.table]
+        schema = next((each for each in models if each.kind == kind), self.schema)
+        await RELOCATION.finish(db, mark.move, place, mark.other, schema)
+
+
+async def _why_failed(work: Awaitable[None]) -> str | None:
+    """Do some work; return why that failed, or None."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _stays(row: Row) -> bool:

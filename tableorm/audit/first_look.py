@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import attrs
 
 from ..connection.nearby import NearbyRows
-from ..connection.tasks import stop_tasks, work_together
+from ..connection.tasks import stop_tasks, work_off
 from ..stores import Row, RowAddress
 from .context import OUT_OF_REACH, AuditContext
 
@@ -160,11 +160,9 @@ class FirstLook:
                 await context.pace.wait(len(near))
             found |= {RowAddress(table, *keys): row for keys, row in near.items()}
             left = [each for each in left if each.table != table or (each.partition_key, each.row_key) not in near]
-        far = iter(left)
 
-        async def read() -> None:
-            for address in far:
-                found[address] = await context.read(address)
+        async def read(address: RowAddress) -> None:
+            found[address] = await context.read(address)
 
-        await work_together(read, min(self._parallel, len(left)))
+        await work_off(read, left, min(self._parallel, len(left)))
         return found

@@ -11,8 +11,8 @@ import msgspec
 
 from ..errors import counted
 from ..jobs.counts import JobCounts
-from ..jobs.ranges import RangeReport
-from ..jobs.report import Progress, RunReport
+from ..jobs.ranges import RangeReport, plain_values
+from ..jobs.report import Progress, RunReport, report_of
 
 _KEPT = 1_000
 _ROOM = 10_000  # characters of findings in a row
@@ -115,7 +115,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values that JSON can represent."""
-        return _plain_values(self)
+        return plain_values(self)
 
 
 @attrs.define(kw_only=True)
@@ -200,7 +200,7 @@ class AuditReport(RangeReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values that JSON can represent."""
-        return {**_plain_values(self), "found": self.found, "clean": self.clean}
+        return {**super().to_dict(), "found": self.found, "clean": self.clean}
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
@@ -234,30 +234,10 @@ class BuildReport(RunReport):
 def make_report(progress: Progress[AuditCounts]) -> AuditReport:
     """Return the report of what was counted."""
     counts = progress.counts
-    return AuditReport(
-        entities=counts.entities,
-        derived_rows=counts.derived_rows,
-        counts=dict(sorted(counts.counts.items())),
-        findings=tuple(sorted(counts.findings, key=_sort_key)),
-        repaired=counts.repaired,
-        undecided=counts.undecided,
-        orphans=counts.orphans,
-        requests=counts.requests,
-        seconds=counts.seconds,
-        cursor=progress.cursor,
-    )
+    by_damage, findings = dict(sorted(counts.counts.items())), tuple(sorted(counts.findings, key=_sort_key))
+    return report_of(AuditReport, progress, counts=by_damage, findings=findings)
 
 
 def _sort_key(finding: Finding) -> tuple[str, ...]:
     """Return the key by which findings are sorted: by entity first."""
     return finding.partition_key, finding.row_key, finding.model, finding.index or "", finding.address or ""
-
-
-def _plain_values(value: Finding | AuditReport) -> dict[str, Any]:
-    """Return the public fields as JSON has them."""
-    return attrs.asdict(value, filter=attrs.filters.exclude("_cursor"), value_serializer=_plain_value)
-
-
-def _plain_value(instance: object, attribute: object, value: Any) -> Any:
-    del instance, attribute
-    return str(value) if isinstance(value, Damage) else [*value] if isinstance(value, tuple) else value

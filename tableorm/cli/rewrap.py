@@ -7,7 +7,7 @@ import argparse
 from ..jobs.report import RunReport
 from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options
 from .output import emit, show_progress
-from .progress import draw_bar, each_second
+from .progress import draw_bar
 
 
 class Rewrap:
@@ -33,7 +33,7 @@ class Rewrap:
     async def run(self, args: argparse.Namespace) -> int:
         """Wrap, and print the report."""
         async with open_existing(args) as db:
-            report = await db.rewrap(*args.models, on_progress=each_second(_show), **run_options(args))
+            report = await db.rewrap(*args.models, on_progress=_show, **run_options(args))
         emit(args, report.to_dict(), *report.failures, str(report))
         return 0 if report.complete else 1
 

@@ -4,6 +4,7 @@ The command `tableorm show`, which prints rows.
 
 import argparse
 import sys
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -56,18 +57,15 @@ class Show:
 async def _show_rows(db: Database, args: argparse.Namespace) -> None:
     query = RowQuery(partition=Bounds() if args.partition is None else Bounds.only(args.partition))
     encode = msgspec.json.Encoder().encode
-    limit: int | None = args.limit
-    continuation: str | None = None
-    while True:
-        size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
-        page = await connection_of(db).read_page(f"show {args.table}", args.table, query, size, continuation)
-        for row in page.rows:
-            sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
-        if limit is not None:
-            limit -= len(page.rows)
-        continuation = page.continuation
-        if continuation is None or limit == 0:
-            return
+    left: int = sys.maxsize if args.limit is None else args.limit
+    found = connection_of(db).read_pages(f"show {args.table}", args.table, query, min(left, MAX_PAGE))
+    async with aclosing(found):
+        async for page in found:
+            for row in page.rows[:left]:
+                sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
+            left -= len(page.rows)
+            if left <= 0:
+                return
 
 
 async def _show_entities(db: Database, args: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from ..models.property_types import FieldInfo
 from ..models.reserved import BLOB_FIELDS
 from ..models.schema import Schema
 from ..protocol.codes import Code, Fault
-from ..shapes.blob import Blob, BlobParts, Sending, add_to_hash, content_of
+from ..shapes.blob import Blob, BlobParts, BlobReader, Sending, add_to_hash, content_of
 from ..shapes.sealed_blob import BlobSeal, new_blob_key
 from ..stores import BlobStore, BlobStream, RowAddress
 from .blobs import ask_blobs, make_container, put_blob, require_blobs
@@ -168,13 +168,13 @@ class _Reader:
         return DecodeError(problem, self.schema.name, keys, self.info.name)
 
 
-def reader_of(db: Connection, schema: Schema, info: FieldInfo, values: dict[str, Any]) -> _Reader:
+def reader_of(db: Connection, schema: Schema, info: FieldInfo, values: dict[str, Any]) -> BlobReader:
     """Return what reads the blob of an entity with these fields."""
     try:
         owner = RowAddress(schema.table_name(), *schema.make_keys(values))
     except TableOrmError:
         owner = None  # it was loaded in part
-    return _Reader(db, info, owner, schema)
+    return _Reader(db, info, owner, schema).stream
 
 
 def bind_blobs(db: Connection, entities: Iterable[object]) -> None:

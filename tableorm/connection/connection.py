@@ -24,6 +24,7 @@ from ..stores import (
     PrefixedBackend,
     QueueStore,
     RetryPolicy,
+    Row,
     RowPage,
     RowQuery,
     StoreLayer,
@@ -120,7 +121,8 @@ class Connection:
         asked_for: The stores beside the tables that it was asked for: "queues", "blobs".
         turns: The turns of its writers at rows that several of them change.
         lines: Calls that are made together, by what they are about: see `tableorm.writes.modify_together`.
-        reader: The database, or scope, that reads by it: queries load relations by its method `load`.
+        reader: The database, or scope, that reads by it: queries load relations by its method `load`, and
+            writes make entities of rows by `_load_row`.
     """
 
     def __init__(
@@ -463,14 +465,15 @@ class Connection:
         counts.rows += len(page.rows)
         return page
 
-    async def read_pages(
+    async def read_rows(
         self, what: str, table: str, query: RowQuery, size: int = MAX_PAGE, *, model: str = ""
-    ) -> AsyncGenerator[RowPage]:
-        """Read pages of rows, one after the other. Takes and raises what `read_page` does."""
+    ) -> AsyncGenerator[Row]:
+        """Read rows, page by page. Takes and raises what `read_page` does."""
         continuation: str | None = None
         while True:
             page = await self.read_page(what, table, query, size, continuation, model=model)
-            yield page
+            for row in page.rows:
+                yield row
             continuation = page.continuation
             if continuation is None:
                 return

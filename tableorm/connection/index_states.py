@@ -53,7 +53,7 @@ class IndexState:
     declaration: str
     table: str
     entry_table: str
-    state: Literal["write-only", "readable"]
+    state: _State
     since: dt.datetime
     digest: str
 
@@ -80,8 +80,7 @@ async def load_states(db: Connection, what: str = _WHAT) -> list[IndexState]:
     known, begun = db.known_states, asyncio.get_running_loop().time()
     rows: list[Row] = []
     with suppress(TableNotFound):
-        async for page in db.read_pages(what, UPKEEP_TABLE, RowQuery(Bounds.only(_PARTITION))):
-            rows += page.rows
+        rows = [row async for row in db.read_rows(what, UPKEEP_TABLE, RowQuery(Bounds.only(_PARTITION)))]
     found = sorted(map(_read_state, rows), key=lambda state: (state.model, state.declaration, state.digest))
     known.readable.update(state.digest for state in found if state.state == "readable")
     known.asked, known.denied = begun, False
@@ -207,11 +206,8 @@ async def note_declarations(
 
 async def _has_rows(db: Connection, table: str, where: Filter | None) -> bool:
     """Return whether a table has any row that satisfies a condition."""
-    async with aclosing(db.read_pages(_WHAT, table, RowQuery(where=where), 1)) as pages:
-        async for page in pages:
-            if page.rows:
-                return True
-    return False
+    async with aclosing(db.read_rows(_WHAT, table, RowQuery(where=where), 1)) as rows:
+        return await anext(rows, None) is not None
 
 
 async def forget_table(db: Connection, table: str) -> None:

@@ -8,9 +8,7 @@ one of its partition, and the caller reads what is left row by row.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
-
-import attrs
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..keys.ranges import KeyPosition, key_order
 from ..protocol.codes import Fault
@@ -30,25 +28,6 @@ _TRUST = 2
 """How many ranges may bring too few rows, one after the other, before no more are tried."""
 
 _READS_AT_ONCE = 8
-
-
-@attrs.define(eq=False)
-class _Wanted:
-    """
-    Rows that are wanted, and for which one range is read.
-
-    Args:
-        keys: Their keys, in order: some of one partition, or of several.
-    """
-
-    keys: list[KeyPosition]
-
-    def query(self, select: tuple[str, ...] | None) -> RowQuery:
-        """Return the range from the first of them to the last."""
-        first, last = self.keys[0], self.keys[-1]
-        if first[0] == last[0]:
-            return RowQuery(Bounds.only(first[0]), Bounds(first[1], last[1]), select=select)
-        return RowQuery(Bounds(first[0], last[0]), select=select)
 
 
 class NearbyRows:
@@ -111,24 +90,35 @@ class NearbyRows:
             some = [left.popleft() for _ in range(min(self._width, len(left)))]
             poor = 0
             for wanted, page in zip(some, await map_together(self._fetch, some), strict=True):
-                if not self._take(wanted, page, found):
+                behind = self._take(wanted, page, found)
+                if behind is None:
                     poor += 1
-                elif len(wanted.keys) > _FEW:
-                    left.append(wanted)
+                elif len(behind) > _FEW:
+                    left.append(behind)
             self._trust = min(_TRUST, self._trust + len(some) - 2 * poor)
             self._width = min(_TRUST if poor else 2 * self._width, self._concurrency)
         return found
 
     def plan(self, keys: Iterable[KeyPosition]) -> list[RowQuery]:
         """Return the ranges that are read first for some rows, as far as `read` does so."""
-        return [wanted.query(self._select) for wanted in self._divide(keys)] if self._trust > 0 else []
+        return [*map(self._query, self._divide(keys))] if self._trust > 0 else []
 
-    def _divide(self, keys: Iterable[KeyPosition]) -> list[_Wanted]:
-        """Return what ranges are read for: partitions of which more than a few rows are wanted, the most first."""
+    def _query(self, wanted: Sequence[KeyPosition]) -> RowQuery:
+        """Return the range from the first row that is wanted to the last: of one partition, or of several."""
+        first, last = wanted[0], wanted[-1]
+        if first[0] == last[0]:
+            return RowQuery(Bounds.only(first[0]), Bounds(first[1], last[1]), select=self._select)
+        return RowQuery(Bounds(first[0], last[0]), select=self._select)
+
+    def _divide(self, keys: Iterable[KeyPosition]) -> list[list[KeyPosition]]:
+        """
+        Return for which rows, in order, each range is read: for partitions of which more than a few are wanted, the
+        most first.
+        """
         by_partition: defaultdict[str, set[str]] = defaultdict(set)
         for partition_key, row_key in keys:
             by_partition[partition_key].add(row_key)
-        partitions: list[_Wanted] = []
+        partitions: list[list[KeyPosition]] = []
         rest: list[KeyPosition] = []
         for partition_key, rows in by_partition.items():
             if len(rows) <= _FEW and not self._across:
@@ -138,18 +128,18 @@ class NearbyRows:
                 (partition_key, each) for each in rows if is_place(RowAddress(self._table, partition_key, each))
             ]
             if len(possible) > _FEW:
-                partitions.append(_Wanted(sorted(possible, key=key_order)))
+                partitions.append(sorted(possible, key=key_order))
             elif self._across:
                 rest += possible
-        partitions.sort(key=lambda each: -len(each.keys))
-        return partitions if len(rest) <= _FEW else [*partitions, _Wanted(sorted(rest, key=key_order))]
+        partitions.sort(key=len, reverse=True)
+        return partitions if len(rest) <= _FEW else [*partitions, sorted(rest, key=key_order)]
 
-    async def _fetch(self, wanted: _Wanted) -> RowPage:
+    async def _fetch(self, wanted: Sequence[KeyPosition]) -> RowPage:
         """Read the range from the first row that is wanted to the last, at most twice as many rows as are wanted."""
         store, counts = self._db.sending("query", self._name, work=self._work)
         self.requests += 1
         try:
-            page = await store.query(self._table, wanted.query(self._select), min(2 * len(wanted.keys), MAX_PAGE))
+            page = await store.query(self._table, self._query(wanted), min(2 * len(wanted), MAX_PAGE))
         except Fault as fault:
             if fault.code in NO_TABLE:
                 return RowPage([], "")  # what that means is a matter of the caller, who reads the rows one by one
@@ -157,24 +147,25 @@ class NearbyRows:
         counts.rows += len(page.rows)
         return page
 
-    def _take(self, wanted: _Wanted, page: RowPage, found: dict[KeyPosition, Row | None]) -> bool:
-        """Take from a page what is wanted, and return whether that was at least half of it."""
+    def _take(
+        self, wanted: Sequence[KeyPosition], page: RowPage, found: dict[KeyPosition, Row | None]
+    ) -> list[KeyPosition] | None:
+        """Take from a page what is wanted; return what is behind it, or None if that was less than half of it."""
         rows = {row_keys(row): row for row in page.rows}
         if page.continuation is not None and not rows:
-            return False
+            return None
         # Up to here all is known; everything is, if no other page follows.
         end = None if page.continuation is None else key_order(next(reversed(rows)))
         told = 0
         behind: list[KeyPosition] = []
-        for keys in wanted.keys:
+        for keys in wanted:
             row = rows.get(keys)
             if row is None and end is not None and key_order(keys) > end:
                 behind.append(keys)
             elif row is not None or self._tells_absent:
                 found[keys] = row
                 told += 1
-        wanted.keys = behind
-        return told > 0 and 2 * told >= len(rows)
+        return behind if told > 0 and 2 * told >= len(rows) else None
 
 
 async def read_rows(

@@ -33,7 +33,7 @@ Hook = Callable[[ObservedRequest], object]
 _requests = logging.getLogger("tableorm.requests")
 _slow = logging.getLogger("tableorm.slow")
 
-_LISTENERS: ContextVar[tuple["_Listener", ...]] = ContextVar("tableorm_listeners", default=())
+_LISTENERS: ContextVar[tuple["Observation", ...]] = ContextVar("tableorm_listeners", default=())
 
 
 @attrs.define(eq=False)
@@ -70,18 +70,6 @@ class QueryWork:
         self.seconds, self.since = self.seconds + now - self.since, now
 
 
-@attrs.define(eq=False)
-class _Listener:
-    """
-    Who listens to the requests of a block, while it is open: a task that goes on has it in its context still.
-    """
-
-    watch: "Watch"
-    note: Hook
-    show_values: bool
-    open: bool = True
-
-
 @attrs.define(eq=False, repr=False)
 class Observation:
     """
@@ -97,7 +85,8 @@ class Observation:
     _on_request: Hook | None
     _show_values: bool
     requests: list[ObservedRequest] = attrs.field(factory=list[ObservedRequest], init=False)
-    _listener: _Listener | None = attrs.field(default=None, init=False)
+    # None before the block is begun, and False after it: a task that goes on has it in its context still.
+    _open: bool | None = attrs.field(default=None, init=False)
 
     @property
     def cost(self) -> int:
@@ -116,19 +105,18 @@ class Observation:
         return f"<observation: {counted(self.cost, 'request')}, {counted(self.rows, 'row')}>"
 
     def __enter__(self) -> Self:
-        if self._listener is not None:
+        if self._open is not None:
             raise NotSupported("this observation was begun already; call db.observe() for each block")
-        self._listener = _Listener(self._watch, self._note, self._show_values)
-        _LISTENERS.set((*_LISTENERS.get(), self._listener))
+        self._open = True
+        _LISTENERS.set((*_LISTENERS.get(), self))
         self._watch.blocks += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._listener is not None
-        self._listener.open = False
-        _LISTENERS.set(tuple(each for each in _LISTENERS.get() if each.open))
+        self._open = False
+        _LISTENERS.set(tuple(each for each in _LISTENERS.get() if each._open))
         self._watch.blocks -= 1
 
     def _note(self, request: ObservedRequest) -> None:
@@ -215,7 +203,7 @@ class Watch:
             work: The query that it is part of; None if it is not, or nobody is warned of slow ones.
             attempt: Which attempt it is, from 1.
         """
-        listeners = [each for each in _LISTENERS.get() if each.watch is self and each.open]
+        listeners = [o for o in _LISTENERS.get() if o._watch is self and o._open]  # pyright: ignore[reportPrivateUsage]
         if not (listeners or self.always):
             return await request  # only other tasks are observed
         begun, number = perf_counter(), attempt
@@ -242,8 +230,8 @@ class Watch:
             slow = self.slow is not None and work is None and now - begun > self.slow
             for hook in (*self._hooks, *([_warn_of_slow] if slow else [])):
                 _call(hook, partial(record, self._show_values))
-            for each in filter(attrgetter("open"), listeners):
-                _call(each.note, partial(record, each.show_values))
+            for each in filter(attrgetter("_open"), listeners):
+                _call(each._note, partial(record, each._show_values))
             begun, number = now, number + 1
             transfer.bytes_sent = transfer.bytes_received = None
 

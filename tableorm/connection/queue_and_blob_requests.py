@@ -62,7 +62,8 @@ class CountedBeside(LayerBeside):
 
     async def send(self, method: str, given: tuple[Any, ...], call: Callable[..., Awaitable[Any]]) -> Any:
         """See `LayerBeside`."""
-        operation, place = self._operations[method], "" if method in LISTS_OF_PLACES else "".join(given[:1])
+        operation = self._operations.get(method, method.replace("_", "-"))
+        place = "" if method in LISTS_OF_PLACES else str(*given[:1])
         self._db.sending(operation, self._model)
         return await self._db.watch.send(call(*given), operation, place)
 

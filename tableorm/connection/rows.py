@@ -146,7 +146,7 @@ async def read_live(db: Connection, address: RowAddress, name: str = "") -> Row 
         if await _is_live(db, row, address):
             return row
         mark = mark_of(row)
-        gone = mark is None or mark.state in (MoveState.FORWARD, MoveState.SETTLED)
+        gone = mark is None or mark.state.has_left
         if gone or row["odata.etag"] == before:
             return None
         before = row["odata.etag"]

@@ -74,7 +74,7 @@ async def map_together(function: Callable[[A], Awaitable[B]], items: Sequence[A]
     return [found[number] for number in range(len(items))]
 
 
-async def work_off(function: Callable[[A], Awaitable[object]], items: Iterable[A]) -> None:
+async def work_off(function: Callable[[A], Awaitable[object]], items: Iterable[A], at_once: int = _AT_ONCE) -> None:
     """
     Call a function for each item, some at a time; the first error ends the others, and is raised. The next item is
     asked for when its turn comes, so that a generator of large ones holds few of them.
@@ -85,7 +85,7 @@ async def work_off(function: Callable[[A], Awaitable[object]], items: Iterable[A
         for item in left:
             await function(item)
 
-    await work_together(work, _AT_ONCE)
+    await work_together(work, at_once)
 
 
 @attrs.define(eq=False)

@@ -31,7 +31,6 @@ from ..writes.modify import get_or_insert
 from ..writes.modify_together import modify_target
 from ..writes.move import leaves_partition
 from ..writes.move_entity import move_entity
-from ..writes.pending import Attempt
 from ..writes.run_transaction import run_transaction
 from ..writes.stages.change import insert_change, merge_change, replace_change, save_change, upsert_change
 from ..writes.transaction import Transaction
@@ -85,7 +84,7 @@ class Database(Upkeep):
         change = insert_change(entity, repeat=repeat, exist_ok=exist_ok)
         if exist_ok:
             return await insert_new(self._connection, change)
-        await write_change(self._connection, change, repeat=repeat)
+        await write_change(self._connection, change)
         return True
 
     async def save(self, entity: Entity | PropertyBag) -> None:
@@ -256,7 +255,7 @@ class Database(Upkeep):
             TemplateError: A field is not a key field, or its value does not fit.
             EncodeError: The new key equals the old one, or a value does not fit its field.
         """
-        await move_entity(self._connection, self._load_row, entity, fields)
+        await move_entity(self._connection, entity, fields)
 
     @overload
     async def archive(self, entity: Entity, /, to: type[E], **fields: Any) -> E: ...
@@ -283,7 +282,7 @@ class Database(Upkeep):
             ModelError: The other model lacks a field of the entity, or has a field that nobody gives.
             TableOrmError: Whatever `move` raises.
         """
-        return await archive(self._connection, self._load_row, entity, to, fields)
+        return await archive(self._connection, entity, to, fields)
 
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """
@@ -296,7 +295,7 @@ class Database(Upkeep):
             WrongKind: The row is now of another kind.
             DecodeError: The row does not fit the model.
         """
-        await refresh_entity(self._connection, self._load_row, entity)
+        await refresh_entity(self._connection, entity)
 
     async def get_or_insert(self, entity: M) -> tuple[M, bool]:
         """
@@ -317,7 +316,7 @@ class Database(Upkeep):
             UniqueViolation: Another entity has the value of a unique index.
             EncodeError: A value does not fit its field.
         """
-        return await get_or_insert(self._connection, self._load_row, entity)
+        return await get_or_insert(self._connection, entity)
 
     @overload
     async def modify(
@@ -399,7 +398,7 @@ class Database(Upkeep):
                 `if_match` were given.
         """
         return await modify_target(
-            self._connection, self._load_row, target, fn, fields, attempts=attempts, create=create, if_match=if_match
+            self._connection, target, fn, fields, attempts=attempts, create=create, if_match=if_match
         )
 
     async def load(
@@ -542,7 +541,7 @@ class Database(Upkeep):
             TransactionFailed: An operation failed when the block ended, and nothing was applied; `index` tells which
                 one.
         """
-        return Transaction(self._connection, self._load_row, repeat=repeat, attempt=Attempt())
+        return Transaction(self._connection, repeat=repeat)
 
     async def run_transaction(
         self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS, repeat: bool = True
@@ -567,7 +566,7 @@ class Database(Upkeep):
         Raises:
             TransactionFailed: An operation failed for another reason, or every attempt lost its race.
         """
-        return await run_transaction(self._connection, self._load_row, fn, attempts=attempts, repeat=repeat)
+        return await run_transaction(self._connection, fn, attempts=attempts, repeat=repeat)
 
     def bulk(
         self,

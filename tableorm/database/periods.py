@@ -3,13 +3,12 @@ Upkeep of tables of periods: they are made in time, and dropped as a whole.
 """
 
 import datetime as dt
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, TypeVar
+from contextlib import aclosing
+from typing import Any
 
 import attrs
 
-from ..connection.blobs import ask_blobs
+from ..connection.blobs import ask_blobs, list_blobs
 from ..connection.connection import Connection
 from ..connection.period_tables import NO_TABLE, coming_tables, list_periods, make_table
 from ..connection.tasks import map_together
@@ -19,12 +18,12 @@ from ..models.entity import Entity, schema_of
 from ..models.periods import PeriodTables
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import check_blob_name, check_container_name
-from ..stores import BlobInfo, BlobPage, BlobStore
 from .reading import Reader
 
-T = TypeVar("T")
-
 _GONE = NO_TABLE | {Code.RESOURCE_NOT_FOUND}
+
+_BLOBS_AT_ONCE = 1_000
+"""How many blobs are deleted before more are listed."""
 
 
 @attrs.frozen
@@ -131,7 +130,7 @@ class Periods(Reader):
             count = 0
             if place is not None:
                 container, start = place
-                count = await _Blobs(db, container, start + _path_of(periods, name)).drop(dry_run=dry_run)
+                count = await _drop_blobs(db, container, start + _path_of(periods, name), dry_run=dry_run)
             if not dry_run:
                 store, _ = db.sending("delete-table", "")
                 try:
@@ -186,46 +185,25 @@ def _path_of(periods: PeriodTables, table: str) -> str:
     return "/".join([*parts, *([digits[8:] + "00"] if len(digits) > 8 else [])]) + "/"
 
 
-@attrs.frozen
-class _Blobs:
-    """
-    The blobs of a container whose names begin with a prefix.
+async def _drop_blobs(db: Connection, container: str, prefix: str, *, dry_run: bool) -> int:
+    """Delete the blobs of a container whose names begin with a prefix, and return how many there were."""
+    what, count, names = f"blobs {prefix}* in {container}", 0, list[str]()
 
-    Args:
-        db: The connection.
-        container: Name of the container.
-        prefix: What the names begin with.
-    """
-
-    db: Connection
-    container: str
-    prefix: str
-
-    async def drop(self, *, dry_run: bool) -> int:
-        """Delete them, and return how many there were."""
-        count, continuation = 0, None
-        while True:
-            page = await self._ask("list-blobs", partial(self._list, continuation))
-            if page is None:
-                return count
-            count += len(page.blobs)
-            if not dry_run:
-                await map_together(self._delete, page.blobs)
-            continuation = page.continuation
-            if continuation is None:
-                return count
-
-    def _list(self, continuation: str | None, store: BlobStore) -> Awaitable[BlobPage]:
-        return store.list_blobs(self.container, self.prefix, continuation)
-
-    async def _delete(self, blob: BlobInfo) -> None:
-        await self._ask("delete-blob", lambda store: store.delete(self.container, blob.name))
-
-    async def _ask(self, operation: str, request: Callable[[BlobStore], Awaitable[T]]) -> T | None:
-        """Return the reply to a request; None if there is no such blob or container."""
+    async def delete(name: str) -> None:
         try:
-            return await ask_blobs(self.db, operation, "", self.container, request)
+            await ask_blobs(db, "delete-blob", "", container, lambda store: store.delete(container, name))
         except Fault as fault:
             if fault.code not in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
-                raise translate(fault, f"deletion of blobs {self.prefix}* in {self.container}", "") from fault
-            return None
+                raise translate(fault, f"deletion of {what}", "") from fault
+
+    async with aclosing(list_blobs(db, "", container, prefix, what)) as blobs:
+        async for blob in blobs:
+            count += 1
+            if not dry_run:
+                names.append(blob.name)
+            if len(names) == _BLOBS_AT_ONCE:
+                await map_together(delete, names)
+                names.clear()
+    if names:
+        await map_together(delete, names)
+    return count

@@ -257,18 +257,19 @@ class Reader(Stores):
 
     async def _point(self, target: Any, fields: dict[str, Any], *, whole: bool = True) -> Any:
         """Read the entity of a key, of a model and its key fields, or of an index and its fields, or return None."""
+        db = self._connection
         model: Any = target
         if not isinstance(target, type):
             if isinstance(target, IndexOf):
                 return await self._by_index(_any_index(target), fields, whole=whole)
             if isinstance(target, Entity):
                 raise ModelError(f"get() takes a model or a key, got the entity {target!r}; refresh() reads it again")
-            key = key_from(self._connection.boundary, target, fields)
+            key = key_from(db.boundary, target, fields)
             model, table, address = key.model, key.table, RowAddress.of(key)
         else:
             schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
-            if self._connection.boundary.narrows:
-                fields = self._connection.boundary.fill_key(schema, fields)
+            if db.boundary.narrows:
+                fields = db.boundary.fill_key(schema, fields)
             if schema.abstract:
                 raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
             if fields.keys() != schema.key_names:
@@ -276,16 +277,16 @@ class Reader(Stores):
             partition_key, row_key = schema.make_keys(fields)
             table = schema.only_table or schema.table_of(partition_key, row_key)
             address = RowAddress(table, partition_key, row_key)
-            if self._connection.boundary.narrows:
-                self._connection.boundary.check_row(schema, address)
+            if db.boundary.narrows:
+                db.boundary.check_row(schema, address)
         kinds = None if model is PropertyBag else self._kinds_of(model)
         home = None if kinds is None else kinds.home
         whole = whole or kinds is None or kinds.hides or home is not None
         if kinds is not None and isinstance(home, QueriedHome):
-            row = await home.find(self._connection, kinds, model.__name__, address, fields)
+            row = await home.find(db, kinds, model.__name__, address, fields)
         else:
             select = None if kinds is None or whole else Projection.of(kinds, ()).select
-            row = await read_row(self._connection, address, select, model.__name__)
+            row = await read_row(db, address, select, model.__name__)
         return None if row is None else await self._entity_of(model, table, row, whole=whole)
 
     async def _entity_of(self, model: type[Any], table: str, row: Row, *, whole: bool = True) -> Any:
@@ -319,17 +320,18 @@ class Reader(Stores):
 
     async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool) -> Any:
         """Read the entity that has an entry under this key of an index; None if there is none."""
+        db = self._connection
         kinds = self._kinds_of(index)
         if len(kinds.schemas) != 1:
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
         schema = kinds.schemas[0]
         assert isinstance(schema, EntrySchema)  # as it is of every index entry
         primary = schema.primary
-        fields = self._connection.boundary.fill_key(primary, fields, schema.key_names)
+        fields = db.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
         home = primary.home
-        if isinstance(home, QueriedHome) and not await home.has_all_entries(self._connection):
+        if isinstance(home, QueriedHome) and not await home.has_all_entries(db):
             model: Any = primary.model
             where = [Field[Any](model, name) == value for name, value in fields.items()]
             query: Select[Any] = self.select(model)
@@ -337,16 +339,16 @@ class Reader(Stores):
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_of(partition_key, row_key)
         owners = table if primary.periods is not None else primary.table_name()
-        if schema.building is None and await find_unreadable(self._connection, (schema.declaration,)):
-            raise not_readable(self._connection, schema.declaration)
+        if schema.building is None and await find_unreadable(db, (schema.declaration,)):
+            raise not_readable(db, schema.declaration)
         for _ in range(_LOOKS if schema.exact else 1):
-            entry = await read_row(self._connection, RowAddress(table, partition_key, row_key), name=str(index))
+            entry = await read_row(db, RowAddress(table, partition_key, row_key), name=str(index))
             if entry is None:
                 return None
-            await self._connection.yield_to_loop(1)
+            await db.yield_to_loop(1)
             entity: Any = kinds.load(entry)
             if entity is None:
-                if self._connection.boundary.narrows or is_marker(entry):
+                if db.boundary.narrows or is_marker(entry):
                     return None  # whose row that is, is not told
                 raise WrongKind(
                     f"the row ({partition_key!r}, {row_key!r}) in table {table} is not an entry of {index}: it has "
@@ -355,17 +357,17 @@ class Reader(Stores):
                     entry.get("EntityType"),
                 )
             owner = RowAddress(owners, *schema.owner_keys(entry))
-            if not self._connection.boundary.holds_row(primary, owner):
+            if not db.boundary.holds_row(primary, owner):
                 return None  # an entry of others, in an index that scopes share
             # The entry itself is all that there is if it may be old, or holds keys alone.
             if not isinstance(entity, Entity) and (whole or not schema.exact or kinds.hides):
-                row = await read_row(self._connection, owner, name=primary.name)
+                row = await read_row(db, owner, name=primary.name)
                 entity = None if row is None else self._kinds_of(schema.model).load(row)
                 if row is None or entity is None or not schema.leads_to(entry, row, entity.__dict__):
                     continue  # it was moved meanwhile
             if isinstance(entity, Entity):
-                self._connection.boundary.check(entity)
-                bind_blobs(self._connection, (entity,))
+                db.boundary.check(entity)
+                bind_blobs(db, (entity,))
             return None if kinds.hides and not is_live(entity, utc_now()) else entity
         return None  # it was moved each time between the two reads
 

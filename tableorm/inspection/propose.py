@@ -22,10 +22,9 @@ from ..stores import Row, RowAddress, row_keys
 from ..writes.patch import Known
 from ..writes.plan import Mode
 from ..writes.stages.patching import Shown, entity_patch
-from .fields import class_name, name_fields
+from .fields import class_name, find_properties, name_fields, read_values
 from .groups import Group, group_rows
 from .module_text import ModelText, quote, write_module
-from .properties import find_properties, read_values
 from .templates import Place, find_places, template_text
 
 _MOST_EXAMPLES = 3

@@ -152,9 +152,6 @@ async def narrow(find_first: Callable[[Bounds], Awaitable[str | None]], share: B
 
 async def _find_partition(db: Connection, verb: str, table: str, bounds: Bounds) -> str | None:
     """Return a PartitionKey within some bounds, the first one if the store has an order; None if there is none."""
-    async with aclosing(db.read_pages(verb, table, RowQuery(bounds, select=_KEYS), 1)) as pages:
-        async for page in pages:
-            for row in page.rows:
-                found: str = row["PartitionKey"]
-                return found
-    return None
+    async with aclosing(db.read_rows(verb, table, RowQuery(bounds, select=_KEYS), 1)) as rows:
+        row = await anext(rows, None)
+    return None if row is None else str(row["PartitionKey"])

@@ -44,11 +44,6 @@ _MOST_LOOKS = 5  # in a row at a run that stands still and has not all of its ra
 _MOST_BEGINNINGS = 10  # of which others begin the run first in all but one, or something is in its place
 
 
-def _expect_nobody(working: int) -> bool:
-    del working
-    return False
-
-
 @attrs.define(eq=False)
 class Crew:
     """
@@ -58,7 +53,7 @@ class Crew:
         expects_more: Tells whether soon more workers will be at work than this number.
     """
 
-    expects_more: Callable[[int], bool] = _expect_nobody
+    expects_more: Callable[[int], bool] = lambda _: False
 
 
 @attrs.frozen(kw_only=True, eq=False)

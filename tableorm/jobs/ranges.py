@@ -89,6 +89,16 @@ class RangeReport:
         """Entities per second."""
         return self.entities / self.seconds if self.seconds else 0.0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values that JSON can represent."""
+        return plain_values(self)
+
+
+def plain_values(report: object) -> dict[str, Any]:
+    """Return the public fields of a report as JSON has them."""
+    values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(report))
+    return values
+
 
 def ranges_of(table: str, schemas: Sequence[Schema], parallel: int) -> list[JobRange]:
     """

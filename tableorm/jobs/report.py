@@ -4,7 +4,7 @@ The report of a shared run: what all processes together have done so far, or in 
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 
@@ -12,10 +12,11 @@ from ..connection.connection import Connection
 from ..errors import ModelError, TableNotFound, counted
 from ..keys.intervals import common_prefix
 from .counts import JobCounts
-from .ranges import JobRange
+from .ranges import JobRange, plain_values
 from .rows import Run, RunRange, RunRow, counts_of, read_runs, transaction
 
 C = TypeVar("C", bound=JobCounts)
+R = TypeVar("R")
 
 
 def _no_cursor() -> None:
@@ -117,7 +118,7 @@ class RunReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values that JSON can represent."""
         return {
-            **attrs.asdict(self, value_serializer=_plain_value),
+            **plain_values(self),
             "complete": self.complete,
             "rate": self.rate,
             "share": self.share,
@@ -167,26 +168,40 @@ async def drop_run(db: Connection, name: str) -> None:
             tx.delete(row)
 
 
+def report_of(kind: type[R], progress: Progress[Any], **values: Any) -> R:
+    """
+    Return a report.
+
+    Args:
+        kind: Its class. Each field has what was counted under its name.
+        progress: What was counted.
+        values: The fields that have something else.
+    """
+    counts: JobCounts = progress.counts
+    known = {"cursor": progress.cursor, "share": progress.share, **counts.others, **attrs.asdict(counts, recurse=False)}
+    known |= {"failures": tuple(counts.failures)} | values
+    names: list[str] = [each.alias for each in attrs.fields(cast("Any", kind))]
+    return kind(**{name: known[name] for name in names if name in known})
+
+
 K = TypeVar("K", bound=RunReport)
 
 
 def run_report(kind: type[K], progress: Progress[Any]) -> K:
     """Return the report of a run, as an object of the class `kind`."""
-    run, counts, ranges = progress.run, progress.counts, progress.ranges
+    run, ranges = progress.run, progress.ranges
     assert run is not None
     owned = [each for each in ranges if each.owner and not each.part.done]
-    return kind(
+    return report_of(
+        kind,
+        progress,
         name=run.name,
         what=run.what,
         state=run.state,
         ranges=run.ranges,
         ranges_done=sum(each.part.done for each in ranges) if run.state == "open" else run.ranges,
         owners=tuple(sorted({each.owner for each in owned})),
-        entities=counts.entities,
-        written=counts.written,
-        failed=counts.failed,
-        failures=tuple(counts.failures),
-        others=dict(counts.others),
+        others=dict(progress.counts.others),
         working=tuple(
             RangeProgress(number=each.number, entities=counts_of(each, JobCounts).entities, share=_share_of(each.part))
             for each in owned
@@ -218,8 +233,3 @@ def _share_of(part: JobRange) -> float:
 def _position_of(text: str) -> float:
     """Return where a text is among all texts in their order, from 0 to 1, by its first characters."""
     return sum(min(ord(character), 127) * 128.0 ** -(place + 1) for place, character in enumerate(text[:6]))
-
-
-def _plain_value(instance: object, attribute: object, value: Any) -> Any:
-    del instance, attribute
-    return [*value] if isinstance(value, tuple) else value

@@ -49,9 +49,15 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
     def work(part: JobRange, pace: Pace | None) -> Steps[JobCounts]:
         counts, kinds = JobCounts(), KindSet.of([each.model for each in tables[part.table]], part.table)
 
-        async def deal(rows: list[Row]) -> None:
-            await map_together(partial(_rewrap_row, db, encryption, current, part.table, counts), rows)
+        async def rewrap_row(row: Row) -> None:
+            counts.entities += 1
+            try:
+                if await _rewrap_row(db, encryption, current, part.table, row):
+                    counts.written += 1
+            except TableOrmError as error:
+                counts.fail(RowAddress.of_row(part.table, row), error)
 
+        deal = partial(map_together, rewrap_row)
         return walk(db, part, family_filter(kinds), deal, counts, "rewrap", pace, _SELECT)
 
     job = RunJob(
@@ -65,24 +71,21 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
     return await carry_out(db, job, options)
 
 
-async def _rewrap_row(
-    db: Connection, encryption: ContentKeys, current: str, table: str, counts: JobCounts, found: Row
-) -> None:
-    """Write the metadata of a row anew, under its ETag, unless the current key has wrapped its content key."""
-    address, row = RowAddress.of_row(table, found), found
-    keys: Row = {"PartitionKey": address.partition_key, "RowKey": address.row_key}
-    counts.entities += 1
-    try:
-        async for _ in Attempts(db, ATTEMPTS):
-            metadata = row.get(METADATA)
-            text = None if metadata is None else await encryption.rewrap(metadata, address, current)
-            if text is None:
-                return
-            operation = Operation(Verb.MERGE, {**keys, METADATA: text}, row["odata.etag"])
-            if await write_as_read(db, table, [operation], name="", what=str(address)):
-                counts.written += 1
-                return
-            row = await read_row(db, address, _SELECT) or {}
-        raise LostRace(f"others wrote it first, {ATTEMPTS} times in a row")
-    except TableOrmError as error:
-        counts.fail(address, error)
+async def _rewrap_row(db: Connection, encryption: ContentKeys, current: str, table: str, row: Row) -> bool:
+    """
+    Write the metadata of a row anew, under its ETag; return False if the current key has wrapped its content key.
+
+    Raises:
+        TableOrmError: It cannot be written, or has no metadata of a sealed row.
+    """
+    address = RowAddress.of_row(table, row)
+    async for _ in Attempts(db):
+        metadata = row.get(METADATA)
+        text = None if metadata is None else await encryption.rewrap(metadata, address, current)
+        if text is None:
+            return False
+        operation = Operation(Verb.MERGE, {**address.keys, METADATA: text}, row["odata.etag"])
+        if await write_as_read(db, table, [operation], name="", what=str(address)):
+            return True
+        row = await read_row(db, address, _SELECT) or {}
+    raise LostRace(f"others wrote it first, {ATTEMPTS} times in a row")

@@ -17,7 +17,6 @@ from ..models.fields import Mapped, field
 from ..models.kinds import KindSet
 from ..models.reserved import UPKEEP_TABLE
 from ..stores import Bounds, Row, utc_now
-from ..writes.pending import Attempt
 from ..writes.transaction import Transaction
 from .counts import JobCounts
 from .ranges import JobRange
@@ -151,12 +150,8 @@ def counts_of(row: Run | RunRange, kind: type[C]) -> C:
 
 
 def transaction(db: Connection) -> Transaction:
-    """Return a transaction, which reads nothing."""
-
-    def load(model: type[Any], table: str, row: Row) -> Any:
-        del model, table, row
-
-    return Transaction(db, load, repeat=True, attempt=Attempt())
+    """Return a transaction."""
+    return Transaction(db, repeat=True)
 
 
 def name_row(row: Row) -> str:

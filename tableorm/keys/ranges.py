@@ -5,6 +5,7 @@ Keys sort by PartitionKey, then RowKey, each by UTF-16 code unit.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import attrs
 
@@ -120,19 +121,28 @@ def divide(bounds: Bounds, templates: Iterable[Template | None], parts: int) -> 
     if not inside or parts < 2:
         return [bounds]
     chosen = sorted({inside[len(inside) * n // parts] for n in range(1, parts)}, key=utf16_key)
-    starts: list[str | None] = [None, *chosen]
-    ends: list[str | None] = [*chosen, None]
-    pieces = [
-        meet(bounds, Bounds(low, high, upper_open=high is not None)) for low, high in zip(starts, ends, strict=True)
-    ]
-    return [piece for piece in pieces if piece is not None]
+    pieces = (Bounds(low, high, upper_open=high is not None) for low, high in pairwise([None, *chosen, None]))
+    return [piece for each in pieces if (piece := meet(bounds, each)) is not None]
 
 
 def _find_edges(bounds: Bounds, template: Template | None, wanted: int) -> list[str]:
     """Return prefixes of keys strictly inside of the bounds, evenly spread, about as many as wanted."""
-    inside = _Inside(bounds)
+    # As sort keys, since there are many texts.
+    low, high = utf16_key(bounds.lower or ""), None if bounds.upper is None else utf16_key(bounds.upper)
+
+    def begins_before_end(text: bytes) -> bool:
+        return high is None or text < high or (not bounds.upper_open and text == high)
+
+    def may_hold(prefix: bytes) -> bool:
+        """Return whether some key that starts with the prefix is inside."""
+        return (prefix > low or low.startswith(prefix)) and begins_before_end(prefix)
+
+    def divides(text: bytes) -> bool:
+        """Return whether the text divides the bounds: something is before it, and something from it on."""
+        return text > low and begins_before_end(text)
+
     if template is not None and len(template.buckets) > 1:
-        found = [text for text in template.buckets if inside.divides(utf16_key(text))]
+        found = [text for text in template.buckets if divides(utf16_key(text))]
         if found:
             return found
     prefix = _common_prefix(bounds)
@@ -141,15 +151,12 @@ def _find_edges(bounds: Bounds, template: Template | None, wanted: int) -> list[
         more = [(each, utf16_key(each)) for each in characters]
         # What is outside goes at once, so that a range of a few dates is not drowned in all of the years.
         texts = [
-            (text + character, key + unit)
-            for text, key in texts
-            for character, unit in more
-            if inside.may_hold(key + unit)
+            (text + character, key + unit) for text, key in texts for character, unit in more if may_hold(key + unit)
         ]
-        found = [text for text, key in texts if inside.divides(key)]
+        found = [text for text, key in texts if divides(key)]
         if len(found) >= wanted or len(texts) * 64 > _MOST_CANDIDATES:
             return found
-    return [text for text, key in texts if inside.divides(key)]
+    return [text for text, key in texts if divides(key)]
 
 
 def _characters_at(template: Template | None, prefix: str) -> Iterable[Sequence[str]]:
@@ -170,30 +177,3 @@ def _common_prefix(bounds: Bounds) -> str:
             if successor(lower[:length]) == upper:
                 return lower[:length]
     return common_prefix(lower, upper)
-
-
-class _Inside:
-    """
-    What is inside of some bounds. Texts are given as their sort keys, since there are many of them.
-
-    Args:
-        bounds: The bounds.
-    """
-
-    __slots__ = ("_closed", "_high", "_low")
-
-    def __init__(self, bounds: Bounds) -> None:
-        self._low = utf16_key(bounds.lower or "")
-        self._high = None if bounds.upper is None else utf16_key(bounds.upper)
-        self._closed = not bounds.upper_open
-
-    def may_hold(self, prefix: bytes) -> bool:
-        """Return whether some key that starts with the prefix is inside."""
-        return (prefix > self._low or self._low.startswith(prefix)) and self._begins_before_end(prefix)
-
-    def divides(self, text: bytes) -> bool:
-        """Return whether the text divides the bounds: something is before it, and something from it on."""
-        return text > self._low and self._begins_before_end(text)
-
-    def _begins_before_end(self, text: bytes) -> bool:
-        return self._high is None or text < self._high or (self._closed and text == self._high)

@@ -17,7 +17,15 @@ from ..protocol.codes import Fault
 from ..protocol.limits import check_property_name
 from ..types import Int32
 from .fields import FieldDeclaration, Mapped, shape_of
-from .property_types import Member, PropertyType, Shape, ValueType, annotation_name, property_type, split_optional
+from .property_types import (
+    FieldOptions,
+    Member,
+    PropertyType,
+    ValueType,
+    annotation_name,
+    property_type,
+    split_optional,
+)
 from .reserved import RESERVED_FIELDS, is_reserved_property
 from .schema import FieldInfo, Schema
 
@@ -75,18 +83,19 @@ def _looks_mapped(annotation: Any) -> bool:
 @attrs.frozen
 class _Declared:
     """
-    A field of a class body: its annotation inside `Mapped`, its `field(...)`, the name of its property, and its shape.
+    A field of a class body: its annotation inside `Mapped`, its `field(...)` with its shape, and the name of its
+    property.
     """
 
     annotation: Any
-    declaration: FieldDeclaration | None
+    declaration: FieldDeclaration
     stored_as: str
-    shape: Shape[Any] | None
 
     @property
     def key_type(self) -> Any:
         """The type that formats of keys are chosen by: that of no value where values have several members."""
-        return bare_annotation(self.annotation) if self.shape is None else type(self.shape)
+        shape = self.declaration.shape
+        return bare_annotation(self.annotation) if shape is None else type(shape)
 
 
 def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> dict[str, _Declared]:
@@ -108,24 +117,22 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
                 f"{field}: Mapped[str], and anything else is ClassVar[...]"
             )
         _check_field_name(name, field)
-        declared = vars(model).get(field)
-        if field in vars(model) and not isinstance(declared, FieldDeclaration):
+        declared = vars(model).get(field, FieldDeclaration())
+        if not isinstance(declared, FieldDeclaration):
             raise ModelError(
                 f"{name}.{field} has the default {declared!r}; write {field}: Mapped[...] = field(default={declared!r})"
             )
-        if declared is not None:
-            _check_makers(f"{name}.{field}", declared)
-        given = declared.name if declared is not None else None
+        _check_makers(f"{name}.{field}", declared)
         inner = typing.get_args(annotation)[0]
-        shape = (declared.shape if declared is not None else None) or shape_of(kind, split_optional(inner)[0])
-        if shape is not None and declared is not None and declared.encrypted:
-            shape = shape.for_encrypted()
+        shape = declared.shape or shape_of(kind, split_optional(inner)[0])
         if shape is not None:
+            shape = shape.for_encrypted() if declared.encrypted else shape
             try:
                 shape.bind(model, field, kind, inner)
             except ValueError as error:
                 raise ModelError(f"{name}.{field} {error}") from None
-        own[field] = _Declared(inner, declared, given or rename(field), shape)
+            declared = attrs.evolve(declared, shape=shape, readonly=declared.readonly or shape.uploads)
+        own[field] = _Declared(inner, declared, declared.name or rename(field))
     return own
 
 
@@ -215,7 +222,7 @@ def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> Any:
         )
     these: dict[str, Any] = {}
     for field, each in own.items():
-        arguments = dict(each.declaration.arguments) if each.declaration else {}
+        arguments = each.declaration.arguments
         default = arguments.get("default")
         # A value that cannot be hashed can be changed; dataclasses use the same rule.
         if type(default).__hash__ is None:
@@ -245,36 +252,27 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
         each = declared[field]
         bare, optional = split_optional(each.annotation)
         name = f"{model.__name__}.{field}"
-        other = next(_find_models(bare), None) if each.shape is None else None
+        given = each.declaration
+        other = next(_find_models(bare), None) if given.shape is None else None
         if other is not None:
             raise ModelError(
                 f"{name} is declared with {other.__name__}, which is a model; declare fields for its key instead"
             )
         kind: ValueType | str
-        if each.shape is None:
+        if given.shape is None:
             kind = property_type(bare)
         else:
-            kind, optional = each.shape.value_type(each.annotation)
+            kind, optional = given.shape.value_type(each.annotation)
         if isinstance(kind, str):
             raise ModelError(f"{name} {kind}")
-        given = each.declaration
         infos[field] = info = FieldInfo(
             name=field,
             members=_members(name, field, each, kind),
             type=kind,
             optional=optional,
             default=_make_default(name, attribute),
-            stored=field not in full or bool(given and given.stored),
-            on_insert=given.on_insert if given else None,
-            on_write=given.on_write if given else None,
-            maintained=bool(given and given.maintained),
-            doc=given.doc if given else None,
-            expiry=bool(given and given.expiry),
-            readonly=bool(given and given.readonly) or bool(each.shape and each.shape.uploads),
-            hidden=bool(given and given.hidden),
-            shape=each.shape,
-            encrypted=bool(given and given.encrypted),
-            accept_plain=bool(given and given.accept_plain),
+            stored=field not in full or given.stored,
+            **{option.name: getattr(given, option.name) for option in attrs.fields(FieldOptions)},
         )
         _check_default(name, attribute, info)
     _check_properties(model.__name__, infos)
@@ -290,11 +288,12 @@ def _find_models(annotation: Any) -> Iterator[type[Any]]:
 
 def _members(label: str, field: str, declared: _Declared, kind: ValueType) -> tuple[Member, ...]:
     """Return the members of a field. Raises ModelError if its shape has a member of a type that is not stored."""
-    if isinstance(kind, PropertyType) and declared.shape is None:
+    shape = declared.declaration.shape
+    if isinstance(kind, PropertyType) and shape is None:
         return (Member(field, field, declared.stored_as, kind),)
-    assert declared.shape is not None
+    assert shape is not None
     found: list[Member] = []
-    for path, name, annotation in declared.shape.members(field, declared.stored_as):
+    for path, name, annotation in shape.members(field, declared.stored_as):
         kind_of_member = property_type(annotation)
         if isinstance(kind_of_member, str):
             raise ModelError(f"{label}: {path} {kind_of_member}")

@@ -10,7 +10,7 @@ import attrs
 
 from ..errors import ModelError, NotLoaded, near, shown
 from ..expressions import Field
-from .property_types import Shape
+from .property_types import FieldOptions, Shape
 
 T = TypeVar("T")
 
@@ -70,57 +70,42 @@ class FieldDescriptor:
 
 
 @attrs.frozen(kw_only=True)
-class FieldDeclaration:
+class FieldDeclaration(FieldOptions):
     """
     The arguments of `field(...)`.
 
     Args:
         name: Name of the stored property, None for the default.
         stored: Store the field as a property although a key holds it in full.
-        on_insert: Makes the field's value at an insert; None if nothing does.
-        on_write: Makes the field's value at every write; None if nothing does.
-        maintained: Whether writes of other entities maintain the field.
-        doc: What the field means, for API schemas; None if nothing is said.
-        expiry: Whether the field says when the entity expires.
-        readonly: Whether clients may not set the field.
-        hidden: Whether clients are not shown the field.
         arguments: The remaining arguments, for `attrs.field`.
-        shape: How values are stored in several properties; None if the annotation says it.
-        encrypted: Whether the field is encrypted in the store.
-        accept_plain: Whether it may also be stored as it is.
     """
 
     name: str | None = None
     stored: bool = False
-    on_insert: Callable[[], Any] | None = None
-    on_write: Callable[[], Any] | None = None
-    maintained: bool = False
-    doc: str | None = None
-    expiry: bool = False
-    readonly: bool = False
-    hidden: bool = False
-    arguments: dict[str, Any]
-    shape: Shape[Any] | None = None
-    encrypted: bool = False
-    accept_plain: bool = False
+    arguments: dict[str, Any] = attrs.field(factory=dict[str, Any])
 
 
-class _Options(TypedDict, Generic[T], total=False):
-    """The arguments of `field` but for `default` and `factory`; its docstring explains them."""
+class _AnyOptions(TypedDict, Generic[T], total=False):
+    """The arguments that `field` and `encrypted` share, but for `default` and `factory`."""
 
     name: str | None
-    stored: bool
     validator: Any
     converter: Callable[[Any], T] | None
     on_insert: Callable[[], T] | None
     on_write: Callable[[], T] | None
-    maintained: bool
     doc: str | None
-    expiry: bool
     readonly: bool
     hidden: bool
     chunked: bool
     compress: bool
+
+
+class _Options(_AnyOptions[T], total=False):
+    """The arguments of `field`; its docstring explains them."""
+
+    stored: bool
+    maintained: bool
+    expiry: bool
 
 
 _ATTRS_ARGUMENTS = ("default", "factory", "validator", "converter")
@@ -218,19 +203,9 @@ def field(
     )
 
 
-class _EncryptedOptions(TypedDict, Generic[T], total=False):
-    """The arguments of `encrypted` but for `default` and `factory`."""
+class _EncryptedOptions(_AnyOptions[T], total=False):
+    """The arguments of `encrypted`."""
 
-    name: str | None
-    validator: Any
-    converter: Callable[[Any], T] | None
-    on_insert: Callable[[], T] | None
-    on_write: Callable[[], T] | None
-    doc: str | None
-    readonly: bool
-    hidden: bool
-    chunked: bool
-    compress: bool
     accept_plain: bool
 
 

@@ -102,13 +102,8 @@ def read_pydantic(kind: Any, value: Any) -> Any:
     """
     if not is_pydantic_model(kind) or isinstance(value, kind):
         return value
-    return _validate(kind, value)
-
-
-def _validate(kind: Any, value: Any) -> Any:
-    """Return a Pydantic model of data. Values of JSON are read as JSON, of which a strict model takes dates as text."""
     try:
-        text = json.dumps(value)
+        text = json.dumps(value)  # of JSON a strict model takes dates as text
     except (TypeError, ValueError):
         return kind.model_validate(value)
     return kind.model_validate_json(text)

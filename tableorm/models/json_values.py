@@ -66,8 +66,10 @@ def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, (str, tuple))
 
 
-def settable_fields(schema: Schema) -> dict[str, FieldInfo]:
-    """Return the fields that a client can give an entity whose key is known: those that nothing else decides."""
+def fields_in(schema: Schema, form: Form) -> dict[str, FieldInfo]:
+    """Return the fields that data may have: of an entity whose key is known, those that nothing else decides."""
+    if form is Form.WHOLE:
+        return schema.fields
     return {name: info for name, info in schema.fields.items() if _why_fixed(schema, info) is None}
 
 
@@ -139,7 +141,7 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE, *, trusted: 
             fault too, or if no entity is made of the fields at once.
     """
     if not isinstance(cast("object", data), Mapping):
-        names = ", ".join(schema.fields if form is Form.WHOLE else settable_fields(schema))
+        names = ", ".join(fields_in(schema, form))
         problem = f"is a {type(data).__name__}; give an object whose members are fields of the model: {names}"
         if isinstance(data, bytes):  # web frameworks do not read a body of another type
             problem += "; a request says by the header Content-Type: application/json that its body is one"
@@ -152,7 +154,7 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE, *, trusted: 
             break
         info = schema.fields.get(name)
         if info is None:
-            known = ", ".join(schema.fields if form is Form.WHOLE else settable_fields(schema))
+            known = ", ".join(fields_in(schema, form))
             problem = f"is given for a field that does not exist; the model's fields are {known}"
             faults.append(InputFault((str(name),), problem, value, "unknown"))
         elif form is not Form.WHOLE and (why := _why_fixed(schema, info, form)):
@@ -167,7 +169,7 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE, *, trusted: 
     if form is not Form.PARTIAL:
         faults += [
             InputFault((name,), _why_missing(info, trusted=trusted), None, "missing")
-            for name, info in (schema.fields if form is Form.WHOLE else settable_fields(schema)).items()
+            for name, info in fields_in(schema, form).items()
             if info.default is None and name not in given
         ]
     if not faults:

@@ -58,7 +58,7 @@ class KindSet:
     def __init__(self, schemas: tuple[Schema, ...], table: str, *, bags: bool) -> None:
         self.schemas, self.table, self.bags = schemas, table, bags
         self.names = ", ".join(schema.name for schema in schemas)
-        self.hides = any(schema.visibility is not None for schema in schemas)
+        self.hides = any(schema.expiry is not None for schema in schemas)
         self.uploads = any((schema.primary or schema).uploads for schema in schemas)
         self.periods = schemas[0].periods if "{" in table else None
         self.home = next((own for s in schemas if (own := (s.primary or s).home) is not None), None)
@@ -149,11 +149,7 @@ class KindSet:
         Raises:
             DecodeError: The row is of one of the kinds and does not fit its model.
         """
-        schema = self._current_model(row)
-        if schema is not None:
-            entity: Entity = schema.decode_stored(row)
-            return entity
-        found = self._resolve(row)
+        found = self.resolve(row)
         if found is None:
             return bag_of_row(self.table, row) if self.bags else None
         schema, version = found

@@ -122,6 +122,11 @@ class MoveState(StrEnum):
     OLD = "old"
     """Of an entity in memory alone: it was read at the key that it has by the older model, in the other row."""
 
+    @property
+    def has_left(self) -> bool:
+        """Whether it is a place that the entity has left, or would have."""
+        return self in (MoveState.FORWARD, MoveState.SETTLED)
+
 
 class MoveMark(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """
@@ -186,16 +191,20 @@ def is_forward(row: Row | None, move: str, target: RowAddress) -> bool:
     return mark is not None and mark.state is MoveState.FORWARD and mark.move == move and mark.names(target)
 
 
+def stays(row: Row) -> bool:
+    """Return whether a row of a move is one of a re-key, whose forward keeps what the row had."""
+    mark = mark_of(row)
+    return mark is not None and mark.stays
+
+
 def tentative_kind(kind: str) -> str:
     """Return the kind that a row has as long as it is tentative, from the kind with its version."""
-    name, colon, version = kind.partition(":")
-    return f"{name}{TENTATIVE}{colon}{version}"
+    return _marker_kind(kind, TENTATIVE)
 
 
-def forward_kind(kind: str) -> str:
-    """Return the kind of a forward that keeps what its row had, from the kind with its version."""
+def _marker_kind(kind: str, marker: str) -> str:
     name, colon, version = kind.partition(":")
-    return f"{name}{FORWARD}{colon}{version}"
+    return f"{name}{marker}{colon}{version}"
 
 
 def row_of_marker(schema: Schema, row: Row) -> Row:
@@ -209,21 +218,20 @@ def row_of_marker(schema: Schema, row: Row) -> Row:
     return found
 
 
-def forward_row(place: RowAddress, kind: str, tokens: str, mark: MoveMark) -> Row:
+def forward_row(schema: Schema, row: Row, mark: MoveMark) -> Row:
     """
-    Return a forward.
+    Return the forward that takes the place of a row, and keeps nothing but its tokens.
 
     Args:
-        place: Where the entity was.
-        kind: Its kind, without a version.
-        tokens: The write tokens of the row.
-        mark: Its mark.
+        schema: The model of the row.
+        row: The row.
+        mark: The mark of the forward.
     """
     return {
-        "PartitionKey": place.partition_key,
-        "RowKey": place.row_key,
-        ENTITY_TYPE: kind + FORWARD,
-        WRITE_TOKENS: tokens,
+        "PartitionKey": row["PartitionKey"],
+        "RowKey": row["RowKey"],
+        ENTITY_TYPE: f"{schema.kind}{FORWARD}",
+        WRITE_TOKENS: with_token(tokens_of(row), mark.move),
         MOVE: mark.to_text(),
     }
 
@@ -238,7 +246,8 @@ def kept_row(schema: Schema, row: Row, mark: MoveMark) -> Row:
         mark: The mark of the forward.
     """
     kept = {name: value for name, value in row.items() if name not in _NEVER_KEPT and name not in _MADE_BY_STORE}
-    kept[ENTITY_TYPE] = forward_kind(str(row[ENTITY_TYPE] if schema.discriminator == "property" else schema.kind))
+    kind = row[ENTITY_TYPE] if schema.discriminator == "property" else schema.kind
+    kept[ENTITY_TYPE] = _marker_kind(str(kind), FORWARD)
     if mark.move:
         kept[WRITE_TOKENS] = with_token(tokens_of(row), mark.move)
     kept[MOVE] = mark.to_text()

@@ -186,7 +186,7 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
             self._row[name + ANNOTATION] = annotation
 
     def __getitem__(self, name: str) -> Any:
-        if name in SYSTEM_MEMBERS or name.endswith(ANNOTATION):
+        if not _is_property(name):
             raise KeyError(name)
         try:
             return decode(self._row[name], self._row.get(name + ANNOTATION))
@@ -215,15 +215,13 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
         self._row.pop(name + ANNOTATION, None)
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self._row if name not in SYSTEM_MEMBERS and not name.endswith(ANNOTATION))
+        return filter(_is_property, self._row)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return (
-            isinstance(name, str) and name in self._row and name not in SYSTEM_MEMBERS and not name.endswith(ANNOTATION)
-        )
+        return isinstance(name, str) and name in self._row and _is_property(name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PropertyBag):
@@ -239,7 +237,7 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
     def _check_name(self, name: Any, value: object) -> None:
         if not isinstance(name, str):
             raise self._error(f"cannot be set: a property has a name of type str, not {shown(name)}", str(name), value)
-        if name in SYSTEM_MEMBERS or name.endswith(ANNOTATION):
+        if not _is_property(name):
             raise self._error("cannot be set: the name belongs to the service", name, value)
         try:
             check_property_name(name)
@@ -335,6 +333,10 @@ def restore_bag(bag: PropertyBag, earlier: PropertyBag) -> None:
     bag._row = earlier._row.copy()
     bag._before, bag._partial, bag._selected = earlier._before, earlier._partial, earlier._selected
     bag.left_out = earlier.left_out
+
+
+def _is_property(name: str) -> bool:
+    return name not in SYSTEM_MEMBERS and not name.endswith(ANNOTATION)
 
 
 def _content(row: Row) -> Row:

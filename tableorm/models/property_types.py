@@ -254,18 +254,12 @@ ENCRYPTED = _Encrypted()
 """What is shown in place of a value that is encrypted in the store."""
 
 
-@attrs.frozen
-class FieldInfo:
+@attrs.frozen(kw_only=True)
+class FieldOptions:
     """
-    A field of a model.
+    What is said of a field besides its type, in its declaration and in its model.
 
     Args:
-        name: In Python.
-        members: The properties that hold it; of a field that a key holds in full the one that it would have.
-        type: The type of its values.
-        optional: Declared `| None`.
-        default: Makes the default value; None if there is none.
-        stored: Whether it is a property of the row; False if a key holds it in full.
         on_insert: Makes the value when an entity is inserted that has none; None if nothing does.
         on_write: Makes the value whenever the entity is written; None if nothing does.
         maintained: Whether other entities keep it, and this one's own writes leave it alone.
@@ -273,17 +267,12 @@ class FieldInfo:
         expiry: Whether it says when the entity expires.
         readonly: Whether clients may not set it.
         hidden: Whether clients are not shown it.
-        shape: How its values are stored in several members; None if there is one, which has the value.
+        shape: How its values are stored in several members; None if there is one, which has the value, or if only the
+            annotation says it.
         encrypted: Whether it is encrypted in the store, and shown nowhere.
         accept_plain: Whether it may also be stored as it is.
     """
 
-    name: str
-    members: tuple[Member, ...]
-    type: ValueType
-    optional: bool
-    default: Callable[[], Any] | None
-    stored: bool
     on_insert: Callable[[], Any] | None = None
     on_write: Callable[[], Any] | None = None
     maintained: bool = False
@@ -294,6 +283,28 @@ class FieldInfo:
     shape: Shape[Any] | None = None
     encrypted: bool = False
     accept_plain: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class FieldInfo(FieldOptions):
+    """
+    A field of a model.
+
+    Args:
+        name: In Python.
+        members: The properties that hold it; of a field that a key holds in full the one that it would have.
+        type: The type of its values.
+        optional: Declared `| None`.
+        default: Makes the default value; None if there is none.
+        stored: Whether it is a property of the row; False if a key holds it in full.
+    """
+
+    name: str
+    members: tuple[Member, ...]
+    type: ValueType
+    optional: bool
+    default: Callable[[], Any] | None
+    stored: bool
 
     @property
     def member(self) -> Member:
@@ -525,6 +536,17 @@ def _read(value: str | int, kind: Edm) -> Value:
         raise ValueError(f"holds what cannot be read: {error}") from None
 
 
+def _make_text_decoder(kind: Edm) -> Callable[[Any, str | None], Any]:
+    """Return the decoder of a type whose values are texts in JSON, with an annotation."""
+
+    def decode_text(value: Any, annotation: str | None) -> Any:
+        if type(value) is str and annotation == kind:
+            return _read(value, kind)
+        raise _wrong_stored_type(value, annotation, kind)
+
+    return decode_text
+
+
 def _encode_bool(value: Any) -> bool:
     if type(value) is not bool:
         raise _wrong_type(value, "a bool")
@@ -607,22 +629,10 @@ def _encode_datetime(value: Any) -> str:
         raise ValueError("is outside the range of Edm.DateTime, 1601-01-01 to 9999-12-31 in UTC") from None
 
 
-def _decode_datetime(value: Any, annotation: str | None) -> dt.datetime:
-    if type(value) is str and annotation == Edm.DATETIME:
-        return cast("dt.datetime", _read(value, Edm.DATETIME))
-    raise _wrong_stored_type(value, annotation, Edm.DATETIME)
-
-
 def _encode_guid(value: Any) -> str:
     if not isinstance(value, UUID):
         raise _wrong_type(value, "a UUID; give UUID(text)" if isinstance(value, str) else "a UUID")
     return str(value)
-
-
-def _decode_guid(value: Any, annotation: str | None) -> UUID:
-    if type(value) is str and annotation == Edm.GUID:
-        return cast("UUID", _read(value, Edm.GUID))
-    raise _wrong_stored_type(value, annotation, Edm.GUID)
 
 
 def _encode_binary(value: Any) -> str:
@@ -648,8 +658,8 @@ _PLAIN = {
         (int, Edm.INT64, _encode_int64, _decode_int64),
         (int, Edm.INT32, _encode_int32, _decode_int32),
         (float, Edm.DOUBLE, _encode_double, _decode_double),
-        (dt.datetime, Edm.DATETIME, _encode_datetime, _decode_datetime),
-        (UUID, Edm.GUID, _encode_guid, _decode_guid),
+        (dt.datetime, Edm.DATETIME, _encode_datetime, _make_text_decoder(Edm.DATETIME)),
+        (UUID, Edm.GUID, _encode_guid, _make_text_decoder(Edm.GUID)),
         (bytes, Edm.BINARY, _encode_binary, _decode_binary),
     )
 }

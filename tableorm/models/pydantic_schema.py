@@ -17,7 +17,7 @@ import msgspec
 from ..errors import InvalidInput, ModelError
 from ..protocol.edm import Edm
 from .json_types import is_pydantic_model
-from .json_values import Form, members_of, settable_fields, to_json
+from .json_values import Form, fields_in, members_of, to_json
 from .property_types import FieldInfo, PropertyType, split_optional
 from .schema import Schema, concrete
 
@@ -175,9 +175,8 @@ def describe_model(core: Any, handler: Any, form: Form = Form.WHOLE) -> dict[str
         form: Which fields it has.
     """
     schema: Schema = core["metadata"]["tableorm"]
-    fields = schema.fields if form is Form.WHOLE else settable_fields(schema)
     # Nobody sends or gets what is hidden and not the clients' to set.
-    infos = {name: info for name, info in fields.items() if not (info.hidden and _is_set_here(info))}
+    infos = {name: info for name, info in fields_in(schema, form).items() if not (info.hidden and _is_set_here(info))}
     changes = form is Form.PARTIAL
     shapes = _describe_types(schema, [info.type.annotation for info in infos.values()], handler)
     required = [] if changes else [name for name, info in infos.items() if info.default is None]

@@ -53,7 +53,6 @@ class RowStage:
         Raises:
             ModelError: The stage does not fit the model.
         """
-        del schema
 
     def seal(self, operation: Operation) -> Operation:
         """Return an insert, merge or replace as it is sent. The operation itself must not be changed."""
@@ -73,7 +72,6 @@ class RowStage:
         Raises:
             TableOrmError: It cannot be done.
         """
-        del db, table, rows, select
 
     def unseal(self, row: Row) -> Row:
         """
@@ -117,13 +115,11 @@ class KeyedStage(RowStage):
 
     def hides(self, name: str, db: Any = None) -> bool:
         """Return whether no condition can be about a property; in a `Connection`, since that may seal more of them."""
-        del db
-        return name in self.opaque
+        raise NotImplementedError
 
     def is_sealed(self, row: Row) -> bool:
         """Return whether a row that was unsealed was sealed as it would be now, so that it need not be written anew."""
-        del row
-        return True
+        raise NotImplementedError
 
     def noted(self, sealed: Row, stored: Row | None) -> str:
         """Return what the row of an entity that was written has as `OPENED`; `stored` is as of `seal_with_key`."""
@@ -160,8 +156,7 @@ class SplitStage(RowStage):
 
     def noted(self, row: Row, stored: Row | None) -> Row:
         """Return the row of an entity that was written, as `join` would return it; `stored` is what `split` got."""
-        del stored
-        return row
+        raise NotImplementedError
 
     def owner_of(self, row_key: str) -> str:
         """Return the RowKey of the entity that a further row belongs to."""

@@ -26,7 +26,6 @@ from .property_types import FieldInfo, Member
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, METADATA, MOVE, OPENED, PLACES, WRITE_TOKENS
 from .row_stage import KeyedStage, RowStage, SplitStage
 from .state import set_state, state_of
-from .visibility import Visibility
 
 __all__ = [
     "MISFITS",
@@ -205,7 +204,7 @@ class Schema(InTables):
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
-        visibility: Until when an entity counts; None if all do forever.
+        expiry: The field that says until when an entity counts, forever if it is None; None if all do forever.
         tracked: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
@@ -258,7 +257,7 @@ class Schema(InTables):
         self.derived: dict[str, DerivedSchema] = {}
         self.held: dict[str, ManifestEntry] = {}
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
-        self.visibility = next((Visibility(info) for info in self.fields.values() if info.expiry), None)
+        self.expiry = next((info for info in self.fields.values() if info.expiry), None)
         self.tracked = tracked or bool(self.maintained) or self.split is not None
         self.write_token = self.write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]

@@ -9,38 +9,13 @@ import datetime as dt
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
-
-import attrs
+from typing import Any, TypeVar
 
 from ..stores import utc_now
-from .property_types import FieldInfo
 
 T = TypeVar("T")
 
 _ALL_COUNT: ContextVar[bool] = ContextVar("tableorm_all_count", default=False)
-
-
-@attrs.frozen
-class Visibility:
-    """
-    Until when the entities of a model count.
-
-    Args:
-        until: The field that says so; they count forever if it is None.
-    """
-
-    until: FieldInfo
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Names of the fields that must be read of an entity."""
-        return (self.until.name,)
-
-    def is_live(self, entity: object, now: dt.datetime) -> bool:
-        """Return whether an entity counts of which at least these fields were read."""
-        until: dt.datetime | None = entity.__dict__.get(self.until.name)
-        return until is None or until > now
 
 
 @contextmanager
@@ -54,10 +29,12 @@ def including_expired() -> Generator[None]:
 
 
 def is_live(found: object, now: dt.datetime) -> bool:
-    """Return whether an entity counts, of which the fields that tell it were read; a bag always does."""
-    schema = getattr(type(found), "__schema__", None)
-    visibility: Visibility | None = None if schema is None else schema.visibility
-    return visibility is None or _ALL_COUNT.get() or visibility.is_live(found, now)
+    """Return whether an entity counts, of which the field that tells it was read; a bag always does."""
+    schema: Any = getattr(type(found), "__schema__", None)
+    if schema is None or schema.expiry is None or _ALL_COUNT.get():
+        return True
+    until: dt.datetime | None = found.__dict__.get(schema.expiry.name)
+    return until is None or until > now
 
 
 def live_only(found: list[T]) -> list[T]:

@@ -280,9 +280,7 @@ async def read_decisions(db: Connection, table: str, partition_key: str) -> list
     """Read the decisions on all changes of a partition of which something is left. Raises what `decision_of` raises."""
     query = RowQuery(Bounds.only(partition_key), DECISION_ROWS)
     what = f"query of the decision rows of partition {partition_key!r}"
-    found: list[Decision] = []
-    async for page in db.read_pages(what, table, query, model=DECISION_KIND):
-        found += map(decision_of, page.rows)
+    found = [decision_of(row) async for row in db.read_rows(what, table, query, model=DECISION_KIND)]
     return [each for each in found if each.committed]
 
 

@@ -100,11 +100,10 @@ async def find_pending(
         DECISION_ROWS if token is None else Bounds.only(DECISION_HEAD + token),
         Compare(ENTITY_TYPE, Op.EQ, Constant(Edm.STRING, DECISION_KIND)),
     )
-    async for page in db.read_pages(f"what is left to do in {table}", table, query, model=DECISION_KIND):
-        for row in page.rows:
-            pending = _pending_of(table, row)
-            if pending.problem is not None or pending.decision.committed:
-                yield pending
+    async for row in db.read_rows(f"what is left to do in {table}", table, query, model=DECISION_KIND):
+        pending = _pending_of(table, row)
+        if pending.problem is not None or pending.decision.committed:
+            yield pending
 
 
 def _pending_of(table: str, row: Row) -> Pending:

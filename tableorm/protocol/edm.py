@@ -184,7 +184,7 @@ def check_datetime(text: str) -> None:
 
 
 @lru_cache(maxsize=256)
-def _second_texts(second: int) -> tuple[str, str]:
+def second_texts(second: int) -> tuple[str, str]:
     """Return the text of a second as a Timestamp has it, and as an ETag has it."""
     # Writes of one second share this part; formatting a datetime anew costs more than the rest of the text.
     text = (EPOCH + dt.timedelta(seconds=second)).isoformat()[:19]
@@ -204,7 +204,7 @@ def etag_from_ticks(ticks: int) -> str:
 def marks_from_ticks(ticks: int) -> tuple[str, str]:
     """Return Timestamp and ETag of a row last written at `ticks`; making both costs little more than making one."""
     second, fraction = divmod(ticks, TICKS_PER_SECOND)
-    text, escaped = _second_texts(second)
+    text, escaped = second_texts(second)
     rest = f".{str(fraction).zfill(7)}Z"  # half the time of a format
     return text + rest, f"W/\"datetime'{escaped}{rest}'\""
 

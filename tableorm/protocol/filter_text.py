@@ -20,8 +20,6 @@ __all__ = ["MAX_FILTER_LENGTH", "FilterSyntaxError", "format_filter", "parse_fil
 
 # In characters. A filter is part of a URL, and services accept URLs of 32 KiB.
 MAX_FILTER_LENGTH = 32 * 1024
-# Conditions that are read in one step: about a millisecond of work.
-_CONDITIONS_IN_A_STEP = 50
 
 
 def parse_filter(text: str) -> Filter:
@@ -49,7 +47,7 @@ def parse_filter(text: str) -> Filter:
 
 def parse_in_steps(text: str) -> Generator[None, None, Filter]:
     """
-    Read the text of `$filter` as `parse_filter` does, and pause after each 50 conditions.
+    Read the text of `$filter` as `parse_filter` does, and pause after each condition.
 
     A long filter takes milliseconds, in which an event loop must do other work too.
     """
@@ -234,7 +232,7 @@ def _read_tree(reader: _Reader) -> Generator[None, None, Filter]:
     """Read conditions, and join them once an operator follows that binds less tightly than the one between them."""
     terms: list[_Term] = []
     waiting: list[Token] = []  # operators and parentheses whose terms are not complete
-    token, conditions = reader.next(), 0
+    token = reader.next()
     while True:
         while token.kind is Kind.OPEN or token.text == "not":
             waiting.append(token)
@@ -256,9 +254,7 @@ def _read_tree(reader: _Reader) -> Generator[None, None, Filter]:
         _join_terms(reader, waiting, terms, _RANKS[token.text])
         waiting.append(token)
         token = reader.next()
-        conditions += 1
-        if not conditions % _CONDITIONS_IN_A_STEP:
-            yield
+        yield
 
 
 def _read_condition(reader: _Reader, left: Token, waiting: list[Token], terms: list[_Term]) -> Token:

@@ -59,7 +59,7 @@ def _key(model: type[Any], kinds: KindSet, row: Row) -> Key[Any]:
 def needs_whole_rows(kinds: KindSet) -> bool:
     """Return whether rows of these kinds must be read in full to be deleted by `delete_call`."""
     # What a manifest says is compared with the fields, of which any may count; and so may they for an upgrade.
-    return any(schema.tracked or (schema.visibility is not None and schema.version > 1) for schema in kinds.schemas)
+    return any(schema.tracked or (schema.expiry is not None and schema.version > 1) for schema in kinds.schemas)
 
 
 def delete_call(
@@ -82,11 +82,7 @@ def delete_call(
     resolved = kinds.resolve(row)
     if resolved is None and (not kinds.bags or kinds.derives(row)):
         return None
-    if (
-        resolved is not None
-        and resolved[0].visibility is not None
-        and _has_expired(kinds, *resolved, row) is not expired
-    ):
+    if resolved is not None and resolved[0].expiry is not None and _has_expired(kinds, *resolved, row) is not expired:
         return None
     if resolved is not None:
         resolved[0].decode_part(row, frozenset())  # conditions may be about keys, which are not as those of the model
@@ -100,9 +96,9 @@ def delete_call(
 
 
 def _has_expired(kinds: KindSet, schema: Schema, version: int, row: Row) -> bool:
-    assert schema.visibility is not None
+    assert schema.expiry is not None
     old = version < schema.version
-    entity = kinds.load(row.copy()) if old else schema.decode_part(row, frozenset(schema.visibility.needs))
+    entity = kinds.load(row.copy()) if old else schema.decode_part(row, frozenset((schema.expiry.name,)))
     return not is_live(entity, utc_now())
 
 

@@ -35,21 +35,41 @@ _INSTEAD = {
     "update": "write async for entity in query, change it, and await db.save(entity)",
     "values": "write query.only(Model.field) for some fields alone",
 }
-_READ_ALL = frozenset({"all", "fetch", "fetch_all", "list", "to_list"})
 
 
-class NotAList:
-    """A base for what is read in pages: it is no list, and each use as one says what to write instead."""
+class NotAPlainStream:
+    """A base for a stream of changes, which is read by `async for`: another use says what to write instead."""
 
     __slots__ = ()
 
     if not TYPE_CHECKING:  # a checker finds these mistakes by itself, and shall go on to find them
+        _instead = dict.fromkeys(
+            ("all", "fetch", "fetch_all", "list", "to_list"), "write [change async for change in changes]"
+        )
 
         def __getattr__(self, name: str) -> Any:
-            instead = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+            instead = f"; {self._instead[name]}" if name in self._instead else ""
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}{instead}", name=name, obj=self
             )
+
+        def __await__(self) -> NoReturn:
+            self._refuse("cannot be awaited")
+
+        def __iter__(self) -> NoReturn:
+            self._refuse("cannot be read by for")
+
+        def _refuse(self, problem: str, instead: str = "async for change in changes") -> NoReturn:
+            raise ModelError(f"{self!r} {problem}; write {instead}")
+
+
+class NotAList(NotAPlainStream):
+    """A base for what is read in pages: it is no list, and each use as one says what to write instead."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+        _instead = _INSTEAD
 
         def __bool__(self) -> NoReturn:  # noqa: PLE0304
             self._refuse("has no truth value", "await query.exists(), or query is None")
@@ -70,32 +90,6 @@ class NotAList:
 
         def __contains__(self, item: object) -> NoReturn:
             self._refuse("cannot be searched by in", "await db.exists(Model.key(...))")
-
-        def _refuse(self, problem: str, instead: str) -> NoReturn:
-            raise ModelError(f"{self!r} {problem}; write {instead}")
-
-
-class NotAPlainStream:
-    """A base for a stream of changes, which is read by `async for`: another use says what to write instead."""
-
-    __slots__ = ()
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            instead = "; write [change async for change in changes]" if name in _READ_ALL else ""
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}{instead}", name=name, obj=self
-            )
-
-        def __await__(self) -> NoReturn:
-            self._refuse("cannot be awaited")
-
-        def __iter__(self) -> NoReturn:
-            self._refuse("cannot be read by for")
-
-        def _refuse(self, problem: str) -> NoReturn:
-            raise ModelError(f"{self!r} {problem}; write async for change in changes")
 
 
 def check_count(what: str, count: object) -> None:

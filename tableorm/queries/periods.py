@@ -21,8 +21,6 @@ from .planning.spans import Span, TableConditions, find_spans
 from .query import Query
 from .select import Select
 
-__all__ = ["PeriodSelect", "list_periods"]
-
 E_co = TypeVar("E_co", covariant=True)
 
 _MOST_COMPUTED = 64

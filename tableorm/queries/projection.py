@@ -95,7 +95,7 @@ def _stored_names(schema: Schema, fields: Sequence[Field[Any]]) -> frozenset[str
     """
     if schema.follows:
         return frozenset()  # they are read from the primary
-    needs = () if schema.visibility is None else schema.visibility.needs
+    needs = () if schema.expiry is None else (schema.expiry.name,)
     if not fields:
         return frozenset(needs)
     names = [*needs, *[_wanted(field) for field in fields if issubclass(schema.model, field.model)]]

@@ -94,7 +94,7 @@ class Query(QueryDescription[E_co]):
         if self._limit is not None:
             raise ModelError(f"{self}.split({parts}) is rejected: a limit counts the results of all parts; remove it")
         # All parts read by the same index, or by none.
-        query = self if self._reads_entries else self._without_unreadable(assumed=False)
+        query = self._without_unreadable(assumed=False)
         plan = attrs.evolve(query, scan=True)._plan(query._select)
         return [attrs.evolve(query, interval=interval) for interval in divide_plan(plan, parts, self._interval)]
 
@@ -109,7 +109,7 @@ class Query(QueryDescription[E_co]):
         Raises:
             ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
         """
-        query = self if self._reads_entries else self._without_unreadable(assumed=True)
+        query = self._without_unreadable(assumed=True)
         return query._explain(query._plan(query._select), show_values=True)
 
     # Running
@@ -360,13 +360,16 @@ class Query(QueryDescription[E_co]):
 
     def _without_unreadable(self, *, assumed: bool) -> Self:
         """
-        Return the query without indexes that are not known to be complete; nothing is sent.
+        Return the query without indexes that are not known to be complete; itself, if it asks for the entries of one.
+        Nothing is sent.
 
         Args:
             assumed: Whether they count as complete as long as the store was not asked.
         """
         query = self
-        while found := known_unreadable(self._db, query._planner.target.undecided, assumed=assumed):
+        while not self._reads_entries and (
+            found := known_unreadable(self._db, query._planner.target.undecided, assumed=assumed)
+        ):
             query = attrs.evolve(query, hidden=(*query._hidden, *found))
         return query
 

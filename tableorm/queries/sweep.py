@@ -87,7 +87,7 @@ async def sweep(
     scanned = [schema for schema in schemas if schema not in indexes or feed_of(schema) is not None]
     tables = {
         table: _SweptTable(
-            kinds=KindSet.of([each.model for each in own if each.visibility and each not in indexes], table),
+            kinds=KindSet.of([each.model for each in own if each.expiry and each not in indexes], table),
             keep=next((feed.keep for each in own if (feed := feed_of(each)) is not None), None),
         )
         for table in sorted({schema.table_name() for schema in scanned})
@@ -126,7 +126,7 @@ async def sweep(
 
 def is_swept(schema: Schema) -> bool:
     """Return whether entities of a model expire, or whether it has a change feed."""
-    return schema.visibility is not None or feed_of(schema) is not None
+    return schema.expiry is not None or feed_of(schema) is not None
 
 
 def _find_swept(model: type[Entity]) -> list[Schema]:
@@ -150,9 +150,9 @@ def _find_swept(model: type[Entity]) -> list[Schema]:
 
 async def _find_index(db: Connection, schema: Schema) -> QueryExecution | None:
     """Return the query for all entries of entities that have expired, by an index that is read in order of that."""
-    if schema.visibility is None:
+    if schema.expiry is None:
         return None
-    name = schema.visibility.until.name
+    name = schema.expiry.name
     for each in schema.derived.values():
         rows = each.row_schema
         # An entity that never expires may lack an entry; any other must have one.
@@ -254,9 +254,9 @@ def _filter_of(table: _SweptTable) -> Filter | None:
     terms: list[Filter] = [] if table.keep is None else [Compare("RowKey", Op.EQ, constant(COUNTER_KEY))]
     now = constant(utc_now())
     for schema in kinds.schemas:
-        assert schema.visibility is not None
+        assert schema.expiry is not None
         own = KindSet((schema,), kinds.table, bags=False).filter
-        due: Filter = compare_value(schema.visibility.until.member.property, Op.LE, now)
+        due: Filter = compare_value(schema.expiry.member.property, Op.LE, now)
         if schema.version > 1:
             if own is None:
                 return None

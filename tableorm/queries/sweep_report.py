@@ -2,14 +2,12 @@
 The report of a sweep: what it has deleted so far, and the cursor from which another process can go on.
 """
 
-from typing import Any
-
 import attrs
 
 from ..errors import counted
 from ..jobs.counts import JobCounts
 from ..jobs.ranges import RangeReport
-from ..jobs.report import Progress
+from ..jobs.report import Progress, report_of
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -36,10 +34,6 @@ class SweepReport(RangeReport):
     failures: tuple[str, ...] = ()
     trimmed: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as a dictionary of plain values, for JSON."""
-        return attrs.asdict(self, filter=lambda field, _: field.name != "_cursor")
-
     def __str__(self) -> str:
         more = "".join(f", {count} {what}" for count, what in ((self.kept, "kept"), (self.failed, "failed")) if count)
         more += f", {counted(self.trimmed, 'change')} trimmed" if self.trimmed else ""
@@ -48,15 +42,4 @@ class SweepReport(RangeReport):
 
 def make_report(progress: Progress[JobCounts]) -> SweepReport:
     """Return the report of what was counted."""
-    counts = progress.counts
-    return SweepReport(
-        entities=counts.entities,
-        deleted=counts.written,
-        kept=counts.others.get("kept", 0),
-        failed=counts.failed,
-        failures=tuple(counts.failures),
-        trimmed=counts.others.get("trimmed", 0),
-        requests=counts.requests,
-        seconds=counts.seconds,
-        cursor=progress.cursor,
-    )
+    return report_of(SweepReport, progress, deleted=progress.counts.written)

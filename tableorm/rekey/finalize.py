@@ -17,8 +17,6 @@ from .chunks import PlacedRow, RowFailure, WindowReport, each_row, in_chunks, se
 from .rekeying import Rekeying
 from .steps import resolve_row
 
-_FORWARDS = (MoveState.FORWARD, MoveState.SETTLED)
-
 
 async def finalize_window(
     db: Connection, rekeying: Rekeying, rows: Iterable[Row], *, confirmed: bool = False
@@ -84,6 +82,4 @@ async def finalize_window(
 
 def _is_forward(rekeying: Rekeying, row: Row) -> bool:
     mark = mark_of(row) if is_marker(row) else None
-    if mark is None or mark.state not in _FORWARDS:
-        return False
-    return entity_kind_of(row) == rekeying.old.kind
+    return mark is not None and mark.state.has_left and entity_kind_of(row) == rekeying.old.kind

@@ -37,9 +37,9 @@ class RekeyedHome(Rekeying, QueriedHome):
 
     # Writers
 
-    async def write_instead(self, db: Connection, change: Change, *, repeat: bool) -> bool:
+    async def write_instead(self, db: Connection, change: Change) -> bool:
         """See `Home`."""
-        return await write_older(db, self, change, repeat=repeat)
+        return await write_older(db, self, change)
 
     async def read(self, db: Connection, at: Change | Key[Any], fields: Mapping[str, Any] | None = None) -> Row | None:
         """See `Home`. In the phase in which entities are moved, one that has its older key gets its newer one first."""

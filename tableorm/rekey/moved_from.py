@@ -175,7 +175,7 @@ def _refuse_layout(label: str, schema: Schema) -> None:
         )
     causes = {
         "a table for each period": schema.periods is not None,
-        "entities that expire": schema.visibility is not None,
+        "entities that expire": schema.expiry is not None,
         "fields that other entities keep": bool(schema.maintained),
         **{
             each.label: not each.movable or each.deferred or each.row_schema is None for each in schema.derived.values()

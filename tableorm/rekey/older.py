@@ -30,11 +30,10 @@ from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..stores import Row, RowAddress
 from ..writes.commit import read_current, write_change
-from ..writes.marker_errors import marker_error
 from ..writes.plan import Change, Mode
 from ..writes.relocation import entity_of_row
 from ..writes.stages.change import delete_change, plain_insert, plain_save
-from ..writes.stages.complete import complete
+from ..writes.stages.complete import complete, marker_error
 from ..writes.stages.encode import encode, encode_surely
 from ..writes.stages.prepare import filled_values
 from ..writes.subject import forget
@@ -46,7 +45,7 @@ from .steps import older_key_taken, source_of
 _SINGLE = (Mode.INSERT, Mode.SAVE, Mode.MERGE, Mode.REPLACE, Mode.DELETE)
 
 
-async def write_older(db: Connection, rekeying: Rekeying, change: Change, *, repeat: bool = True) -> bool:
+async def write_older(db: Connection, rekeying: Rekeying, change: Change) -> bool:
     """
     Write an entity at its older key, if it has that, or if new ones get it.
 
@@ -54,7 +53,6 @@ async def write_older(db: Connection, rekeying: Rekeying, change: Change, *, rep
         db: Where the rows are.
         rekeying: The models.
         change: What to write.
-        repeat: Whether it may be sent again after a lost reply.
 
     Returns:
         Whether it was written. Otherwise it is written as any other: the entity is at its newer key, or nowhere.
@@ -84,7 +82,7 @@ async def write_older(db: Connection, rekeying: Rekeying, change: Change, *, rep
         if change.mode is Mode.INSERT:
             if found is not None:
                 raise EntityExists(f"{change}: there is such an entity", Code.ENTITY_EXISTS, change.subject)
-            if await _insert(db, rekeying, change, phase, met, repeat=repeat):
+            if await _insert(db, rekeying, change, phase, met):
                 return True
         elif found is None:
             raise EntityNotFound(f"{change}: there is no such entity", Code.RESOURCE_NOT_FOUND, change.subject)
@@ -114,23 +112,15 @@ async def _refuse_gone_back(db: Connection, rekeying: Rekeying, change: Change, 
             )
 
 
-async def _insert(
-    db: Connection,
-    rekeying: Rekeying,
-    change: Change,
-    phase: RekeyPhase,
-    met: set[str],
-    *,
-    repeat: bool,
-) -> bool:
+async def _insert(db: Connection, rekeying: Rekeying, change: Change, phase: RekeyPhase, met: set[str]) -> bool:
     """
     Insert an entity at its older key; return whether that was free of rows of moves. Their ETags are added to
     `met`: a row that is met again, unchanged, is one that nobody is about to remove.
     """
     made, source, older = to_older(rekeying, change)
-    insert = structs.replace(plain_insert(older), verb=change.verb)
+    insert = structs.replace(plain_insert(older), verb=change.verb, repeat=change.repeat)
     try:
-        await write_change(db, insert, repeat=repeat)
+        await write_change(db, insert)
     except EntityExists as error:
         if error.index:
             raise

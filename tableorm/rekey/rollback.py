@@ -16,9 +16,7 @@ from ..errors import Conflict, LostRace
 from ..models.kinds import KindSet, entity_kind_of
 from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
 from ..models.property_bag import bag_of_row
-from ..models.schema import Schema
 from ..models.write_tokens import new_token
-from ..outbox.doorbell import MoveCommand
 from ..stores import Operation, Row, RowAddress, Verb, row_keys
 from ..writes.commit import commit
 from ..writes.move import leaving_write, tentative_write
@@ -28,7 +26,7 @@ from ..writes.stages.change import guard_change, over_row, plain_insert
 from ..writes.stages.encode import encode_surely
 from .chunks import PlacedRow, WindowReport, each_row
 from .rekeying import Rekeying
-from .steps import collision, resolve_row, settled_row, source_of
+from .steps import collision, is_in_table, resolve_row, settled_row, source_of
 
 
 async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]) -> WindowReport:
@@ -67,7 +65,7 @@ async def _roll_back(db: Connection, rekeying: Rekeying, place: RowAddress, row:
         if row is None:
             return bool(begun)
         if mark is not None and mark.state is MoveState.FORWARD:
-            if mark.stays or not _is_in_table(rekeying.old, mark.other):
+            if mark.stays or not is_in_table(rekeying.old, mark.other):
                 raise _forged(rekeying, place)
             await RELOCATION.finish(db, mark.move, place, mark.other, rekeying.old)
             return True
@@ -106,19 +104,10 @@ async def _roll_back(db: Connection, rekeying: Rekeying, place: RowAddress, row:
         move, etag = new_token(), row["odata.etag"]
         tentative = MoveMark(state=MoveState.TENTATIVE, move=move, other=place, etag=etag, stays=True)
         change = over_row(plain_insert(rekeying.to_old(entity)), here["odata.etag"])
-        command = MoveCommand(
-            move=move,
-            kind=str(rekeying.new.kind),
-            source=place,
-            etag=etag,
-            to_kind=str(rekeying.old.kind),
-            target=source,
-            fields={},
-        )
         try:
             await commit(db, (tentative_write(change, tentative, new_token()),))
             begun.add(move)
-            await commit(db, (leaving_write(entity, row, command),))
+            await commit(db, (leaving_write(entity, row, source, move),))
         except LOST:
             continue
         await RELOCATION.finish(db, move, place, source, rekeying.old)
@@ -162,17 +151,13 @@ async def _free(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row 
 def _comes_from(rekeying: Rekeying, row: Row, at: RowAddress, place: RowAddress) -> bool:
     """Return whether a row is of an entity of the newer model, which had an older key, or is about to be one."""
     new = rekeying.new
-    if not _is_in_table(new, at):
+    if not is_in_table(new, at):
         return False
     if is_marker(row):
         return entity_kind_of(row) == new.kind
     if KindSet.alone(new).resolve(row) is None:
         return False
     return source_of(rekeying, entity_of_row(new, row)) == place
-
-
-def _is_in_table(schema: Schema, place: RowAddress) -> bool:
-    return place.table.lower() == schema.table_name().lower()
 
 
 def _forged(rekeying: Rekeying, place: RowAddress) -> Conflict:

@@ -5,8 +5,6 @@ The steps of a re-key for one entity, and what live writers do before they write
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec import structs
-
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rows import read_live, read_other, read_row, settle_forward, write_as_read
@@ -21,12 +19,11 @@ from ..models.write_tokens import new_token
 from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress, Verb
 from ..writes.commit import commit, read_current
-from ..writes.move import tentative_write
+from ..writes.move import leaving_write, tentative_write
 from ..writes.move_entity import RELOCATION
 from ..writes.plan import Change, Mode, PlannedWrite
 from ..writes.relocation import LOST, entity_of_row
-from ..writes.stages.change import delete_change, plain_insert
-from ..writes.stages.encode import encode_surely
+from ..writes.stages.change import plain_insert
 from .chunks import WindowReport, each_row
 from .phases import RekeyPhase, current_phase
 from .reads import older_places
@@ -77,7 +74,7 @@ async def move_row(db: Connection, rekeying: Rekeying, source: RowAddress, row: 
         try:
             await commit(db, (tentative_write(plain_insert(made), tentative, new_token()),))
             begun[move] = target
-            await commit(db, (keeping_write(entity, here, target, move),))
+            await commit(db, (leaving_write(entity, here, target, move, stays=True),))
             await RELOCATION.finish(db, move, source, target, rekeying.new)
             if set(begun.values()) == {target}:
                 return True
@@ -260,12 +257,12 @@ async def _settle_unfollowed(db: Connection, source: RowAddress, here: Row, mark
 
 def _is_forward(row: Row, mark: MoveMark | None) -> bool:
     """Return whether a row is a forward. An entity with such a mark, which another program has made up, is none."""
-    return is_marker(row) and mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED)
+    return is_marker(row) and mark is not None and mark.state.has_left
 
 
 async def _is_taken(db: Connection, rekeying: Rekeying, source: RowAddress, mark: MoveMark) -> bool:
     """Return whether an entity has an older key at which there is a row with a mark."""
-    if mark.state not in (MoveState.FORWARD, MoveState.SETTLED):
+    if not mark.state.has_left:
         return True
     there = await read_other(db, mark.other)
     if there is None or mark.state is MoveState.FORWARD:
@@ -325,23 +322,6 @@ def _old_key(rekeying: Rekeying, row: Row) -> Key[Any]:
     return rekeying.old_key(entity_to_be(rekeying.new, row))
 
 
-def keeping_write(entity: Entity, row: Row, target: RowAddress, move: str) -> PlannedWrite:
-    """
-    Return the write that makes a forward which stays of a row, with what the delete of its entity does to other rows.
-
-    Args:
-        entity: The entity.
-        row: Its row.
-        target: Where it is afterwards.
-        move: The id of the move.
-    """
-    write = encode_surely(delete_change(entity, verb="move"))
-    etag = row["odata.etag"]
-    mark = MoveMark(state=MoveState.FORWARD, move=move, other=target, etag=etag, stays=True)
-    operation = Operation(Verb.REPLACE, kept_row(entity.__schema__, row, mark), etag)
-    return structs.replace(write, operation=operation, token=move, weight=None)
-
-
 # Tentative rows that a mover has left at newer keys
 
 
@@ -362,15 +342,16 @@ async def resolve_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]
 
 async def resolve_row(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row | None) -> bool:
     """Do so with one row; return whether it was confirmed."""
-    mark = mark_of(row)
-    if row is None or mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(rekeying.new, place, row):
+    mark, new = mark_of(row), rekeying.new
+    if row is None or mark is None or mark.state is not MoveState.TENTATIVE:
         return False
+    if not is_in_table(new, place) or entity_kind_of(row) != new.kind:
+        return False  # a forged forward may name a row of another model
     if await RELOCATION.resolve(db, place, rekeying.new):
         return False
     return await RELOCATION.finish(db, mark.move, mark.other, place, rekeying.new) is not None
 
 
-def _is_of(schema: Schema, place: RowAddress, row: Row) -> bool:
-    """Return whether a tentative row is of a model: a forged forward may name one of another."""
-    same_table = place.table.lower() == schema.table_name().lower()
-    return same_table and entity_kind_of(row) == schema.kind
+def is_in_table(schema: Schema, place: RowAddress) -> bool:
+    """Return whether an address is in the table of a model."""
+    return place.table.lower() == schema.table_name().lower()

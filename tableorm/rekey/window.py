@@ -32,13 +32,13 @@ from ..models.write_tokens import new_token
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Operation, Row, RowAddress, Verb
 from ..writes.commit import commit
-from ..writes.move import confirming_write, tentative_write
+from ..writes.move import confirming_write, leaving_write, tentative_write
 from ..writes.move_entity import RELOCATION
 from ..writes.plan import PlannedWrite, SendOptions
 from ..writes.stages.change import plain_insert
 from .chunks import PlacedRow, RowFailure, WindowReport, each_row, in_chunks, send_operations
 from .rekeying import Rekeying
-from .steps import keeping_write, move_row, target_of
+from .steps import move_row, target_of
 
 _AT_LEAST = 1_000
 """How many moves wait at least, before those of one partition are sent in fewer than a transaction has room for."""
@@ -318,7 +318,7 @@ class _Mover:
         writes: list[PlannedWrite] = []
         for each in moves:
             assert each.entity is not None
-            writes.append(keeping_write(each.entity, each.row, each.target, each.token))
+            writes.append(leaving_write(each.entity, each.row, each.target, each.token, stays=True))
         await self._commit(writes)
 
     async def _confirm_derived(self, moves: Sequence[_Move]) -> None:

@@ -193,7 +193,7 @@ class CachedEntities(Generic[E]):
         if (
             entity is None
             or isinstance(entity, Exception)
-            or (entity.__schema__.visibility is not None and not is_live(entity, utc_now()))
+            or (entity.__schema__.expiry is not None and not is_live(entity, utc_now()))
         ):
             return None
         return copy.deepcopy(entity) if self._mutable else entity.evolve()

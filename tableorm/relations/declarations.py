@@ -48,7 +48,7 @@ class Many(RelationDeclaration, Generic[C]):
             return
         relation = self.of(schema.model)
         target = bind(relation).target
-        if self.cascades and schema.visibility is not None:
+        if self.cascades and schema.expiry is not None:
             raise ModelError(
                 f"{relation}: on_delete='cascade' is rejected for entities that expire, as a sweep deletes them alone; "
                 "let the children expire too, with on_delete='keep'"

@@ -8,10 +8,10 @@ written, under a name that nothing had before. Nothing here sends anything: what
 import asyncio
 import hashlib
 import io
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from inspect import iscoroutinefunction
-from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 import attrs
@@ -50,12 +50,8 @@ class BlobParts(NamedTuple):
     key: bytes = b""
 
 
-class BlobReader(Protocol):
-    """What reads the bytes of a blob."""
-
-    def stream(self, parts: BlobParts, start: int, length: int | None) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a blob, or of a range of it. Raises TableOrmError."""
-        ...
+BlobReader = Callable[[BlobParts, int, int | None], AsyncGenerator[bytes]]
+"""Yields the bytes of a blob from one on, so many or all that follow. Raises TableOrmError."""
 
 
 _sent: WeakValueDictionary[str, "Blob"] = WeakValueDictionary()
@@ -127,15 +123,16 @@ class BlobContent:
         """Yield its bytes from the beginning; of the field `label`, for messages. Raises what `check_unsent` raises."""
         self.check_unsent(label)
         source, again, self._spent = self.source, self._spent, True
+        pieces: AsyncIterable[bytes] = source
         if isinstance(source, bytes):
-            source = _pieces(source)
+            pieces = _pieces(source)
         elif not isinstance(source, AsyncIterable):
             if again:
                 await asyncio.to_thread(source.seek, self._start)
             elif source.seekable():
                 self._start = source.tell()
-            source = _read_file(source)
-        async for piece in source:
+            pieces = _read_file(source)
+        async for piece in pieces:
             yield piece
 
 
@@ -253,7 +250,7 @@ class Blob:
                 f"{self!r} does not know its database: it was unpickled, or made of a row by itself; read the entity "
                 "again, await db.refresh(entity)"
             )
-        return content.reader.stream(content.parts, start, length)
+        return content.reader(content.parts, start, length)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self.stream()

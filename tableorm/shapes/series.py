@@ -129,8 +129,7 @@ class _SeriesShape(Shape[Slots[Any]]):
         return [(f"{name}[{number}]", each, self.annotation) for number, each in enumerate(names)]
 
     def write(self, value: object) -> Sequence[Any]:
-        made: Any = self.convert(value)
-        return cast("list[Any]", made._stored)
+        return self.convert(value)._stored  # pyright: ignore[reportPrivateUsage]
 
     def read(self, values: Sequence[Any]) -> Slots[Any]:
         return Slots(self, [*values])
@@ -143,7 +142,7 @@ class _SeriesShape(Shape[Slots[Any]]):
 
     def empty(self) -> Slots[Any]:
         """Return a value without anything in it, which is the default of the field."""
-        return Slots(self, [None] * self.length)
+        return self.read([None] * self.length)
 
     def convert(self, value: Any) -> Slots[Any]:
         """Return what is set as a value of its own. Raises EncodeError."""

@@ -8,8 +8,9 @@ different writes for one entity. `docs/design/wide-entities.md` has the protocol
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
 
 from ..errors import ModelError, shown
 from ..keys.template import Template
@@ -33,13 +34,28 @@ _HEAD_NAMES = frozenset(_HEADS.values())
 _OF_A_ROW = SYSTEM_MEMBERS | {ENTITY_TYPE, WRITE_TOKENS}
 
 
+class _Places(NamedTuple):
+    """
+    What a row of an entity has as `PLACES`.
+
+    Args:
+        there: The numbers of the parts that there are.
+        moved: In which part each property is that is elsewhere than declared.
+    """
+
+    there: AbstractSet[int]
+    moved: Mapping[str, int]
+
+
+_NO_PLACES = _Places(frozenset(), {})
+
+
 class WideStage(SplitStage):
     """
     The stage of a wide model. A property has its part by the order of declarations, for good: whatever is found
     elsewhere, since the declarations were others when it was written, stays there until it is written as a whole.
 
-    A row of an entity has the property `PLACES`, which is stored nowhere: the numbers of the parts that there are, and
-    `name=number` for each property that is elsewhere than declared.
+    A row of an entity has the property `PLACES`, which is stored nowhere.
 
     Args:
         model: Name of the model that declares it.
@@ -126,7 +142,7 @@ class WideStage(SplitStage):
     def split(self, operation: Operation, stored: Row | None) -> list[Operation]:
         """See `SplitStage`."""
         verb, row = operation.verb, operation.row
-        there, moved = _places_of(stored) if stored is not None and verb is not Verb.INSERT else (set[int](), {})
+        there, moved = _places_of(None if verb is Verb.INSERT else stored)
         if verb is Verb.DELETE:
             return [operation, *(Operation(Verb.DELETE, _keys(row, number), "*") for number in sorted(there))]
         token, parts = newest_token(row), defaultdict[int, Row](dict)
@@ -149,11 +165,10 @@ class WideStage(SplitStage):
 
     def noted(self, row: Row, stored: Row | None) -> Row:
         """See `SplitStage`."""
-        _, moved = (set[int](), dict[str, int]()) if stored is None else _places_of(stored)
-        moved = {name: number for name, number in moved.items() if name in row}
+        moved = {name: number for name, number in _places_of(stored).moved.items() if name in row}
         own = row.keys() - moved.keys() - {name + ANNOTATION for name in moved}
-        there = {*map(self._part_of.get, own), *moved.values()}
-        return row | {PLACES: _text_of(there, moved)}
+        there = {*(self._part_of.get(name, 0) for name in own), *moved.values()} - {0}
+        return row | {PLACES: _Places(there, moved)}
 
     # Reading
 
@@ -167,7 +182,7 @@ class WideStage(SplitStage):
 
     def further_keys(self, row: Row) -> list[str]:
         """See `SplitStage`."""
-        return [_keys(row, number)["RowKey"] for number in _places_of(row)[0]]
+        return [_keys(row, number)["RowKey"] for number in _places_of(row).there]
 
     def is_in_first(self, select: tuple[str, ...] | None) -> bool:
         """See `SplitStage`."""
@@ -198,7 +213,7 @@ class WideStage(SplitStage):
             # A projection gives None for what a row has not.
             row.update(part if None not in part.values() else {n: v for n, v in part.items() if v is not None})
         row.update((name, first[name]) for name in _OF_A_ROW if name in first)
-        row[PLACES] = _text_of(heads, moved)
+        row[PLACES] = _Places({*heads}, moved)
         return row
 
     def _note_moved(self, moved: dict[str, int], number: int, row: Row) -> None:
@@ -220,22 +235,9 @@ def _keys(row: Row, number: int) -> Row:
     return {"PartitionKey": row["PartitionKey"], "RowKey": f"{row['RowKey']}~{number:02d}"}
 
 
-def _text_of(there: Iterable[int | None], moved: Mapping[str, int]) -> str:
-    numbers = [str(number) for number in sorted(filter(None, there))]
-    return " ".join([*numbers, *(f"{name}={number}" for name, number in sorted(moved.items()))])
-
-
-def _places_of(row: Row) -> tuple[set[int], dict[str, int]]:
-    """Return which parts there are of an entity, and where properties are that are elsewhere than declared."""
-    there: set[int] = set()
-    moved: dict[str, int] = {}
-    for text in str(row.get(PLACES, "")).split():
-        name, _, number = text.rpartition("=")
-        if name:
-            moved[name] = int(number)
-        else:
-            there.add(int(number))
-    return there, moved
+def _places_of(row: Row | None) -> _Places:
+    places = None if row is None else row.get(PLACES)
+    return places if isinstance(places, _Places) else _NO_PLACES  # others may store anything under the name
 
 
 def _is_prefix_free(template: Template) -> bool:

@@ -27,7 +27,6 @@ from .guarded import (
     Signer,
     Supplier,
     Tokens,
-    TokenSource,
     narrowed,
     rights_of,
 )
@@ -73,7 +72,6 @@ __all__ = [
     "StoreRequest",
     "Supplier",
     "TableStore",
-    "TokenSource",
     "Tokens",
     "Traffic",
     "Transfer",

@@ -79,18 +79,6 @@ class AccessControl(Protocol):
         ...
 
 
-class TokenSource(Protocol):
-    """Where a `GuardedStore` gets its token from."""
-
-    async def current(self) -> str:
-        """Return the token to use now."""
-        ...
-
-    async def renew(self, used: str) -> bool:
-        """Return whether there is another token than `used`, which was rejected."""
-        ...
-
-
 class Tokens:
     """
     A token, or a function that supplies one. The function is called again shortly before a token expires, and when one
@@ -232,9 +220,7 @@ class GuardedStore(StoreLayer):
         admit: Returns what a token allows now, or None if that is not known. Raises Fault if the token is not valid.
     """
 
-    def __init__(
-        self, store: TableStore, tokens: TokenSource, admit: Callable[[str], Awaitable[Rights | None]]
-    ) -> None:
+    def __init__(self, store: TableStore, tokens: Tokens, admit: Callable[[str], Awaitable[Rights | None]]) -> None:
         super().__init__(store)
         self._tokens, self._admit = tokens, admit
 

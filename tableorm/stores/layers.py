@@ -153,7 +153,11 @@ class LayerBeside:
         async def open_stream(*given: Any, **named: Any) -> AsyncGenerator[Any]:
             given, enter = _as_sent(found, given, named)
             async with AsyncExitStack() as opened:
-                yield await self.send(method, given, lambda *args: opened.enter_async_context(enter(*args)))
+                stream = await self.send(method, given, lambda *args: opened.enter_async_context(enter(*args)))
+                close = getattr(stream.chunks, "aclose", None)  # a layer may have put a generator around the bytes
+                if close is not None:
+                    opened.push_async_callback(close)
+                yield stream
 
         return call if iscoroutinefunction(found) else open_stream
 

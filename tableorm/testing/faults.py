@@ -289,7 +289,7 @@ class _FaultyBeside(LayerBeside):
 
     async def send(self, method: str, given: tuple[Any, ...], call: Callable[..., Awaitable[Any]]) -> Any:
         """See `LayerBeside`."""
-        place = "" if method in LISTS_OF_PLACES else "".join(given[:1])
+        place = "" if method in LISTS_OF_PLACES else str(*given[:1])
         return await _send(self._planned, place, [self._operations[method]], partial(call, *given))
 
 

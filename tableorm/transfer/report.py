@@ -9,7 +9,7 @@ import attrs
 from ..errors import counted
 from ..jobs.counts import JobCounts
 from ..jobs.ranges import RangeReport
-from ..jobs.report import Progress
+from ..jobs.report import Progress, report_of
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -50,8 +50,7 @@ class TransferReport(RangeReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a dictionary of plain values, for JSON."""
-        numbers = attrs.asdict(self, filter=lambda field, _: field.name != "_cursor")
-        return {**numbers, "failures": [*self.failures], "complete": self.complete, "rate": self.rate}
+        return {**super().to_dict(), "complete": self.complete, "rate": self.rate}
 
     def __str__(self) -> str:
         text = f"{counted(self.entities, 'row')} read"
@@ -64,15 +63,4 @@ class TransferReport(RangeReport):
 
 def make_report(progress: Progress[JobCounts]) -> TransferReport:
     """Return the report of what was counted."""
-    counts = progress.counts
-    return TransferReport(
-        entities=counts.entities,
-        written=counts.written,
-        failed=counts.failed,
-        failures=tuple(counts.failures),
-        share=progress.share,
-        requests=counts.requests,
-        seconds=counts.seconds,
-        cursor=progress.cursor,
-        **{what: counts.others.get(what, 0) for what in ("replaced", "equal", "skipped", "blobs", "pending")},
-    )
+    return report_of(TransferReport, progress)

@@ -38,7 +38,7 @@ from ..outbox.decision import Decision, Work, read_decision
 from ..outbox.workflow import StepFailed, note_progress, step_token
 from ..stores import Row
 from .archive_copy import Archive, BlobArchive, DatabaseArchive, check_archivable, kind_of, open_copy
-from .commit import Loader, commit, read_current, write_change
+from .commit import commit, read_current, write_change
 from .move_entity import archive_entity
 from .plan import PlannedWrite
 from .relocation import entity_of_row
@@ -50,15 +50,13 @@ from .stages.prepare import missing_etag
 from .subject import key_of
 
 
-async def archive(
-    db: Connection, load: Loader, entity: Entity, to: type[Any] | Archive[Any], fields: dict[str, Any]
-) -> Any:
+async def archive(db: Connection, entity: Entity, to: type[Any] | Archive[Any], fields: dict[str, Any]) -> Any:
     """Archive an entity. Takes and raises what `Database.archive` does."""
     if not isinstance(entity, Entity):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ModelError(f"archive({shown(entity)}) takes an entity that was read; a bag has no model")
     db.boundary.check(entity)
     if not isinstance(to, (BlobArchive, DatabaseArchive)):
-        return await archive_entity(db, load, entity, to, fields)
+        return await archive_entity(db, entity, to, fields)
     if fields:
         raise ModelError(
             f"archive(to={to.name!r}, {', '.join(fields)}=...) is rejected: only a model gets other fields"

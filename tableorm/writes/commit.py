@@ -40,7 +40,7 @@ from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
 from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
-from .home import Homes, find_existing, has_remedy, must_prepare
+from .home import Homes, find_existing, has_remedy, must_prepare, names_of
 from .maintainer import Fill
 from .plan import (
     PLAIN,
@@ -64,21 +64,15 @@ from .subject import adopt, check_change, forget, key_of, key_of_target
 from .uploads import uploaded, uploads_of
 
 T = TypeVar("T")
-Loader = Callable[[type[Any], str, Row], Any]
-"""
-Makes the entity or bag of a row: the model that is asked for, the name of the table, the row. None if that counts as no
-row.
-"""
 
 
-async def write_change(db: Connection, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
+async def write_change(db: Connection, change: Change, *, missing_ok: bool = False) -> None:
     """
     Send one change; nothing if it changes nothing.
 
     Args:
         db: Where the row is.
         change: The change.
-        repeat: Whether it may be sent again after a lost reply.
         missing_ok: Whether a row that is not there counts as deleted.
 
     Raises:
@@ -91,7 +85,7 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
     if db.boundary.narrows:
         check_change(db.boundary, change)
     declared = None if change.schema is None else change.schema.home
-    if declared is not None and await home_of(change.schema).write_instead(db, change, repeat=repeat):
+    if declared is not None and await home_of(change.schema).write_instead(db, change):
         return
     if needs_row(change):
         await _write_completed(db, change, missing_ok=missing_ok)
@@ -100,7 +94,7 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
     if write is None:
         db.require_open()  # as what sends something does
     else:
-        await commit(db, (write,), SendOptions(repeat=repeat, missing_ok=missing_ok))
+        await commit(db, (write,), SendOptions(missing_ok=missing_ok))
 
 
 async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) -> None:
@@ -148,7 +142,7 @@ def _goes_on(change: Change, error: TableOrmError) -> bool:
 async def insert_new(db: Connection, change: Change) -> bool:
     """Insert an entity or bag if there is no such row. Returns and raises what `Database.insert` does."""
     try:
-        await write_change(db, change, repeat=change.repeat)
+        await write_change(db, change)
     except EntityExists as error:
         # What an index or a list needs is another row, or the row's own.
         if error.index and not await find_existing(db, (change,)):
@@ -196,13 +190,25 @@ async def with_class(db: Connection, target: Any) -> Any:
     return Key(of.model, key.table, key.partition_key, key.row_key)
 
 
-async def load_existing(db: Connection, load: Loader, key: Key[Any], fields: Mapping[str, Any] | None) -> Any:
+def load_row(db: Connection, model: type[Any], table: str, row: Row) -> Any:
+    """
+    Return the entity or bag of a row as reads return it; None if it counts as no row. Raises what reads raise.
+
+    Args:
+        db: Where the row is.
+        model: The model that is asked for.
+        table: Name of the table.
+        row: The row.
+    """
+    return db.reader._load_row(model, table, row)
+
+
+async def load_existing(db: Connection, key: Key[Any], fields: Mapping[str, Any] | None) -> Any:
     """
     Read the entity or bag of a key.
 
     Args:
         db: Where it is.
-        load: What makes it of a row.
         key: Its key.
         fields: Its fields, as far as they are known; None if they are not.
 
@@ -210,19 +216,19 @@ async def load_existing(db: Connection, load: Loader, key: Key[Any], fields: Map
         EntityNotFound: There is none.
     """
     row = await read_current(db, key, fields)
-    found = None if row is None else load(key.model, key.table, row)
+    found = None if row is None else load_row(db, key.model, key.table, row)
     if found is None:
         raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
     return found
 
 
-async def refresh_entity(db: Connection, load: Loader, entity: Entity | PropertyBag) -> None:
+async def refresh_entity(db: Connection, entity: Entity | PropertyBag) -> None:
     """Read an entity anew, in place. Takes and raises what `Database.refresh` does."""
     db.boundary.check(entity)
     key = key_of(entity)
     db.boundary.check(key)
     fields = entity.__dict__ if isinstance(entity, Entity) else None
-    adopt(entity, await load_existing(db, load, key, fields))
+    adopt(entity, await load_existing(db, key, fields))
 
 
 Found = dict[str, Row | None]
@@ -627,5 +633,4 @@ def read_current(
     db: Connection, at: Change | Key[Any], fields: Mapping[str, Any] | None = None
 ) -> Awaitable[Row | None]:
     """Read a row that is going to be written. Takes, returns and raises what `Home.read` does."""
-    schema: Schema | None = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
-    return home_of(schema).read(db, at, fields)
+    return home_of(names_of(at)[0]).read(db, at, fields)

@@ -20,7 +20,7 @@ from ..errors import DecodeError, TableOrmError
 from ..models.home import HomeRules
 from ..models.key import Key
 from ..models.kinds import KindSet
-from ..models.marker_rows import MoveState, is_marker, mark_of
+from ..models.marker_rows import MoveState, is_marker, mark_of, stays
 from ..models.reserved import ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import Schema
 from ..models.upgrades import stored_version
@@ -30,7 +30,7 @@ from ..stores import Operation, Row, RowAddress, Verb, utc_now
 from .move import without_mark
 from .patch import Known
 from .plan import Change, PlannedWrite
-from .relocation import Commit, Relocation, is_of, is_removable, stays
+from .relocation import Commit, Relocation, is_of, is_removable
 from .stages.change import over_row
 
 
@@ -45,7 +45,7 @@ class Home(HomeRules):
     def __init__(self, commit: Commit) -> None:
         self._moves = Relocation(commit)
 
-    async def write_instead(self, db: Connection, change: Change, *, repeat: bool) -> bool:
+    async def write_instead(self, db: Connection, change: Change) -> bool:
         """
         Write an entity that is elsewhere than under its key, or a new one that has to be. Only homes that are declared
         are asked.
@@ -53,7 +53,6 @@ class Home(HomeRules):
         Args:
             db: Where the rows are.
             change: What to write.
-            repeat: Whether it may be sent again after a lost reply.
 
         Returns:
             Whether it was written. Otherwise it is written under its key.
@@ -61,7 +60,7 @@ class Home(HomeRules):
         Raises:
             TableOrmError: What the verb of the change raises.
         """
-        del db, change, repeat
+        del db, change
         return False
 
     async def read(self, db: Connection, at: Change | Key[Any], fields: Mapping[str, Any] | None = None) -> Row | None:
@@ -182,7 +181,7 @@ class Homes:
             return self._plain
         if isinstance(schema.home, Home):
             return schema.home
-        return self._plain if schema.visibility is None else self._expiring
+        return self._plain if schema.expiry is None else self._expiring
 
 
 def must_prepare(write: PlannedWrite) -> bool:
@@ -193,8 +192,7 @@ def must_prepare(write: PlannedWrite) -> bool:
 
 def has_remedy(write: PlannedWrite) -> bool:
     """Return whether a write inserts an entity that may take the place of one that has expired."""
-    schema = write.change.schema
-    if schema is None or schema.visibility is None:
+    if not _expires(write.change.schema):
         return False
     return write.operation.verb is Verb.INSERT and write.effect is None and write.change.mark is None
 
@@ -232,7 +230,7 @@ async def find_existing(db: Connection, changes: Iterable[Change]) -> set[str]:
 
 
 def _expires(schema: Schema | None) -> bool:
-    return schema is not None and schema.visibility is not None
+    return schema is not None and schema.expiry is not None
 
 
 def _counts(change: Change, row: Row) -> bool:

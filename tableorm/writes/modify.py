@@ -18,17 +18,17 @@ from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..stores import RowAddress
-from .commit import Loader, read_current, write_change
-from .marker_errors import marker_error
+from .commit import load_row, read_current, write_change
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .stages.change import insert_change, unsaved
+from .stages.complete import marker_error
 from .subject import Subject, check_change, key_of
 
 M = TypeVar("M", bound=Entity | PropertyBag)
 
 
-async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, bool]:
+async def get_or_insert(db: Connection, entity: M) -> tuple[M, bool]:
     """Read an entity, or insert it where there is none. Takes and raises what `Database.get_or_insert` does."""
     db.boundary.fill(entity)
     async for _ in Attempts(db, ATTEMPTS):
@@ -36,7 +36,7 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
         check_change(db.boundary, change)
         row = await read_current(db, change)
         if row is not None:
-            found = load(type(entity), change.table, row)
+            found = load_row(db, type(entity), change.table, row)
             if found is not None:
                 return found, False
             if is_marker(row):

@@ -48,14 +48,14 @@ from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from ..stores import Row, RowAddress
-from .commit import Loader, commit, read_current, write_change
-from .marker_errors import marker_error
+from .commit import commit, load_row, read_current, write_change
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .patch import then
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .rows import NOT_PROPERTIES, compare
 from .stages.change import save_change
+from .stages.complete import marker_error
 from .stages.compose import encode_joined
 from .stages.encode import encode
 from .stages.execute import is_light, most_row_bytes, plan_writes, remember
@@ -123,7 +123,6 @@ class _ModifyCall:
 
 async def modify_target(
     db: Connection,
-    load: Loader,
     target: Any,
     function: Callable[[Any], Any],
     fields: dict[str, Any],
@@ -144,12 +143,12 @@ async def modify_target(
         check_etag("modify", key, if_match)
     given = instance.__dict__ if isinstance(instance, Entity) else fields
     call = _ModifyCall(function, instance, given, create, if_match, attempts)
-    name = load, key.model, key.table, key.partition_key, key.row_key
+    name = db.reader, key.model, key.table, key.partition_key, key.row_key
     line: _ModifyLine | None = db.lines.get(name)
     if db.turns.current is not None:  # within the request of another write, which may be the one to wait for
-        result = await _ModifyLine(db, load, key, name).make(call)
+        result = await _ModifyLine(db, key, name).make(call)
     elif line is None:
-        line = db.lines[name] = _ModifyLine(db, load, key, name)
+        line = db.lines[name] = _ModifyLine(db, key, name)
         result = await line.lead(call)
     else:
         call.turn, call.context = asyncio.Future(), copy_context()
@@ -176,7 +175,6 @@ class _ModifyLine:
 
     Args:
         db: Where the row is.
-        load: Makes the entity or bag of a row.
         key: The row.
         name: What `lines` of the connection has it under.
         calls: Those that wait, in order.
@@ -186,7 +184,6 @@ class _ModifyLine:
     """
 
     db: Connection
-    load: Loader
     key: Key[Any]
     name: Hashable
     calls: deque[_ModifyCall] = attrs.field(factory=deque[_ModifyCall])
@@ -245,7 +242,7 @@ class _ModifyLine:
             async for _ in Attempts(db, call.attempts):
                 await turn.take((RowAddress.of(key),))
                 row = await read_current(db, key, call.fields)
-                subject = None if row is None else self.load(key.model, key.table, row)
+                subject = None if row is None else load_row(db, key.model, key.table, row)
                 if subject is not None:
                     refuse_other_version(key, subject, call.if_match)
                     result = applied(call.function, subject, call.instance)
@@ -277,7 +274,7 @@ class _ModifyLine:
             f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, "
             f"or let fewer tasks write it in parallel",
             Code.CONDITION_NOT_SATISFIED,
-            None if row is None else self.load(key.model, key.table, row),
+            None if row is None else load_row(self.db, key.model, key.table, row),
         )
 
     # Several calls
@@ -310,7 +307,7 @@ class _ModifyLine:
     async def _try_together(self, calls: Sequence[_ModifyCall]) -> bool:
         """Make calls once; return False if another program has written the row meanwhile."""
         row = await read_current(self.db, self.key, calls[0].fields)
-        fold = _Fold(self.db, self.load, self.key, row)
+        fold = _Fold(self.db, self.key, row)
         rest = calls[await fold.apply(calls) :]
         try:
             await fold.write()
@@ -338,7 +335,6 @@ class _Fold:
 
     Args:
         db: Where the row is.
-        load: Makes the entity or bag of a row.
         key: The row.
         row: As it was read; None if there is none.
 
@@ -347,8 +343,8 @@ class _Fold:
         ends_early: Whether the call behind those that were applied is to make itself.
     """
 
-    def __init__(self, db: Connection, load: Loader, key: Key[Any], row: Row | None) -> None:
-        self._db, self._load, self._key = db, load, key
+    def __init__(self, db: Connection, key: Key[Any], row: Row | None) -> None:
+        self._db, self._key = db, key
         self._row = self._read = row
         self._plain: Schema | None = None  # the schema of the row, if it is plain
         self._of_store: Row = {}  # what no entity has of a plain row
@@ -399,7 +395,7 @@ class _Fold:
         self._plain = None
         if self._row is None:
             return None
-        subject: Subject | None = self._load(self._key.model, self._key.table, self._row.copy())
+        subject: Subject | None = load_row(self._db, self._key.model, self._key.table, self._row.copy())
         if not isinstance(subject, Entity):
             return subject
         schema = subject.__schema__
@@ -410,7 +406,7 @@ class _Fold:
         if packed and not schema.filled and not self._db.boundary.narrows:
             self._plain = schema
             self._mutable = [info.name for info in schema.fields.values() if info.shape or info.type.json_text]
-            self._copies = not self._mutable and schema.visibility is None
+            self._copies = not self._mutable and schema.expiry is None
             set_state(subject, EntityState(stored=self._row))
             self._of_store, self._values = _of_store(self._row), subject.__dict__.copy()
         return subject

@@ -14,12 +14,11 @@ from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
 from ..models.entity import Entity, copy_unknown
 from ..models.json_values import new_entity
 from ..models.key import Key
-from ..models.marker_rows import MoveMark, MoveState, forward_row, mark_of
+from ..models.marker_rows import MoveMark, MoveState, forward_row, kept_row, mark_of
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.reserved import MOVE
 from ..models.schema import Schema
 from ..models.state import state_of
-from ..models.write_tokens import tokens_of, with_token
 from ..outbox.doorbell import MoveCommand
 from ..stores import Operation, Row, RowAddress, Verb
 from .plan import Change, Mode, PlannedWrite
@@ -251,14 +250,22 @@ def tentative_write(change: Change, mark: MoveMark, token: str) -> PlannedWrite:
     return encode_surely(structs.replace(change, mark=mark), token)
 
 
-def leaving_write(entity: Entity, row: Row, command: MoveCommand) -> PlannedWrite:
-    """Return the write that makes a forward of the source, with what the delete of the entity does to other rows."""
-    write = encode_surely(delete_change(entity, verb="move"))
-    mark = MoveMark(state=MoveState.FORWARD, move=command.move, other=command.target)
-    kind = command.kind.partition(":")[0]
-    forward = forward_row(command.source, kind, with_token(tokens_of(row), command.move), mark)
-    operation = Operation(Verb.REPLACE, forward, command.etag)
-    return structs.replace(write, operation=operation, token=command.move, weight=None)
+def leaving_write(entity: Entity, row: Row, target: RowAddress, move: str, *, stays: bool = False) -> PlannedWrite:
+    """
+    Return the write that makes a forward of a row, with what the delete of its entity does to other rows.
+
+    Args:
+        entity: The entity.
+        row: Its row.
+        target: Where it is afterwards.
+        move: The id of the move.
+        stays: Whether the forward keeps what the row has, and stays, as in a re-key.
+    """
+    write, etag = encode_surely(delete_change(entity, verb="move")), row["odata.etag"]
+    mark = MoveMark(state=MoveState.FORWARD, move=move, other=target, etag=etag if stays else None, stays=stays)
+    make = kept_row if stays else forward_row
+    operation = Operation(Verb.REPLACE, make(entity.__schema__, row, mark), etag)
+    return structs.replace(write, operation=operation, token=move, weight=None)
 
 
 def without_mark(write: PlannedWrite) -> PlannedWrite:

@@ -35,7 +35,7 @@ from ..outbox.doorbell import MOVE_WORK, MoveCommand, move_of
 from ..outbox.worker import Handler, Outcome
 from ..protocol.codes import Code
 from ..stores import Message, Row
-from .commit import Loader, check_effects, commit, load_existing, read_current, write_change
+from .commit import check_effects, commit, load_existing, load_row, read_current, write_change
 from .deferred import check_room
 from .move import (
     check_movable,
@@ -65,11 +65,11 @@ _HIDDEN_SECONDS = 20
 """For how long workers do not see a command: longer than the writer needs, unless it has to repeat requests."""
 
 
-async def move_entity(db: Connection, load: Loader, entity: Entity | PropertyBag, fields: dict[str, Any]) -> None:
+async def move_entity(db: Connection, entity: Entity | PropertyBag, fields: dict[str, Any]) -> None:
     """Give an entity another key. Takes and raises what `Database.move` does."""
     db.boundary.check_move(entity, fields)
     if isinstance(entity, Entity) and leaves_partition(entity, fields):
-        moved = await _relocate(db, load, entity, entity.__schema__, fields)
+        moved = await _relocate(db, entity, entity.__schema__, fields)
         adopt(entity, moved)
         return
     delete, insert = move_changes(entity, fields)
@@ -82,17 +82,17 @@ async def move_entity(db: Connection, load: Loader, entity: Entity | PropertyBag
     adopt(entity, insert.subject)
 
 
-async def archive_entity(db: Connection, load: Loader, entity: Entity, to: type[Any], fields: dict[str, Any]) -> Any:
+async def archive_entity(db: Connection, entity: Entity, to: type[Any], fields: dict[str, Any]) -> Any:
     """Move an entity to the table of another model. Takes and raises what `Database.archive` does."""
     target = schema_of(to)
     if target is entity.__schema__:
         raise ModelError(f"archive(to={target.name}) is rejected: that is the model of the entity; use db.move()")
     if target.abstract:
         raise ModelError(f"archive(to={target.name}) is rejected: it is abstract; name one of its concrete classes")
-    return await _relocate(db, load, entity, target, fields)
+    return await _relocate(db, entity, target, fields)
 
 
-async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema, fields: Mapping[str, Any]) -> Any:
+async def _relocate(db: Connection, entity: Entity, target: Schema, fields: Mapping[str, Any]) -> Any:
     """Move an entity to another partition or table, and return it as it is there."""
     source = entity.__schema__
     check_movable(source)
@@ -105,9 +105,9 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
             )
     await check_reach(db, f"move of {key_of(entity)}: workers must be notified of it")
     if db.boundary.narrows:
-        await _check_steps(db, load, entity, target, fields)
+        await _check_steps(db, entity, target, fields)
     await write_change(db, save_change(entity, verb="move"))
-    _, row, stored = await _read_leaving(db, load, entity)
+    _, row, stored = await _read_leaving(db, entity)
     moved = entity_at_target(stored, target, fields)
     command = command_to_move(stored, row, moved, fields, new_token())
     if any(each.in_blobs for each in target.derived.values()):
@@ -123,7 +123,7 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
 
     async def carry_out() -> Any:
         found = await RELOCATION.carry_out(db, command, source, target)
-        return await load_existing(db, load, key, None) if found is None else found
+        return await load_existing(db, key, None) if found is None else found
 
     message: Message | None = None
     try:
@@ -150,7 +150,7 @@ async def _take_back(db: Connection, message: Message | None) -> None:
         await silence(db, message)
 
 
-async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Schema, fields: Mapping[str, Any]) -> None:
+async def _check_steps(db: Connection, entity: Entity, target: Schema, fields: Mapping[str, Any]) -> None:
     """
     Refuse a move to a key outside of the boundary, or which changes derived rows outside, before anything is sent.
 
@@ -158,7 +158,7 @@ async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Sch
         AccessDenied: A row is outside of the boundary.
         TableOrmError: What the move raises before anything is sent.
     """
-    leaving, _, stored = await _read_leaving(db, load, entity)
+    leaving, _, stored = await _read_leaving(db, entity)
     unsaved = {n: entity.__dict__[n] for n in entity.__schema__.fields if n in entity.__dict__}
     unsaved = {name: value for name, value in unsaved.items() if value != stored.__dict__[name]}
     arriving = insert_change(entity_at_target(stored.evolve(**unsaved), target, fields), verb="move")
@@ -167,7 +167,7 @@ async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Sch
         check_effects(db.boundary, derive((encode_surely(change),)))
 
 
-async def _read_leaving(db: Connection, load: Loader, entity: Entity) -> tuple[Change, Row, Any]:
+async def _read_leaving(db: Connection, entity: Entity) -> tuple[Change, Row, Any]:
     """
     Return the delete of an entity that is moved, its row, and the entity as it is stored.
 
@@ -178,7 +178,7 @@ async def _read_leaving(db: Connection, load: Loader, entity: Entity) -> tuple[C
     row = await read_current(db, leaving)
     leaving = complete(leaving, row)
     assert row is not None
-    stored = load(type(entity), leaving.table, row.copy())
+    stored = load_row(db, type(entity), leaving.table, row.copy())
     if stored is None:
         raise EntityNotFound(
             f"{leaving}: the entity has expired, and is not moved; prolong its life first, or insert another one",

@@ -16,7 +16,7 @@ from ..models.key import Key
 from ..models.property_bag import PropertyBag, restore_bag
 from ..stores import RowAddress
 from .plan import Change, Mode, PlannedWrite
-from .stages.compose import gone
+from .stages.compose import refuse_gone
 from .subject import adopt
 
 _IMMUTABLE = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime, Decimal, UUID, type(None)})
@@ -27,20 +27,6 @@ Condition = tuple[RowAddress, str | None, object]
 The row that an operation writes, the ETag that it has to have, and the subject of the operation. The ETag is None if
 the subject was read from an index entry.
 """
-
-
-@attrs.define(eq=False)
-class Attempt:
-    """
-    How a transaction went.
-
-    Args:
-        sent: Whether anything was sent.
-        refused: The condition of the operation that failed; None if none did, or it has none.
-    """
-
-    sent: bool = False
-    refused: Condition | None = None
 
 
 @attrs.frozen(eq=False)
@@ -93,7 +79,7 @@ def check_follows(change: Change, index: int, held: HeldRow) -> None:
     """Refuse a change of a row that the transaction deletes, or for which another object stands."""
     if held.write is not None and held.write.after is None:
         if change.mode in (Mode.SAVE, Mode.MERGE, Mode.REPLACE):
-            raise gone(change, index)
+            refuse_gone(change, index)
     elif change.mode is not Mode.INSERT and not isinstance(change.subject, Key) and change.subject is not held.subject:
         raise other_object(change)
 

@@ -35,6 +35,13 @@ class Mode(StrEnum):
     REBUILD = auto()
 
 
+UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
+"""Modes that insert a row, or write over the one that is there."""
+
+BLIND = (Mode.INSERT, *UPSERTS)
+"""Modes that need no ETag."""
+
+
 class Filled(NamedTuple):
     """A value that a write makes for a field, and the one that the subject had when it was made."""
 

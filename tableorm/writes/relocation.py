@@ -35,7 +35,7 @@ from ..errors import (
 )
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of, row_of_marker
+from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of, row_of_marker, stays
 from ..models.property_bag import bag_of_row
 from ..models.reserved import MANIFEST
 from ..models.schema import Schema
@@ -107,7 +107,7 @@ class Relocation:
             if here is None or not is_leaving(here, command):
                 return await self._give_up(db, command, target, doubt)
             entity = entity_of_row(source, here)
-            leave = leaving_write(entity, here, command)
+            leave = leaving_write(entity, here, command.target, command.move)
             derive((leave,))  # refuses what others need, before anything is sent
             try:
                 await self._insert_tentative(db, command, entity, target)
@@ -355,12 +355,6 @@ def is_removable(schema: Schema, mark: MoveMark) -> bool:
     re-key goes back, is for that to remove; and entities of a model that is not tracked are not moved.
     """
     return schema.tracked and (not mark.stays or schema.home is not None)
-
-
-def stays(row: Row) -> bool:
-    """Return whether a row of a move is one of a re-key, whose forward keeps what the row had."""
-    mark = mark_of(row)
-    return mark is not None and mark.stays
 
 
 def _may_come_from(schema: Schema, row: Row, mark: MoveMark) -> bool:

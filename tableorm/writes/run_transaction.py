@@ -1,6 +1,8 @@
 """
 Running a function in a transaction, and again in a new one after a lost race.
 """
+# pyright: reportPrivateUsage=false
+# It asks a transaction how it went, which programs are not shown.
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -11,22 +13,19 @@ from ..connection.connection import Connection
 from ..connection.races import Attempts, check_attempts
 from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed, shown
 from ..stores import RowAddress
-from .commit import Loader
-from .pending import Attempt
 from .transaction import Transaction
 
 T = TypeVar("T")
 
 
 async def run_transaction(
-    db: Connection, load: Loader, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int, repeat: bool
+    db: Connection, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int, repeat: bool
 ) -> T:
     """
     Run a function in a transaction, and again in a new one after a lost race. Raises as `Database.run_transaction`.
 
     Args:
         db: Where it is sent.
-        load: Makes the entity or bag of a row.
         fn: The function.
         attempts: How often it is tried at most.
         repeat: Whether a transaction may be sent again after a lost reply.
@@ -37,16 +36,16 @@ async def run_transaction(
         tuple[RowAddress, str | int], object
     ] = {}  # by the ETag or subject that its row does not fit any more
     async for number in Attempts(db, attempts):
-        attempt = Attempt()
+        transaction = Transaction(db, repeat=repeat)
         try:
-            async with Transaction(db, load, repeat=repeat, attempt=attempt) as tx:
+            async with transaction as tx:
                 return await _begun(fn, tx)
         except TransactionFailed as error:
-            if not attempt.sent:
+            if not transaction._sent:
                 raise  # its own operations do not fit together, and will not
-            cause = error.__cause__
-            if isinstance(cause, PreconditionFailed) and attempt.refused is not None:
-                address, etag, subject = attempt.refused
+            cause, condition = error.__cause__, transaction._refused
+            if isinstance(cause, PreconditionFailed) and condition is not None:
+                address, etag, subject = condition
                 refusal = address, etag or id(subject)
                 if refusal in refused:
                     raise _stale_outside(error) from cause

@@ -28,12 +28,11 @@ from ..models.write_tokens import new_token
 from ..outbox.workflow import Workflow, start_of
 from ..protocol.codes import Code
 from ..stores import RowAddress, Verb
-from .commit import Loader, commit, load_existing, read_current
+from .commit import commit, load_existing, read_current
 from .home import find_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import (
-    Attempt,
     Condition,
     HeldRow,
     check_follows,
@@ -81,13 +80,11 @@ class Transaction(AsyncOnly):
 
     Args:
         db: Where the rows are.
-        load: Makes the entity or bag of a row.
         repeat: Whether the transaction may be sent again after a lost reply.
-        attempt: Is told how the attempt went.
     """
 
-    def __init__(self, db: Connection, load: Loader, *, repeat: bool, attempt: Attempt) -> None:
-        self._db, self._load, self._repeat, self._attempt = db, load, repeat, attempt
+    def __init__(self, db: Connection, *, repeat: bool) -> None:
+        self._db, self._repeat = db, repeat
         self._count = 0
         self._rows: dict[RowAddress, HeldRow] = {}
         self._known: set[int] = set()  # the ids of the objects in `_rows` and `_displaced`, which keep these alive
@@ -98,6 +95,8 @@ class Transaction(AsyncOnly):
         self._token = new_token()
         self._existing: list[Entity | PropertyBag] = []
         self._state = "new"
+        self._sent = False
+        self._refused: Condition | None = None  # that of the operation that failed
 
     @property
     def existing(self) -> tuple[Entity | PropertyBag, ...]:
@@ -364,7 +363,7 @@ class Transaction(AsyncOnly):
             raise read_too_late(key)
         if address not in self._rows:
             fields = instance.__dict__ if isinstance(instance, Entity) else None
-            fresh = await load_existing(self._db, self._load, key, fields)
+            fresh = await load_existing(self._db, key, fields)
             self._require_open()
             if address not in self._rows:  # otherwise another task has read or written it meanwhile
                 if instance is not None:
@@ -534,11 +533,11 @@ class Transaction(AsyncOnly):
         written = False
         try:
             if kind is None:
-                self._attempt.sent = True
+                self._sent = True
                 await self._send()
             written = kind is None
         except TransactionFailed as failed:
-            self._attempt.refused = self._condition(failed.index)
+            self._refused = self._condition(failed.index)
             raise
         finally:
             if not written:

@@ -60,9 +60,13 @@ async def fill(db: Database) -> None:
 
 async def write(db: Database, verb: Verb, partition_key: str, row_key: str, **members: Any) -> None:
     """A write of a program that knows nothing of copies."""
-    row = {"PartitionKey": partition_key, "RowKey": row_key, **members}
+    await send(db, TABLE, verb, {"PartitionKey": partition_key, "RowKey": row_key, **members})
+
+
+async def send(db: Database, table: str, verb: Verb, row: Row) -> None:
+    """Write a row whatever is there."""
     if_match = "*" if verb in (Verb.MERGE, Verb.REPLACE, Verb.DELETE) else None
-    await db.store.write(TABLE, Operation(verb, row, if_match))
+    await db.store.write(table, Operation(verb, row, if_match))
 
 
 async def merge(db: Database, row_key: str, **members: Any) -> None:

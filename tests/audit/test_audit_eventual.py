@@ -13,8 +13,9 @@ from tableorm.audit import decisions
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import time_of
 from tableorm.outbox.decision import settle_decision
-from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.stores import CLOCK, Row, Verb
 from tableorm.testing.contract.base import everything
+from tests.audit.foreign import send
 from tests.outbox.network import connected
 from tests.outbox.staff import MODELS, Person, committed_decisions, extra_entries, members_of, wrong_entries
 
@@ -29,10 +30,6 @@ async def db(stopped_clock: None) -> AsyncIterator[Database]:
         await db.insert(Person(team="red", id=2, name="", city=None))
         await db.insert(Person(team="blue", id=1, name="Bo", city="Oslo"))
         yield db
-
-
-async def send(db: Database, table: str, verb: Verb, row: Row) -> None:
-    await db.store.write(table, Operation(verb, row, None if verb is Verb.INSERT else "*"))
 
 
 ENTRY = {"PartitionKey": "city_Oslo", "RowKey": "at_red_001"}

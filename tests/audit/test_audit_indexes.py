@@ -52,11 +52,6 @@ async def copy_changed(db: Database) -> None:
     await merge(db, "email_e1@x", name="changed")
 
 
-@CASES.case((Damage.STALE, "by_name", E1, "name_n1_000001"))
-async def property_added_to_copy(db: Database) -> None:
-    await merge(db, "name_n1_000001", colour="blue")
-
-
 @CASES.case(
     (Damage.MISSING, "by_email", E1, "email_other@x"),
     (Damage.ORPHAN, "by_email", E1, "email_e1@x"),
@@ -112,12 +107,6 @@ async def note_of_what_is_not(db: Database) -> None:
     await merge(db, "empid_000000", _ix='{"by_email":"email_e0@x",' + row["_ix"][1:])
 
 
-@CASES.case((Damage.MANIFEST, "by_email", E1, "email_e1@x"))
-async def note_of_another_place(db: Database) -> None:
-    row = await db.store.get(TABLE, "Sales", E1)
-    await merge(db, E1, _ix=row["_ix"].replace("email_e1@x", "email_of_nobody"))
-
-
 @CASES.case(
     (Damage.MANIFEST, None, E1, None),
     (Damage.MANIFEST, "by_email", E1, "email_e1@x"),
@@ -153,12 +142,6 @@ async def index_undeclared_and_entity_deleted(db: Database) -> None:
 )
 async def copy_of_nobody_in_its_place(db: Database) -> None:
     await merge(db, "email_e1@x", _of="empid_000999")
-
-
-@CASES.case((Damage.UNDECLARED, "by_shoe", E1, "shoe_030_000001"))
-async def note_of_an_undeclared_index_without_a_row(db: Database) -> None:
-    row = await db.store.get(TABLE, "Sales", E1)
-    await merge(db, E1, _ix=row["_ix"][:-1] + ',"by_shoe":"shoe_030_000001"}')
 
 
 @CASES.case((Damage.UNDECLARED, "by_shoe", E1, "clerk_000001"))

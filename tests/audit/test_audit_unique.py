@@ -12,6 +12,7 @@ import pytest
 from tableorm import Damage, Database, Entity, Index, Mapped, connect, field
 from tableorm.stores import CLOCK, Operation, Row, Verb
 from tableorm.testing.contract.base import everything
+from tests.audit.foreign import send
 from tests.outbox.members import Member, extra_reservations, wrong_reservations
 
 HOUR = dt.timedelta(hours=1)
@@ -34,10 +35,6 @@ OTHER: Row = {"PartitionKey": "email_zoe@x", "RowKey": "taken", "EntityType": "M
 TOKEN = "x" * 12
 NOBODY: Row = {**OTHER, "_of": '["Guild","Bern","member_009"]', "_v": TOKEN}
 """A value that is reserved for an entity that is not there."""
-
-
-async def send(db: Database, table: str, verb: Verb, row: Row) -> None:
-    await db.store.write(table, Operation(verb, row, None if verb is Verb.INSERT else "*"))
 
 
 async def test_what_is_right(db: Database) -> None:

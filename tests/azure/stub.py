@@ -1,7 +1,7 @@
 """
 A server on a loopback port that answers requests as it was told, and remembers them.
 
-It stands for what no emulator does: throttling, gateways, odd errors, Cosmos DB.
+It stands for what no emulator does: throttling, gateways, odd errors.
 """
 
 import asyncio

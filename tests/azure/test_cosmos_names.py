@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from tableorm import Database, Entity, Mapped, PropertyBag, TableOrmError, connect, field
-from tests.azure.cosmos import URL, CosmosStub
-from tests.azure.stub import KEY, Answer, Request, Stub
+from tests.azure.cosmos import URL, serve_cosmos
 
 
 class Parcel(Entity, table="Parcels", partition_key="{shop}", row_key="{id}"):
@@ -26,19 +25,10 @@ async def sent() -> list[str]:
 
 @pytest.fixture
 async def cosmos(sent: list[str]) -> AsyncIterator[Database]:
-    cosmos = CosmosStub()
-
-    def answer(request: Request) -> Answer:
-        if request.method != "GET" and not request.target.endswith("/Tables"):
-            sent.append(request.target)
-        return cosmos.answer(request)
-
-    async with Stub() as stub:
-        stub.handler = answer
-        proxies = {"http": f"http://127.0.0.1:{stub.port}"}
-        async with connect(URL, key=KEY, proxies=proxies) as db:
-            await db.create_tables(Parcel)
-            yield db
+    async with serve_cosmos(verbs=sent) as options, connect(URL, **options) as db:
+        await db.create_tables(Parcel)
+        sent.clear()
+        yield db
 
 
 async def in_transaction(db: Database, parcel: Parcel) -> None:

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, NotSupported, RetryPolicy, connect
-from tests.azure.cosmos import URL, CosmosStub
-from tests.azure.stub import KEY, Stub
+from tableorm import Database, Entity, Mapped, NotSupported, connect
+from tests.azure.cosmos import URL, serve_cosmos
 
 
 class Expense(Entity, table="Expenses", partition_key="{employee}", row_key="{at:ticks_desc}"):
@@ -30,12 +29,9 @@ async def fill(db: Database) -> None:
 
 @pytest.fixture
 async def cosmos() -> AsyncIterator[Database]:
-    async with Stub() as stub:
-        stub.handler = CosmosStub().answer
-        proxies = {"http": f"http://127.0.0.1:{stub.port}"}
-        async with connect(URL, key=KEY, retry=RetryPolicy(base=0.0), proxies=proxies) as db:
-            await fill(db)
-            yield db
+    async with serve_cosmos() as options, connect(URL, **options) as db:
+        await fill(db)
+        yield db
 
 
 @pytest.fixture

@@ -10,7 +10,17 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tableorm.stores import BlobStore, Capabilities, QueueStore, Row, RowPage, RowQuery, StoreLayer, TableStore
+from tableorm.stores import (
+    BlobStore,
+    Capabilities,
+    QueueStore,
+    Row,
+    RowPage,
+    RowQuery,
+    StoreLayer,
+    StoreRequest,
+    TableStore,
+)
 from tableorm_local import LocalBackend
 
 
@@ -54,12 +64,12 @@ class Meanwhile(Between):
     others: Callable[[], Awaitable[object]] | None = None
     happened = False
 
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+    async def send(self, request: StoreRequest) -> Any:
         try:
-            return await super().get(table, partition_key, row_key, select)
+            return await super().send(request)
         finally:
-            others, self.others = self.others, None
-            if others is not None:
+            if request.method == "get" and self.others is not None:
+                others, self.others = self.others, None
                 await others()
                 self.happened = True
 
@@ -81,6 +91,13 @@ class Awkward(Between):
         return await super().query(table, query, size, real or None)
 
 
+def partition_of(request: StoreRequest) -> str | None:
+    """Return the first PartitionKey that a read of rows is about; None for another request."""
+    if request.method == "query":
+        return request.arguments[0].partition.lower or ""
+    return request.arguments[0] if request.method == "get" else None
+
+
 class Recorded(Between):
     """Pages of at most `size` rows; what was asked is in `asked`, by the first PartitionKey that it is about."""
 
@@ -94,13 +111,14 @@ class Recorded(Between):
         """How often each was asked."""
         return Counter(self.asked)
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        self.asked.append(query.partition.lower or "")
-        return await super().query(table, query, min(limit, self.size), continuation)
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        self.asked.append(partition_key)
-        return await super().get(table, partition_key, row_key, select)
+    async def send(self, request: StoreRequest) -> Any:
+        partition = partition_of(request)
+        if partition is not None:
+            self.asked.append(partition)
+        if request.method == "query":
+            query, limit, continuation = request.arguments
+            request = StoreRequest("query", request.table, (query, min(limit, self.size), continuation))
+        return await super().send(request)
 
 
 class Gated(Recorded):
@@ -118,9 +136,13 @@ class Gated(Recorded):
         self.faults: dict[str, Exception] = {}
         self._changed = asyncio.Condition()
 
+    async def send(self, request: StoreRequest) -> Any:
+        partition = partition_of(request)
+        if self.shut and partition is not None:
+            await self._pass(partition)
+        return await super().send(request)
+
     async def _pass(self, partition_key: str) -> None:
-        if not self.shut:
-            return
         self.waiting += 1
         self.most = max(self.most, self.waiting)
         async with self._changed:
@@ -144,14 +166,6 @@ class Gated(Recorded):
         for _ in range(count):
             self.gate.release()
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        await self._pass(query.partition.lower or "")
-        return await super().query(table, query, limit, continuation)
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        await self._pass(partition_key)
-        return await super().get(table, partition_key, row_key, select)
-
 
 class Slow(Recorded):
     """The partition `slow` answers when so many other requests were answered."""
@@ -160,10 +174,12 @@ class Slow(Recorded):
         super().__init__()
         self._slow, self._left, self._enough = slow, others, asyncio.Event()
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        if query.partition.lower == self._slow:
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method != "query":
+            return await super().send(request)
+        if partition_of(request) == self._slow:
             await self._enough.wait()
-        page = await super().query(table, query, limit, continuation)
+        page = await super().send(request)
         self._left -= 1
         if self._left == 0:
             self._enough.set()

@@ -60,16 +60,18 @@ class Note(Entity, table="Notes", partition_key="{topic}", row_key="note_{id:03d
     id: Mapped[int]
 
 
-class Page(Entity, table="MarkerPages", partition_key="{topic}", row_key="{name}"):
+class Written(Entity, abstract=True):
     topic: Mapped[str]
     name: Mapped[str]
     text: Mapped[str] = field(default="")
 
 
-class Draft(Entity, table="MarkerPages", partition_key="{topic}", row_key="{name}", kind=None):
-    topic: Mapped[str]
-    name: Mapped[str]
-    text: Mapped[str] = field(default="")
+class Page(Written, table="MarkerPages", partition_key="{topic}", row_key="{name}"):
+    pass
+
+
+class Draft(Written, table="MarkerPages", partition_key="{topic}", row_key="{name}", kind=None):
+    pass
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.rekey.phases import RekeyPhase
-from tableorm.stores import Row, TableStore
+from tableorm.stores import StoreRequest, TableStore
 from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
 from tests.rekeys import Turns, finalize, kinds_of, move, opened, roll_back, set_phase
@@ -188,11 +188,11 @@ class GetsInTurn(FaultyStore):
         super().__init__(store)
         self._actions = iter(actions)
 
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        action = next(self._actions, None)
+    async def send(self, request: StoreRequest) -> Any:
+        action = next(self._actions, None) if request.method == "get" else None
         if action is not None:
             await action()
-        return await super().get(table, partition_key, row_key, select)
+        return await super().send(request)
 
 
 async def test_an_entity_that_comes_and_goes_back(db: Database, network: FaultyStore) -> None:

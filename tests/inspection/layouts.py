@@ -4,13 +4,14 @@ Tables as programs without a mapper have written them for years: 100 rows in eac
 
 import datetime as dt
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
 import attrs
 
+from tableorm import connect
 from tableorm.protocol.edm import ANNOTATION, MAX_TICKS, Edm, Value, encode, ticks_from_datetime
-from tableorm.stores import Row
+from tableorm.stores import Operation, Row, Verb
 
 ROWS = 100
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -38,6 +39,14 @@ def make_row(partition_key: str, row_key: str, **properties: Value) -> Row:
         if annotation is not None:
             row[name + ANNOTATION] = annotation
     return row
+
+
+async def fill(url: str, table: str, rows: Iterable[Row]) -> None:
+    """Make a database with the rows in a table."""
+    async with connect(url) as db:
+        await db.create_tables(table)
+        for row in rows:
+            await db.store.write(table, Operation(Verb.INSERT, row))
 
 
 @attrs.frozen

@@ -20,19 +20,11 @@ from tableorm import Database, Entity, connect
 from tableorm.inspection import propose
 from tableorm.models.entity import schema_of
 from tableorm.protocol.edm import ANNOTATION
-from tableorm.stores import Operation, Row, RowQuery, Verb
+from tableorm.stores import Row, RowQuery
 from tests.commandline import run_command
-from tests.inspection.layouts import LAYOUTS, ROWS, Layout
+from tests.inspection.layouts import LAYOUTS, ROWS, Layout, fill
 
 ROOT = Path(__file__).parents[2]
-
-
-async def fill(url: str, table: str, rows: Sequence[Row]) -> None:
-    """Make a database with the rows in a table."""
-    async with connect(url) as db:
-        await db.create_tables(table)
-        for row in rows:
-            await db.store.write(table, Operation(Verb.INSERT, row))
 
 
 async def read_raw(db: Database, table: str) -> dict[tuple[str, str], Row]:

@@ -14,9 +14,9 @@ from tableorm import Entity, Feed, Index, Mapped, ModelError, TableNotFound, con
 from tableorm.advice import inspect_table
 from tableorm.inspection import propose
 from tableorm.protocol.edm import ANNOTATION
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Operation, Verb
 from tests.commandline import run_command
-from tests.inspection.layouts import Long, make_row
+from tests.inspection.layouts import Long, fill, make_row
 
 
 class Person(Entity, table="InspectedPeople", partition_key="{town}", row_key="person_{id:03d}"):
@@ -25,14 +25,6 @@ class Person(Entity, table="InspectedPeople", partition_key="{town}", row_key="p
     email: Mapped[str]
 
     by_email = Index(row_key="email_{email}", unique=True)
-
-
-async def fill(url: str, table: str, rows: list[Row]) -> None:
-    """Make a database with the rows in a table."""
-    async with connect(url) as db:
-        await db.create_tables(table)
-        for row in rows:
-            await db.store.write(table, Operation(Verb.INSERT, row))
 
 
 def test_rows_that_are_not_read_exactly(tmp_path: Path) -> None:

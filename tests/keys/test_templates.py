@@ -303,7 +303,7 @@ def keys_of_others(draw: st.DrawFn, key: str) -> str:
 def test_what_a_key_gives_makes_the_key(text: str, given_values: dict[str, Any], data: st.DataObject) -> None:
     """Whatever stands in a store, the fields that are read from a key make that very key, or the key is rejected."""
     template = parse_or_skip(text)
-    assume(all(part.format and part.format.full for part in template.field_parts))
+    assume(all(part.format.full for part in template.field_parts))
     key = data.draw(keys_of_others(template.format(given_values)))
 
     try:

@@ -35,7 +35,6 @@ from tableorm_migrations import (
 from tableorm_migrations.rekey import phases
 from tests.faults import FaultyStore
 from tests.migrations.conftest import in_memory
-from tests.rekeys import rekeying_of
 
 
 class Visit(Entity, table="GivenUpVisits", tracked=True, partition_key="{day}", row_key="{number:06d}"):
@@ -288,14 +287,3 @@ async def test_a_finalization_that_was_stopped(db: Database) -> None:
     ):
         await give_up(db)
     assert (await finalize_rekey(db, Visit, PageVisit)).complete
-
-
-async def test_phases_of_a_rekey_that_is_given_up(db: Database) -> None:
-    """Another connection, opened afterwards, looks at the older keys."""
-    await fill(db, 3)
-    await copy(db)
-    await give_up(db)
-    connection_of(db).known_phase(rekeying_of(PageVisit).digest).phase = None
-
-    assert await rekey_phase(db, PageVisit) == "expand"
-    assert await db.exists(PageVisit, page="page1", day="day1", number=1)

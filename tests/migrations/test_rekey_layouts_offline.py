@@ -45,9 +45,8 @@ class Copy:
 
     Args:
         entities: The fields by the older model, and what each has besides.
-        changed: The field of the newer key that gets other values.
-        variants: What this gets, by the number of the entity modulo their count: for each value one entity; None is the
-            value that it has.
+        variants: Other values of fields of the newer key, by the number of the entity modulo their count: for each
+            dictionary one entity.
         merge: Whether entities with one newer key become one.
         apart: Whether the newer entities are in another database.
         lives: For each step, how many requests each process sends before it dies.
@@ -56,8 +55,7 @@ class Copy:
     """
 
     entities: list[tuple[Values, Row]]
-    changed: str
-    variants: list[list[Any]]
+    variants: list[list[Values]]
     merge: bool
     apart: bool
     lives: list[list[tuple[int, int]]]
@@ -69,16 +67,17 @@ class Copy:
 def copies(draw: st.DrawFn, layout: Layout) -> Copy:
     """Draw one."""
     entity = st.tuples(layout.entities().map(_in_utc), extras())
-    entities = draw(st.lists(entity, max_size=8, unique_by=lambda each: layout.keys_of(each[0])[0]))
+    entities = draw(st.lists(entity, min_size=3, max_size=8, unique_by=lambda each: layout.keys_of(each[0])[0]))
     names = [name for name in schema_of(layout.new).key_fields if name in IN_KEYS]
-    changed = draw(st.sampled_from(names)) if names else ""
-    values = (st.none() | IN_KEYS[changed][1]) if changed else st.none()
-    plain = st.just([[None]])
+    fields = {name: IN_KEYS[name][1] for name in names}
+    none: list[list[Values]] = [[{}]]
+    whole = st.fixed_dictionaries(fields)
+    joined = st.lists(st.tuples(whole).map(list), min_size=1, max_size=2)
+    split = st.lists(st.lists(st.fixed_dictionaries({}, optional=fields), max_size=2), min_size=1, max_size=3)
     lives = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=2)
     return Copy(
         entities=entities,
-        changed=changed,
-        variants=draw(plain | st.lists(st.lists(values, max_size=2), min_size=1, max_size=3)),
+        variants=draw(st.just(none) | joined | split),
         merge=draw(st.sampled_from([True, True, False])),
         apart=draw(st.booleans()),
         lives=[draw(lives) for _ in range(3)],
@@ -116,7 +115,7 @@ class Run:
         """Return the fields of the newer entities that one of the older becomes."""
         renewed = self.layout.renew(values)
         variants = self.copy.variants[values["big"] % len(self.copy.variants)]
-        return [renewed if each is None else {**renewed, self.copy.changed: each} for each in variants]
+        return [renewed | each for each in variants]
 
     def merge(self, stored: Any, other: Any) -> Any:
         """Return the greater one of two entities."""

@@ -3,7 +3,6 @@ Re-key while nobody writes: copying, verifying, deleting; collisions, splits, jo
 """
 
 import datetime as dt
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -123,40 +122,6 @@ async def test_equal_entities_of_one_key_are_told(db: Database) -> None:
     assert any("too; give merge=" in each for each in verified.failures)
 
 
-class Guest(Entity, table="RekeyGuests", partition_key="{hotel}", row_key="{name}"):
-    hotel: Mapped[str]
-    name: Mapped[str]
-
-
-class Person(Entity, table="RekeyPersons", partition_key="persons", row_key="{name:lower}"):
-    name: Mapped[str]
-    hotel: Mapped[str]
-
-
-def last_hotel(stored: Person, other: Person) -> Person:
-    return max(stored, other, key=lambda each: each.hotel)
-
-
-@in_memory
-async def test_what_a_merge_returns_is_stored(db: Database) -> None:
-    """In full: with what a key does not tell of a field, and with properties that the model does not know."""
-    await db.create_tables(Guest)
-    for hotel, name, room in (("a", "ANN", 1), ("b", "Ann", 2), ("a", "Bob", 3), ("b", "bob", None)):
-        guest = Guest(hotel=hotel, name=name)
-        if room is not None:
-            guest.extra["Room"] = room
-        await db.insert(guest)
-
-    await run_rekey(db, Guest, Person, writers_stopped=True, merge=last_hotel)
-
-    found = await db.select(Person).allow_scan().all()
-    assert [(each.name, each.hotel, dict(each.extra)) for each in found] == [
-        ("Ann", "b", {"Room": 2}),
-        ("bob", "b", {}),
-    ]
-    assert (await verify_rekey(db, Guest, Person, merge=last_hotel)).complete
-
-
 async def test_a_model_is_copied_to_another_database(db: Database, tmp_path: Path) -> None:
     """There, on another store, the entities of the same model can have the same keys."""
     await fill(db, Trip, 120)
@@ -263,41 +228,34 @@ def next_moment() -> dt.datetime:
 class Dated(Entity, table="RekeyDated", partition_key="{site}", row_key="{number:06d}"):
     site: Mapped[str]
     number: Mapped[int]
-    created: Mapped[dt.datetime] = field(default=NEVER, on_insert=next_moment)
     changed: Mapped[dt.datetime] = field(default=NEVER, on_write=next_moment)
 
 
 class Redated(Entity, table="RekeyRedated", partition_key="all", row_key="{number:06d}"):
     number: Mapped[int]
-    created: Mapped[dt.datetime] = field(default=NEVER, on_insert=next_moment)
     changed: Mapped[dt.datetime] = field(default=NEVER, on_write=next_moment)
 
 
 def to_redated(dated: Dated) -> Redated:
-    return Redated(number=dated.number, created=dated.created, changed=dated.changed)
+    return Redated(number=dated.number, changed=dated.changed)
 
 
-def keep_later(stored: Redated, other: Redated) -> Redated:
-    return max(stored, other, key=lambda each: each.changed)
-
-
-@pytest.mark.parametrize("merge", [None, keep_later])
-async def test_nothing_is_filled_anew(db: Database, merge: Callable[[Redated, Redated], Redated] | None) -> None:
-    """Times of creation and of the last change stay what they were."""
-    sites = ("a",) if merge is None else ("a", "b")
-    written = [Dated(site=site, number=number) for number in range(5) for site in sites]
+@in_memory
+async def test_what_a_merge_returns_is_stored(db: Database) -> None:
+    """With the time of its last change, which is not filled anew, and with properties that the model does not know."""
     await db.create_tables(Dated)
-    for each in written:
+    dated = [Dated(site=site, number=1) for site in "ab"]
+    for each in dated:
+        each.extra["Site"] = each.site
         await db.insert(each)
 
-    copied = await run_rekey(db, Dated, Redated, to_new=to_redated, merge=merge, writers_stopped=True)
-    verified = await verify_rekey(db, Dated, Redated, to_new=to_redated, merge=merge)
-    found = {each.number: each async for each in db.select(Redated).allow_scan()}
+    def later(stored: Redated, other: Redated) -> Redated:
+        return max(stored, other, key=lambda each: each.changed)
 
-    assert (copied.complete, verified.complete) == (True, True)
-    assert {(each.number, each.created, each.changed) for each in found.values()} == {
-        (each.number, each.created, each.changed) for each in written if each.site == sites[-1]
-    }
+    await run_rekey(db, Dated, Redated, to_new=to_redated, merge=later, writers_stopped=True)
+
+    found = await db.get(Redated, number=1)
+    assert (found.changed, found.extra["Site"]) == (dated[1].changed, "b")
 
 
 @in_memory

@@ -3,6 +3,7 @@ Re-key while programs go on: moving, verifying, sealing, finalizing, and going b
 """
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -42,7 +43,6 @@ class Leg(Flight, table="OnlineLegs", tracked=True):
 
 
 def leg_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
-    del tail
     return [{"origin": origin, **others} for origin in ("EWR", "JFK", "LGA")]
 
 
@@ -108,6 +108,17 @@ async def test_each_phase_in_turn(db: Database) -> None:
     assert await rows_of(db, "OnlineLegs") == {}
     assert await rows_of(db, "OnlineTails", "TailLeg") == expected_rows(flights(Leg, 120))
     assert len(await db.select(TailLeg.by_origin).where(TailLeg.tail == "N1", TailLeg.origin == "JFK").all()) == 8
+
+
+@in_memory
+async def test_the_way_back_waits_until_every_program_knows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No entity goes back before each program has asked for the phase, by the clock of the store."""
+    await move_legs(db, 5)
+    monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 1.0)
+    begun = time.monotonic()
+    await roll_back_move(db, TailLeg)
+
+    assert time.monotonic() - begun > 0.9
 
 
 @in_memory

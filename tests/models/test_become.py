@@ -32,9 +32,12 @@ class Team(Entity, table="Staff", partition_key="{team}", row_key="team"):
     count: Mapped[int] = field(default=0, maintained=True)
 
 
-class Person(Entity, table="Staff", partition_key="{team}", row_key="id_{id}", abstract=True):
+class Member(Entity, abstract=True):
     team: Mapped[str]
     id: Mapped[str]
+
+
+class Person(Member, table="Staff", partition_key="{team}", row_key="id_{id}", abstract=True):
     name: Mapped[str]
 
 
@@ -63,9 +66,7 @@ class Lead(Person):
     pupils: Mapped[int] = field(default=0, maintained=True)
 
 
-class Pupil(Entity, table="Staff", partition_key="{team}", row_key="pupil_{id}"):
-    team: Mapped[str]
-    id: Mapped[str]
+class Pupil(Member, table="Staff", partition_key="{team}", row_key="pupil_{id}"):
     lead: Mapped[str]
 
     counted = Count(lambda: Lead.pupils, team="{team}", id="{lead}")
@@ -168,9 +169,7 @@ class Van(Entity, table="Vans", partition_key="{name}", row_key="van"):
     users: Mapped[int] = field(default=0, maintained=True)
 
 
-class User(Entity, table="Users", partition_key="{team}", row_key="user_{id}", abstract=True):
-    team: Mapped[str]
-    id: Mapped[str]
+class User(Member, table="Users", partition_key="{team}", row_key="user_{id}", abstract=True):
     place: Mapped[str]
 
     by_place = Index(partition_key="{place}", row_key="user_{team}_{id}", table="Places", consistency="eventual")
@@ -238,24 +237,18 @@ async def test_a_unique_value_is_found_by_the_new_class(db: Database, *, repair:
         await db.insert(Sitting(team="u", id="1", place="a"))
 
 
-class Invoice(Entity, table="Invoices", partition_key="{team}", row_key="{id}"):
-    team: Mapped[str]
-    id: Mapped[str]
+class Invoice(Member, table="Invoices", partition_key="{team}", row_key="{id}"):
     name: Mapped[str]
     level: Mapped[int] = field(default=0)
     total: Mapped[int]
 
 
-class ClerkNote(Entity, table="Notes", partition_key="{team}", row_key="id_{id}"):
-    team: Mapped[str]
-    id: Mapped[str]
+class ClerkNote(Member, table="Notes", partition_key="{team}", row_key="id_{id}"):
     name: Mapped[str]
     level: Mapped[int] = field(default=0)
 
 
-class SealedNote(Entity, table="Notes", partition_key="{team}", row_key="sealed_{id}"):
-    team: Mapped[str]
-    id: Mapped[str]
+class SealedNote(Member, table="Notes", partition_key="{team}", row_key="sealed_{id}"):
     name: Mapped[str] = encrypted()
 
 

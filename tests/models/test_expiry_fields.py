@@ -51,9 +51,9 @@ def test_a_base_declares_it() -> None:
     class Stamp(Base):
         expires: Mapped[dt.datetime | None] = field(default=None)
 
-    visibility = schema_of(Ticket).visibility
-    assert visibility is not None and visibility.needs == ("expires",)
-    assert schema_of(Stamp).visibility is None
+    expiry = schema_of(Ticket).expiry
+    assert expiry is not None and expiry.name == "expires"
+    assert schema_of(Stamp).expiry is None
 
 
 def test_an_index_holds_it() -> None:

@@ -4,10 +4,12 @@ What the tests of killed processes run: plans whose writers and workers kill the
     python child_plans.py URL COUNT PLAN ...    prints a line of JSON for each run: what died, and what is wrong then
 
 Each process is forked, which is quick. In every run one writer dies, and up to two workers after it; then a worker that
-lives does what they have left. With a COUNT so many runs are chosen by chance; without, which is 0, all are tried.
+lives does what they have left. With a COUNT so many runs are chosen by chance; without, which is 0, a writer dies after
+each of its requests, until one ends by itself. That a worker dies after each of its own, `test_plans` tries in memory.
 """
 
 import datetime as dt
+import itertools
 import json
 import random
 import sys
@@ -15,14 +17,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-import attrs
-
-from tableorm import ObservedRequest, connect
+from tableorm import connect
 from tableorm.connection.connection import connection_of
 from tableorm.outbox import shared_bell
 from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.stores import CLOCK, Verb
+from tableorm.stores import CLOCK
 from tableorm.writes import move_entity
 from tests.migrations.programs.processes import NEVER, Deadly, fork
 from tests.outbox.clean_run import CleanRun, run_plan
@@ -30,74 +30,39 @@ from tests.outbox.plans import PLANS, Plan, prepare
 from tests.outbox.staff import TARGETS, content_of, find_problems
 
 HOUR = dt.timedelta(hours=1)
-WRITES = frozenset({*Verb, "transaction", "put-message", "put-blob"})
-"""What a commit consists of; a request of another sort may come between."""
+MOST = 12
+"""Writers and workers die after so many requests at most, if they send as many."""
 
 
-@attrs.frozen
-class Deaths:
-    """
-    Who dies when in a run.
-
-    Args:
-        writer: The number of the request after which the writer dies, from 1; `NEVER` if it ends by itself.
-        workers: The same of each worker.
-        after_commit: Whether the writer dies at its first commit instead.
-    """
-
-    writer: int
-    workers: tuple[int, ...] = ()
-    after_commit: bool = False
-
-
-class DeadlyWrites(Deadly):
-    """Counts writes alone."""
-
-    def __call__(self, request: ObservedRequest) -> None:
-        if request.operation in WRITES:
-            super().__call__(request)
-
-
-async def write(url: str, prefix: str, plan: Plan, deaths: Deaths) -> int:
-    """Follow a plan, in tables of its own; return how many requests that were."""
+async def write(url: str, prefix: str, plan: Plan, fatal: int) -> bool:
+    """Follow a plan, in tables of its own; return that it has ended."""
     async with connect(url, prefix=prefix) as db:
         await prepare(db, plan)
-    counter = DeadlyWrites(plan.commit) if deaths.after_commit else Deadly(deaths.writer)
-    async with connect(url, prefix=prefix, on_request=counter) as db:
+    async with connect(url, prefix=prefix, on_request=Deadly(fatal)) as db:
         await plan.act(db)
-    return counter.count
+    return True
 
 
-async def work(url: str, prefix: str, fatal: int = NEVER) -> int:
-    """Work until nothing is left to do; return how many requests that were."""
-    counter = Deadly(fatal)
+async def work(url: str, prefix: str, fatal: int) -> None:
+    """Work until nothing is left to do."""
     async with (
-        connect(url, prefix=prefix, on_request=counter) as db,
+        connect(url, prefix=prefix, on_request=Deadly(fatal)) as db,
         db.worker(*TARGETS, visibility=1, tries=9) as worker,
     ):
         await worker.drain()
-    return counter.count
 
 
-async def look(url: str, prefix: str, run: CleanRun, deaths: Deaths) -> list[str]:
-    """Return what is wrong, and clear up."""
+async def look(url: str, prefix: str, run: CleanRun, *, done: bool) -> list[str]:
+    """Return what is wrong, and drop the tables, the queue and the containers."""
     async with connect(url, prefix=prefix) as db:
         problems = await find_problems(db)
-        content = await content_of(db.store, connection_of(db).blobs)
-        begun = deaths.after_commit and not run.plan.by_team  # of which another message may come first
-        problems += run.find_loss(content, begun=begun, done=deaths == Deaths(NEVER))
-        await clear(url, prefix)
-        return problems
-
-
-async def clear(url: str, prefix: str) -> None:
-    """Drop the tables, the queue and the containers."""
-    async with connect(url, prefix=prefix) as db:
+        problems += run.find_loss(await content_of(db.store, connection_of(db).blobs), done=done)
         for table in await db.tables():
             await db.drop_table(table)
         await outbox_queues(connection_of(db)).delete_queue(OUTBOX)
         for container in await db.blobs.list_containers():
             await db.blobs.delete_container(container)
+        return problems
 
 
 def run_forked(work: Callable[[], Coroutine[Any, Any, Any]], hours: int = 0) -> Any:
@@ -115,37 +80,23 @@ def run_forked(work: Callable[[], Coroutine[Any, Any, Any]], hours: int = 0) -> 
     return fork(work_ahead).result()
 
 
-def run_deaths(url: str, prefix: str, run: CleanRun, deaths: Deaths) -> list[str]:
-    """Let all of them die; return what is wrong after the last worker."""
+def run_deaths(url: str, prefix: str, run: CleanRun, deaths: list[int]) -> tuple[list[str], bool]:
+    """
+    Let a writer die after so many requests, and workers after it.
+
+    Returns:
+        What is wrong after the last worker, and whether the writer has ended by itself.
+    """
     hour = int(url.startswith("local:"))  # another service has a clock of its own
-    run_forked(partial(write, url, prefix, run.plan, deaths))
-    for number, fatal in enumerate((*deaths.workers, NEVER), 1):
+    done = run_forked(partial(write, url, prefix, run.plan, deaths[0])) is not None
+    for number, fatal in enumerate((*deaths[1:], NEVER), 1):
         run_forked(partial(work, url, prefix, fatal), number * hour)
-    found: list[str] = run_forked(partial(look, url, prefix, run, deaths))
-    return found
+    return run_forked(partial(look, url, prefix, run, done=done)), done
 
 
 async def run_in_memory(plan: Plan) -> list[Any]:
     run = await run_plan(plan)
     return [run.contents, run.writes]
-
-
-def all_deaths(url: str, run: CleanRun, chance: random.Random) -> list[Deaths]:
-    """Return a death after each request of the writer, alone and with workers that die; and after each of a worker."""
-    prefix, hour = f"count{run.plan.name.replace('_', '')}", int(url.startswith("local:"))
-    requests: int = run_forked(partial(write, url, f"{prefix}a", run.plan, Deaths(NEVER)))
-    committed = Deaths(NEVER, after_commit=True)
-    run_forked(partial(write, url, f"{prefix}b", run.plan, committed))
-    of_worker: int = run_forked(partial(work, url, f"{prefix}b"), hour)
-    for each in "ab":
-        run_forked(partial(clear, url, prefix + each))
-    numbers = range(1, of_worker + 1)
-    return [
-        Deaths(NEVER),
-        *(Deaths(fatal) for fatal in range(1, requests + 1)),
-        *(attrs.evolve(committed, workers=(fatal,)) for fatal in numbers),
-        *(Deaths(fatal, tuple(chance.choices(numbers, k=2))) for fatal in range(1, requests + 1)),
-    ]
 
 
 def main(url: str, count: int, names: list[str]) -> None:
@@ -157,15 +108,15 @@ def main(url: str, count: int, names: list[str]) -> None:
             setattr(worker_module, name, 0)
     connect(url)  # loads the backend, which the forked processes then have
     chance = random.Random(count)
-    cases: list[tuple[CleanRun, Deaths]] = []
-    for plan in PLANS:
-        if plan.name in names:
-            run = CleanRun(plan, *run_forked(partial(run_in_memory, plan)))
-            cases += [(run, deaths) for deaths in all_deaths(url, run, chance)]
-    for number, (run, deaths) in enumerate(chance.sample(cases, count) if count else cases):
-        found = run_deaths(url, f"case{number}x", run, deaths)
-        line = json.dumps([f"{run.plan.name}: {deaths}", found])
-        print(line, flush=True)  # noqa: T201
+    runs = [CleanRun(plan, *run_forked(partial(run_in_memory, plan))) for plan in PLANS if plan.name in names]
+    prefixes = map("case{}x".format, itertools.count())
+    for run in chance.choices(runs, k=count) if count else runs:
+        for first in [chance.randint(1, MOST)] if count else itertools.count(1):
+            deaths = [first, *(chance.randint(1, MOST) for _ in range(chance.randrange(3)))]
+            found, done = run_deaths(url, next(prefixes), run, deaths)
+            print(json.dumps([f"{run.plan.name}: {deaths}", found]), flush=True)  # noqa: T201
+            if done:
+                break
 
 
 if __name__ == "__main__":

@@ -53,27 +53,24 @@ class Shop(Entity, table="ArchiveUses", partition_key="{shop}", row_key="shop"):
     bills: Mapped[int] = field(default=0, maintained=True)
 
 
-class Bill(Entity, table="ArchiveUses", partition_key="{shop}", row_key="bill_{id}", write_token=True):
+class InShop(Entity, partition_key="{shop}", abstract=True):
     shop: Mapped[str]
     id: Mapped[str]
+
+
+class Bill(InShop, table="ArchiveUses", row_key="bill_{id}", write_token=True):
     sum: Mapped[float] = field(default=1.5)
 
     of_shop = Count(lambda: Shop.bills, shop="{shop}")
 
 
-class Plain(Entity, table="ArchiveUses", partition_key="{shop}", row_key="p_{id}"):
-    shop: Mapped[str]
-    id: Mapped[str]
+class Plain(InShop, table="ArchiveUses", row_key="p_{id}"): ...
 
 
-class Base(Entity, table="ArchiveUses", partition_key="{shop}", row_key="b_{id}", abstract=True):
-    shop: Mapped[str]
-    id: Mapped[str]
+class Base(InShop, table="ArchiveUses", row_key="b_{id}", abstract=True): ...
 
 
-class Kindless(Entity, table="ArchiveKindless", partition_key="{shop}", row_key="k_{id}", kind=None):
-    shop: Mapped[str]
-    id: Mapped[str]
+class Kindless(InShop, table="ArchiveKindless", row_key="k_{id}", kind=None): ...
 
 
 class Told(
@@ -158,9 +155,7 @@ async def test_entities_that_are_refused(db: Database) -> None:
 async def test_what_an_index_has_given_is_not_archived(db: Database) -> None:
     """It has no ETag, so nobody knows whether it is the present entity."""
 
-    class Tagged(Entity, table="ArchiveTags", partition_key="{shop}", row_key="tagged_{id}", write_token=True):
-        shop: Mapped[str]
-        id: Mapped[str]
+    class Tagged(InShop, table="ArchiveTags", row_key="tagged_{id}", write_token=True):
         by_id = Index(row_key="by_{id}", unique=True)
 
     await db.create_tables(Tagged)
@@ -268,9 +263,7 @@ async def test_an_archive_out_of_reach(db: Database, error: type[TableOrmError])
     assert worker.counts == {Outcome.DROPPED: 1}
 
 
-class Elsewhere(Entity, table="ArchiveElsewhere", partition_key="{shop}", row_key="e_{id}"):
-    shop: Mapped[str]
-    id: Mapped[str]
+class Elsewhere(InShop, table="ArchiveElsewhere", row_key="e_{id}"): ...
 
 
 @pytest.mark.parametrize("target", [Plain, BlobArchive("old-plain", Elsewhere)])

@@ -198,7 +198,6 @@ async def test_a_long_piece_of_work_is_renewed(db: Database) -> None:
     await ring(db, TOKENS[0])
 
     async def wait(table: str, decision: Decision) -> None:
-        del decision
         begun.set()
         for _ in range(2):
             await renewed.acquire()
@@ -218,7 +217,6 @@ async def test_a_message_that_somebody_else_took(db: Database) -> None:
     await leave(db, TOKENS[0])
 
     async def lose(table: str, decision: Decision) -> None:
-        del decision
         await queues_of(db).clear(OUTBOX)
 
     worker = new_worker(db, lose)
@@ -234,7 +232,6 @@ async def test_stopping_finishes_what_is_begun(db: Database) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def wait(table: str, decision: Decision) -> None:
-        del decision
         begun.set()
         await go.wait()
 
@@ -260,7 +257,6 @@ async def test_an_error_gives_messages_back(db: Database) -> None:
     begun = asyncio.Event()
 
     async def wait(table: str, decision: Decision) -> None:
-        del decision
         begun.set()
         await asyncio.Event().wait()
 

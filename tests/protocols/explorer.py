@@ -21,7 +21,6 @@ condition can never hold again, since no ETag comes back, is forgotten at once.
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import attrs
@@ -176,7 +175,7 @@ class _State(NamedTuple):
     history: Any
 
 
-_Step = tuple[Callable[[], str], _State]
+_Step = tuple[tuple[object, ...], _State]
 """What happens, and the state after it."""
 
 
@@ -213,7 +212,6 @@ def committed_is_left(world: World) -> str | None:
 
 
 def _accept(world: World) -> str | None:
-    del world
     return None
 
 
@@ -325,7 +323,8 @@ class _Explorer:
         found: list[str] = []
         before = came_from[state]
         while before is not None:
-            found.append(next(label() for label, after in self._steps(before) if self._watched(after) == state))
+            happened = next(what for what, after in self._steps(before) if self._watched(after) == state)
+            found.append(" ".join(map(str, happened)))
             state, before = before, came_from[before]
         return found[::-1]
 
@@ -370,15 +369,15 @@ class _Explorer:
         return following if isinstance(following, _Ended) else client
 
     def _steps(self, state: _State) -> Iterator[_Step]:
-        """Return what can happen next; what it is called is found out only when somebody asks."""
+        """Return what can happen next."""
         active = [number for number in range(len(state.clients)) if self._goes_on(state, number)]
         for number, (write, etag) in enumerate(state.late):
             others = state.late[:number] + state.late[number + 1 :]
             outcome, rows = _apply(state.rows, write, etag)
             if outcome == OK:
-                yield partial("{} of {} arrives late".format, _Shown(write), etag), _after(state, rows, late=others)
+                yield (etag, "arrives late:", write), _after(state, rows, late=others)
             if not active:
-                yield partial("{} of {} never arrives".format, _Shown(write), etag), state._replace(late=others)
+                yield (etag, "never arrives:", write), state._replace(late=others)
         lost, late, crash, unread = state.budget
         for number, client in enumerate(state.clients):
             if not isinstance(client, _Running):
@@ -386,7 +385,7 @@ class _Explorer:
             if number in active and len(active) <= crash and client.may_crash and self.run.clients[number].fails:
                 crashed = (*state.clients[:number], _Ended("crashed"), *state.clients[number + 1 :])
                 less = lost, late, crash - 1, unread
-                yield partial("{} crashes".format, self.names[number]), state._replace(clients=crashed, budget=less)
+                yield (self.names[number], "crashes"), state._replace(clients=crashed, budget=less)
             yield from self._steps_of(state, number, client)
 
     def _goes_on(self, state: _State, number: int) -> bool:
@@ -410,7 +409,7 @@ class _Explorer:
         match request:
             case Get(key):
                 row = next((row for at, row in state.rows if at == key), None)
-                yield partial("{} reads {}: {}".format, name, "/".join(key), _Shown(row)), answered(row)
+                yield (name, request, "->", row), answered(row)
                 instead = self.run.clients[number].refused
                 if instead is not None and unread:
                     told = client._replace(
@@ -418,38 +417,35 @@ class _Explorer:
                     )
                     clients = (*state.clients[:number], self._settle(told), *state.clients[number + 1 :])
                     less = lost, late, crash, unread - 1
-                    refusal = partial("{} cannot read {}".format, name, "/".join(key))
-                    yield refusal, state._replace(clients=clients, budget=less)
+                    yield (name, request, "is rejected"), state._replace(clients=clients, budget=less)
             case Put(message):
                 queue = tuple(sorted({*state.queue, message}))
-                say = partial("{} puts {}: {}".format, name, message)
-                yield partial(say, OK), answered(OK, queue=queue)
+                yield (name, request, OK), answered(OK, queue=queue)
                 if fails and lost:
                     less = lost - 1, late, crash, unread
-                    yield partial(say, "reply lost"), answered(LOST, queue=queue, budget=less)
-                    yield partial(say, "request lost"), answered(LOST, budget=less)
+                    yield (name, request, "reply lost"), answered(LOST, queue=queue, budget=less)
+                    yield (name, request, "request lost"), answered(LOST, budget=less)
             case Ack(message):
                 left = tuple(each for each in state.queue if each != message)
-                yield partial("{} acknowledges {}".format, name, message), answered(OK, queue=left)
+                yield (name, request), answered(OK, queue=left)
             case Take():
                 for message in state.queue:
-                    yield partial("{} takes {}".format, name, message), answered(message)
+                    yield (name, "takes", message), answered(message)
                 if not state.queue and not state.late and self._others_have_ended(state, number):
-                    yield partial("{} finds no message".format, name), answered(None)
+                    yield (name, "finds no message"), answered(None)
             case Write():
                 etag = f"{name}{client.writes + 1}"
                 outcome, rows = _apply(state.rows, request, etag)
-                say = partial("{}: {} -> {}".format, name, _Shown(request))
-                yield partial(say, outcome), answered((outcome, etag), rows)
+                yield (name, request, "->", outcome), answered((outcome, etag), rows)
                 if fails and lost:
                     less = lost - 1, late, crash, unread
                     if outcome == OK:
-                        yield partial(say, "applied, reply lost"), answered((LOST, etag), rows, budget=less)
-                    yield partial(say, "request lost"), answered((LOST, etag), budget=less)
+                        yield (name, request, "applied, reply lost"), answered((LOST, etag), rows, budget=less)
+                    yield (name, request, "request lost"), answered((LOST, etag), budget=less)
                 if fails and late:
                     waiting = tuple(sorted((*state.late, (request, etag))))
                     less = lost, late - 1, crash, unread
-                    yield partial(say, "late"), answered((LOST, etag), late=waiting, budget=less)
+                    yield (name, request, "late"), answered((LOST, etag), late=waiting, budget=less)
             case _:
                 raise AssertionError(f"{name} yields {request!r}")
 
@@ -496,21 +492,3 @@ def _apply(rows: _Rows, write: Write, etag: str) -> tuple[str, _Rows]:
         else:
             after[key] = Row(etag, content)
     return OK, tuple(sorted(after.items()))
-
-
-class _Shown(NamedTuple):
-    """A row or a write in a trace."""
-
-    what: Row | Write | None
-
-    def __str__(self) -> str:
-        match self.what:
-            case None:
-                return "no row"
-            case Row(etag, content):
-                return f"{dict(content)} {etag}"
-            case Write(operations):
-                return " and ".join(
-                    f"{verb} {'/'.join(key)}{f' {dict(content)}' if content else ''}{f' if {etag}' if etag else ''}"
-                    for verb, key, content, etag in operations
-                )

@@ -253,16 +253,15 @@ GROUPS: dict[str, tuple[Client, ...]] = {
         if len(some) < 3
     ),
     *(
-        run(
-            f"{title}, with any fault",
-            *some,
-            WORKER,
-            **ANY_FAULT,
-            at_end=late_ones_are_void,
-            large=len(some) > 1,
-        )
+        run(f"{title}, with any fault", *some, WORKER, **ANY_FAULT, at_end=late_ones_are_void)
         for title, some in GROUPS.items()
-        if len(some) < 3
+        if len(some) == 1
+    ),
+    *(
+        run(f"{title}, {fault}", *some, WORKER, **{fault: 1}, at_end=late_ones_are_void, large=True)
+        for title, some in GROUPS.items()
+        for fault in ("lost", "late")  # all faults in one run would be 100 million states
+        if len(some) == 2
     ),
 )
 def test_no_address_dangles(run: Run) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from tableorm import Entity, Int32, Mapped, ModelError, TemplateError, field
+from tableorm import Entity, Int32, Mapped, ModelError, RowKey, TemplateError, field
 from tableorm.models.entity import schema_of
 from tableorm.protocol.edm import utf16_key
 from tests.queries.worlds import (
@@ -28,6 +28,7 @@ from tests.queries.worlds import (
     World,
     maybe,
     stored,
+    system,
 )
 
 IN_KEYS: dict[str, tuple[Any, st.SearchStrategy[Any], tuple[str, ...]]] = {
@@ -85,7 +86,8 @@ def _model(partition_key: str, row_key: str) -> type[Any]:
             each: mapped[annotation | None] for each, (annotation, _) in STORED.items()
         }
         body["__module__"] = __name__
-        keywords = {"table": name, "partition_key": partition_key, "row_key": row_key}
+        kind = name if len(_known) % 3 else None
+        keywords = {"table": name, "partition_key": partition_key, "row_key": row_key, "kind": kind}
         model = types.new_class(name, (Entity,), keywords, lambda namespace: namespace.update(body))
         globals()[name] = _known[partition_key, row_key] = model
     return model
@@ -124,4 +126,5 @@ def random_worlds(draw: st.DrawFn) -> World:
     )
     columns = [_column(model, name, values) for name, values in kinds.items()]
     columns += [stored(model, name, values) for name, (_, values) in STORED.items()]
+    columns.append(system(RowKey, TEXTS))
     return World((model,), entities, tuple(columns))

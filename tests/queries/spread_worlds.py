@@ -14,8 +14,8 @@ from tests.queries.worlds import (
     MOMENTS,
     NUMBERS,
     TEXTS,
-    Term,
     World,
+    comparison,
     in_key,
     key_order,
     keys,
@@ -63,31 +63,32 @@ class Box(Parcel, kind="box"):
 class Crate(Parcel, kind="crate", partition_key="crates-{id:spread(2)}"): ...
 
 
+STATION, GROUP = in_key(Reading, "station", GROUPS, "_"), in_key(Crossing, "group", GROUPS, "-")
 SPREAD_WORLDS = [
     World(
         (Reading,),
         st.builds(Reading, station=GROUPS, sensor=TEXTS, at=MOMENTS, level=COUNTS),
         (
-            in_key(Reading, "station", GROUPS, "_"),
+            STATION,
             in_key(Reading, "sensor", TEXTS),
             in_key(Reading, "at", MOMENTS),
             stored(Reading, "level", COUNTS),
             system(PartitionKey, keys("a_1", "b_")),
             system(RowKey, keys("at_25", "at_2516930928000000000")),
         ),
-        st.sampled_from(["a", "b"]).map(lambda value: [in_term(Reading, "station", value)]),
+        st.sampled_from(["a", "b"]).map(lambda value: [comparison(STATION, "==", value)]),
     ),
     World(
         (Crossing,),
         # A RowKey that begins as those of marker rows do is rejected.
         st.builds(Crossing, group=GROUPS, a=TEXTS.filter(lambda a: a[:1] != "~"), b=NUMBERS, count=maybe(COUNTS)),
         (
-            in_key(Crossing, "group", GROUPS, "-"),
+            GROUP,
             in_key(Crossing, "a", TEXTS, "_"),
             stored(Crossing, "b", NUMBERS),
             stored(Crossing, "count", COUNTS),
         ),
-        st.sampled_from(["a", "b"]).map(lambda value: [in_term(Crossing, "group", value)]),
+        st.sampled_from(["a", "b"]).map(lambda value: [comparison(GROUP, "==", value)]),
     ),
     World(
         (Parcel,),
@@ -103,15 +104,6 @@ SPREAD_WORLDS = [
     ),
 ]
 """Queries of them that begin with the first term of their world never need `allow_scan`."""
-
-
-def in_term(model: Any, name: str, value: str) -> Term:
-    """The condition that a field has a value, and its truth of an entity."""
-
-    def truth(entity: Any) -> bool:
-        return bool(getattr(entity, name) == value)
-
-    return getattr(model, name) == value, truth
 
 
 def merged(entities: list[Any]) -> list[Any]:

@@ -275,7 +275,7 @@ async def test_sizes_are_checked() -> None:
                 await base(db).page(size)
 
 
-class AnyLog(Entity, abstract=True):
+class AnyLog(Entity, table="LogsWithCursors", partition_key="{day}", row_key="log_{number:03d}", abstract=True):
     """What programs with other indexes declare alike."""
 
     day: Mapped[str]
@@ -283,14 +283,14 @@ class AnyLog(Entity, abstract=True):
     level: Mapped[str] = field(default="info")
 
 
-class Log(AnyLog, table="LogsWithCursors", kind="Log", partition_key="{day}", row_key="log_{number:03d}"): ...
+class Log(AnyLog): ...
 
 
-class IndexedLog(AnyLog, table="LogsWithCursors", kind="Log", partition_key="{day}", row_key="log_{number:03d}"):
+class IndexedLog(AnyLog, kind="Log"):
     by_level = Index(row_key="level_{level}_log_{number:03d}")
 
 
-class AlwaysIndexedLog(AnyLog, table="LogsWithCursors", kind="Log", partition_key="{day}", row_key="log_{number:03d}"):
+class AlwaysIndexedLog(AnyLog, kind="Log"):
     by_level = Index(row_key="level_{level}_log_{number:03d}", building=False)
 
 

@@ -4,7 +4,7 @@ Reads pass over entities that have expired, by whatever way they find them.
 
 import datetime as dt
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 
 import pytest
@@ -72,79 +72,36 @@ def ids(found: Iterable[Session | None]) -> list[int]:
     return [each.id for each in found if each is not None]
 
 
-async def many(db: Database) -> list[int]:
-    return ids(await db.get_many([Session.key(user="ann", id=number) for number in range(6)]))
+NUMBERS = range(6)
 
 
-async def those_that_exist(db: Database) -> list[int]:
-    return [number for number in range(6) if await db.exists(Session, user="ann", id=number)]
+@pytest.mark.parametrize("name", ["whole", "some", "keys", "eventual"])
+async def test_an_index_passes_over_expired_entities(db: Database, name: str) -> None:
+    """By each way to read by it: an entity has expired from the moment that its field names, and None never comes."""
+    index = getattr(Session, name)
+    keys = {number: {"user": "ann", "place": "x", "id": number} for number in NUMBERS}
+    query = db.select(index).where(Session.user == "ann", Session.place == "x")
+
+    assert ids([await db.get_or_none(index, **each) for each in keys.values()]) == LIVE
+    assert [number for number, each in keys.items() if await db.exists(index, **each)] == LIVE
+    assert ids(await query.all()) == ids(await query.only(Session.size).all()) == LIVE
+    assert await query.count() == len(LIVE)
 
 
-def by_index(name: str) -> Callable[[Database], Awaitable[list[int]]]:
-    async def read(db: Database) -> list[int]:
-        index = getattr(Session, name)
-        return ids([await db.get_or_none(index, user="ann", place="x", id=number) for number in range(6)])
-
-    return read
-
-
-def existing_by_index(name: str) -> Callable[[Database], Awaitable[list[int]]]:
-    async def read(db: Database) -> list[int]:
-        index = getattr(Session, name)
-        return [number for number in range(6) if await db.exists(index, user="ann", place="x", id=number)]
-
-    return read
-
-
-def selected_by(name: str) -> Callable[[Database], Awaitable[list[int]]]:
-    async def read(db: Database) -> list[int]:
-        query = db.select(getattr(Session, name)).where(Session.user == "ann", Session.place == "x")
-        found = ids(await query.all())
-        assert await query.count() == len(found)
-        assert ids(await query.only(Session.size).all()) == found
-        return found
-
-    return read
-
-
-async def projected(db: Database) -> list[int]:
-    query = db.select(Session).where(Session.user == "ann").only(Session.note)
-    return ids(await query.all())
-
-
-async def among_others(db: Database) -> list[int]:
+async def test_reads_by_key_pass_over_expired_entities(db: Database) -> None:
+    """One by one, together, in a transaction, and in queries of several models or of some fields."""
     await db.insert(Other(user="ann", id=9))
-    found = await db.select(Session, Other).where(Session.user == "ann").all()
-    assert isinstance(found[0], Other)
-    return ids(each for each in found if isinstance(each, Session))
-
-
-async def in_a_transaction(db: Database) -> list[int]:
+    first, *others = await db.select(Session, Other).where(Session.user == "ann").all()
     found: list[int] = []
     async with db.transaction() as tx:
-        for number in range(6):
+        for number in NUMBERS:
             with suppress(EntityNotFound):
                 found.append((await tx.get(Session, user="ann", id=number)).id)
-    return found
 
-
-READS: dict[str, Callable[[Database], Awaitable[list[int]]]] = {
-    "get_many": many,
-    "exists": those_that_exist,
-    **{f"get by {name}": by_index(name) for name in ("whole", "some", "keys", "eventual")},
-    **{f"exists by {name}": existing_by_index(name) for name in ("whole", "some", "keys", "eventual")},
-    **{f"select {name}": selected_by(name) for name in ("whole", "some", "keys", "eventual")},
-    "only": projected,
-    "among others": among_others,
-    "transaction": in_a_transaction,
-}
-
-
-@pytest.mark.one_of(4)
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-async def test_expired_entities_are_passed_over(db: Database, read: Callable[[Database], Awaitable[list[int]]]) -> None:
-    """None never expires; an entity has expired from the moment that its field names."""
-    assert await read(db) == LIVE
+    assert found == [number for number in NUMBERS if await db.exists(Session, user="ann", id=number)] == LIVE
+    assert ids(await db.get_many([Session.key(user="ann", id=number) for number in NUMBERS])) == LIVE
+    assert (type(first), [each.id for each in others]) == (Other, LIVE)
+    assert ids(await db.select(Session).where(Session.user == "ann").only(Session.note).all()) == LIVE
 
 
 async def test_entries_alone(db: Database) -> None:

@@ -77,12 +77,12 @@ SELECTIVE: list[tuple[QueryOf, list[int]]] = [
 
 
 @pytest.mark.parametrize(("query", "numbers"), SELECTIVE)
-async def test_a_limit_asks_for_no_more_rows_where_few_are_dropped(
+async def test_no_more_rows_are_asked_for_where_few_are_dropped(
     db: Database, query: QueryOf, numbers: list[int]
 ) -> None:
     """
     The keys of a text can also be those of a longer one, so that each row is looked at here; but as a rule none is
-    dropped, and the first page has as many rows as are wanted. `explain` says the same.
+    dropped, and the first page has as many rows as are wanted. `explain` says the same; so it is for pages.
     """
     found = query(db).limit(3)
     with db.observe() as seen:
@@ -91,17 +91,9 @@ async def test_a_limit_asks_for_no_more_rows_where_few_are_dropped(
     assert {request.top for request in seen.requests if request.operation == "query"} == {3}
     assert {request.top for request in found.explain().requests} == {3}
     assert found.explain().client_side
-
-
-@pytest.mark.parametrize(("query", "numbers"), SELECTIVE)
-async def test_a_page_asks_for_no_more_rows_where_few_are_dropped(
-    db: Database, query: QueryOf, numbers: list[int]
-) -> None:
-    """Neither does a page, nor the page after it."""
     with db.observe() as seen:
         first = await query(db).page(2)
         second = await query(db).page(1, first.cursor)
-
     assert [task.number for task in (*first.items, *second.items)] == numbers
     assert max(request.top or 0 for request in seen.requests) == 2
 

@@ -193,7 +193,6 @@ async def test_an_index_that_is_not_complete(db: Database) -> None:
         report = await other.sweep(Timed)
 
         assert report.deleted == 1
-    del db
 
 
 async def test_an_entity_that_others_need(db: Database) -> None:

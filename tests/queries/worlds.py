@@ -6,7 +6,6 @@ random tests of queries are made of.
 import datetime as dt
 import enum
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -36,22 +35,6 @@ class Named(Entity, table="Named", partition_key="{group}", row_key="{name}"):
     count: Mapped[Int32 | None] = field(default=None)
     ratio: Mapped[float] = field(default=0.0)
     color: Mapped[Color | None] = field(default=None)
-
-
-class Compound(Entity, table="Compounds", partition_key="p_{group}", row_key="{label}_{number:03d}"):
-    group: Mapped[str]
-    label: Mapped[str]
-    number: Mapped[int]
-    price: Mapped[Decimal | None] = field(default=None)
-    big: Mapped[int | None] = field(default=None, name="Big")
-    badge: Mapped[UUID | None] = field(default=None)
-
-
-class Log(Entity, table="Logs", partition_key="{user}", row_key="{at:ticks_desc}_{n:03d}", kind=None):
-    user: Mapped[str]
-    at: Mapped[dt.datetime]
-    n: Mapped[int]
-    done: Mapped[dt.datetime | None] = field(default=None)
 
 
 class Paper(Entity, table="Papers", partition_key="{project}", abstract=True):
@@ -218,7 +201,6 @@ MOMENTS = st.sampled_from(
 RATIOS = st.sampled_from([-0.0, 1.5, -2.5, float("inf"), float("nan")])
 BIG = st.sampled_from([-1, 0, 7, 2**31 - 1, 2**31, -(2**31) - 1, 2**53 + 1, 2**62])
 UUIDS = st.sampled_from([UUID(int=1), UUID(int=2**127), UUID("c9da6455-213d-42c9-9a79-3e9149a57833")])
-PRICES = st.sampled_from([Decimal(-1), Decimal(0), Decimal("9.5"), Decimal(10), Decimal("1E+2")])
 
 
 def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -274,39 +256,6 @@ WORLDS = [
             stored(Named, "color", st.sampled_from(Color)),
             system(PartitionKey, GROUPS),
             system(RowKey, TEXTS),
-            when(),
-        ),
-    ),
-    World(
-        (Compound,),
-        st.builds(
-            Compound,
-            group=GROUPS,
-            label=TEXTS,
-            number=NUMBERS,
-            price=maybe(PRICES),
-            big=maybe(BIG),
-            badge=maybe(UUIDS),
-        ),
-        (
-            in_key(Compound, "group", GROUPS),
-            in_key(Compound, "label", TEXTS, "_"),
-            in_key(Compound, "number", BEYOND),
-            stored(Compound, "price", PRICES),
-            stored(Compound, "big", BIG),
-            stored(Compound, "badge", UUIDS),
-            system(PartitionKey, keys("p_a", "p_b", "p_")),
-            system(RowKey, keys("a_001", "a_", "b_999")),
-        ),
-    ),
-    World(
-        (Log,),
-        st.builds(Log, user=GROUPS, at=MOMENTS, n=NUMBERS, done=maybe(MOMENTS)),
-        (
-            in_key(Log, "user", GROUPS),
-            in_key(Log, "at", MOMENTS),
-            in_key(Log, "n", BEYOND),
-            stored(Log, "done", MOMENTS),
             when(),
         ),
     ),

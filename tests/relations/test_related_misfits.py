@@ -27,6 +27,7 @@ from tableorm import (
     many,
     one,
 )
+from tests.queries.test_misfits import Seen, iterated, paged, streamed
 
 pytestmark = pytest.mark.limit(20)  # what hangs shall fail soon
 
@@ -204,57 +205,6 @@ async def test_a_cache_keeps_the_others(db: Database) -> None:
     assert (await cache.get(tenant="t", id=1)).id == 1
 
 
-Read = list[int | str]
-
-
-async def streamed(query: Any, _: int) -> Read:
-    """What streams give, each from the cursor of that before it on."""
-    seen: Read = []
-    cursor = None
-    while True:
-        async with query.stream(cursor) as stream:
-            try:
-                async for entity in stream:
-                    seen.append(entity.id)
-                return seen
-            except DecodeError as error:
-                seen.append(error.key[1][-7:])
-                told = error.cursor
-        cursor = stream.cursor
-        assert cursor == told is not None
-
-
-async def iterated(query: Any, size: int) -> Read:
-    """What `async for` gives; the error has the cursor."""
-    seen: Read = []
-    try:
-        async for entity in query:
-            seen.append(entity.id)
-        return seen
-    except DecodeError as told:
-        error = told
-    assert error.cursor is not None
-    return [*seen, error.key[1][-7:], *await paged(query, size, error.cursor)]
-
-
-async def paged(query: Any, size: int, cursor: str | None = None) -> Read:
-    """What pages give."""
-    seen: Read = []
-    while True:
-        try:
-            page = await query.page(size, cursor)
-        except DecodeError as error:
-            seen.append(error.key[1][-7:])
-            cursor = error.cursor
-            assert cursor is not None
-            continue
-        assert len(page.items) <= size
-        seen += [entity.id for entity in page.items]
-        cursor = page.cursor
-        if cursor is None:
-            return seen
-
-
 @given(
     fits=st.lists(st.booleans(), max_size=6),
     size=st.integers(1, 4),
@@ -274,10 +224,11 @@ async def test_a_query_gives_the_parents_before_it(
         await fill(db, fits)
         query = db.select(Purchase).where(Purchase.tenant == "t").load(getattr(Purchase, relation))
         query = query if limit is None else query.limit(limit)
-        expected: Read = []
+        expected: Seen = []
         for number, fit in enumerate(fits):
             if limit is None or sum(type(each) is int for each in expected) < limit:
-                expected.append(number if fit else f"{number:03d}_000" if relation == "items" else f"yer_{number:03d}")
+                unfit = f"item_{number:03d}_000" if relation == "items" else f"buyer_{number:03d}"
+                expected.append(number if fit else unfit)
         errors: list[DecodeError] = []
 
         for read in (streamed, iterated, paged):

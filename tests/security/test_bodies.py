@@ -20,7 +20,7 @@ from tableorm_local.server.wire import bodies, multipart
 from tableorm_local.server.wire.addressing import Kind, Place, Resource
 from tableorm_local.server.wire.calls import Call
 from tableorm_local.server.wire.options import prefers_content
-from tests.local.server.client import Api, Wire, finish, root_of
+from tests.local.server.client import Api, Clock, Wire, finish, root_of
 from tests.security.world import Turns
 
 BOMB = gzip.compress(bytes(3_000_000), mtime=0)
@@ -339,8 +339,9 @@ BATCH = {"Content-Type": "multipart/mixed; boundary=b", "Content-Encoding": "gzi
 
 
 async def test_parts_are_read_in_steps(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a transaction of megabytes, a bounded number of bytes is read in one turn of the event loop."""
+    """Of a transaction of megabytes, the parts of a slice of time are read in one turn of the event loop."""
     turns, sizes = Turns(), list[int]()
+    monkeypatch.setattr("tableorm_local.engine.engine.time", Clock(0.0006))
     real: Any = vars(multipart)["_read_part"]
 
     def read(part: bytes) -> multipart.Part:

@@ -19,10 +19,13 @@ from tableorm.stores import Operation, Row, Verb
 from tests.security.world import work
 
 
-class Employee(Entity, table="Current", partition_key="{department}", row_key="empid_{id:06d}"):
+class Employed(Entity, abstract=True):
     department: Mapped[str]
     id: Mapped[int]
     name: Mapped[str] = field(default="?")
+
+
+class Employee(Employed, table="Current", partition_key="{department}", row_key="empid_{id:06d}"):
     city: Mapped[str | None] = field(default=None)
 
     by_city = Index(
@@ -31,10 +34,8 @@ class Employee(Entity, table="Current", partition_key="{department}", row_key="e
     in_city = IndexList(table="Lists", partition_key="{city}", row_key="people", consistency="eventual")
 
 
-class Former(Entity, table="ForgedArchive", partition_key="{department}", row_key="empid_{id:06d}"):
-    department: Mapped[str]
-    id: Mapped[int]
-    name: Mapped[str] = field(default="?")
+class Former(Employed, table="ForgedArchive", partition_key="{department}", row_key="empid_{id:06d}"):
+    pass
 
 
 class Right(Entity, table="Rights", partition_key="{user}", row_key="{right}"):

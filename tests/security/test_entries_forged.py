@@ -13,12 +13,15 @@ from tableorm import Database, Entity, Index, Mapped, PropertyBag, TableOrmError
 from tableorm.stores import Operation, Verb
 
 
-class Listed(Entity, table="ForgedEntries", partition_key="{country}", row_key="listed_{tenant}_{id}"):
+class Noted(Entity, abstract=True):
     country: Mapped[str]
-    tenant: Mapped[str]
     id: Mapped[int]
-    name: Mapped[str] = field(default="unknown")
     note: Mapped[str | None] = field(default=None)
+
+
+class Listed(Noted, table="ForgedEntries", partition_key="{country}", row_key="listed_{tenant}_{id}"):
+    tenant: Mapped[str]
+    name: Mapped[str] = field(default="unknown")
 
     by_name = Index(row_key="name_{tenant}_{id}_{name}")
     partly = Index(row_key="part_{tenant}_{id}_{name}", include=["name"])
@@ -98,11 +101,8 @@ async def test_an_entry_is_of_the_entity_whose_fields_it_has(
     assert await db.exists(PropertyBag.key("ForgedEntries", "SE", victim))
 
 
-class Named(Entity, table="ForgedNames", partition_key="{country}", row_key="named_{id}"):
-    country: Mapped[str]
-    id: Mapped[int]
+class Named(Noted, table="ForgedNames", partition_key="{country}", row_key="named_{id}"):
     name: Mapped[str]
-    note: Mapped[str | None] = field(default=None)
 
     by_name = Index(row_key="name_{name}_{id}")
     partly = Index(row_key="part_{name}_{id}", include=["name"])

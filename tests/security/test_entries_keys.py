@@ -16,29 +16,25 @@ from tableorm.stores import Operation, Verb
 from tests.security.world import write_row
 
 
-class Item(Entity, table="KeyedEntries", partition_key="{shop}", row_key="item_{id}"):
+class Sold(Entity, abstract=True):
     shop: Mapped[str]
-    id: Mapped[int]
     name: Mapped[str]
     note: Mapped[str | None] = field(default=None)
+
+
+class Item(Sold, table="KeyedEntries", partition_key="{shop}", row_key="item_{id}"):
+    id: Mapped[int]
 
     by_name = Index(row_key="items_{name}_{id}")
 
 
-class Person(Entity, table="KeyedEntries", partition_key="{shop}", row_key="person_{nick:lower}"):
-    shop: Mapped[str]
+class Person(Sold, table="KeyedEntries", partition_key="{shop}", row_key="person_{nick:lower}"):
     nick: Mapped[str]
-    name: Mapped[str]
-    note: Mapped[str | None] = field(default=None)
 
     by_name = Index(row_key="people_{name}_{nick}")
 
 
-class Profile(Entity, table="KeyedEntries", partition_key="{shop}", row_key="profile"):
-    shop: Mapped[str]
-    name: Mapped[str]
-    note: Mapped[str | None] = field(default=None)
-
+class Profile(Sold, table="KeyedEntries", partition_key="{shop}", row_key="profile"):
     by_name = Index(row_key="profiles_{name}")
 
 

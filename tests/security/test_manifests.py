@@ -49,25 +49,22 @@ class Member(Entity, table="Manifests", partition_key="{country}", row_key="memb
     counted = Count(lambda: Team.size, country="{country}", tenant="{team}")
 
 
-class Badge(Entity, table="Manifests", partition_key="{country}", row_key="badge_{tenant}_{id}"):
+class Copying(Entity, abstract=True):
     country: Mapped[str]
-    tenant: Mapped[str]
     id: Mapped[int]
     owner: Mapped[int | None] = field(default=None)
     text: Mapped[str | None] = field(default=None)
     name: Mapped[str | None] = field(default=None, maintained=True)
+
+
+class Badge(Copying, table="Manifests", partition_key="{country}", row_key="badge_{tenant}_{id}"):
+    tenant: Mapped[str]
     holes: Mapped[int] = field(default=0, maintained=True)
 
     member = Embedded(lambda: Member, {"name": "name"}, country="{country}", tenant="{tenant}", id="{owner}")
 
 
-class Medal(Entity, table="Manifests", partition_key="{country}", row_key="medal_{id}", version=2):
-    country: Mapped[str]
-    id: Mapped[int]
-    owner: Mapped[int | None] = field(default=None)
-    text: Mapped[str | None] = field(default=None)
-    name: Mapped[str | None] = field(default=None, maintained=True)
-
+class Medal(Copying, table="Manifests", partition_key="{country}", row_key="medal_{id}", version=2):
     member = Embedded(lambda: Member, {"name": "name"}, country="{country}", tenant="acme", id="{owner}")
 
 

@@ -125,11 +125,6 @@ def sides_of(model: type[Any]) -> list[Mapping[str, Any] | None]:
     return sides
 
 
-@pytest.fixture
-async def db(db: Database) -> Database:
-    return db
-
-
 @pytest.mark.parametrize("model", MODELS)
 async def test_a_grant_of_a_scope_opens_rows_of_the_scope_alone(db: Database, model: type[Any]) -> None:
     """Whatever ends the range has, it is rejected, or each row that the token opens is of the scope's tenant."""

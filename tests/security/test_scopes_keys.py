@@ -11,16 +11,17 @@ from tableorm import AccessDenied, Database, DecodeError, Entity, Key, Mapped, M
 from tests.security.test_scopes import refuse_all
 
 
-class Note(Entity, table="KeyedNotes", partition_key="{tenant}", row_key="note_{id:05d}"):
+class Owned(Entity, abstract=True):
     tenant: Mapped[str]
     id: Mapped[int]
+
+
+class Note(Owned, table="KeyedNotes", partition_key="{tenant}", row_key="note_{id:05d}"):
     text: Mapped[str] = field(default="")
 
 
-class Visit(Entity, table="KeyedNotes", partition_key="{tenant}_{city}", row_key="visit_{id:05d}"):
-    tenant: Mapped[str]
+class Visit(Owned, table="KeyedNotes", partition_key="{tenant}_{city}", row_key="visit_{id:05d}"):
     city: Mapped[str]
-    id: Mapped[int]
     text: Mapped[str] = field(default="")
 
 
@@ -52,15 +53,12 @@ async def test_a_key_that_its_model_has_is_of_the_scope(db: Database) -> None:
     assert not await mine.exists(own)
 
 
-class Plain(Entity, table="PlainNotes", partition_key="{tenant}", row_key="note_{id:05d}"):
-    tenant: Mapped[str]
-    id: Mapped[int]
+class Plain(Owned, table="PlainNotes", partition_key="{tenant}", row_key="note_{id:05d}"):
+    pass
 
 
-class Bare(Entity, table="PlainNotes", partition_key="{tenant}_{city}", row_key="{id:05d}", kind=None):
-    tenant: Mapped[str]
+class Bare(Owned, table="PlainNotes", partition_key="{tenant}_{city}", row_key="{id:05d}", kind=None):
     city: Mapped[str]
-    id: Mapped[int]
 
 
 @pytest.mark.parametrize("if_match", [None, "*"])
@@ -74,12 +72,10 @@ async def test_a_query_of_a_model_without_a_kind_deletes_nothing_of_others(db: D
     assert await db.exists(Plain, tenant="acme_rome", id=1)
 
 
-class Parcel(Entity, table="KeyedParcels", partition_key="{country}_{tenant}", row_key="{tenant}_{id:03d}"):
+class Parcel(Owned, table="KeyedParcels", partition_key="{country}_{tenant}", row_key="{tenant}_{id:03d}"):
     """Both keys tell the tenant, but only RowKeys of a tenant are a range."""
 
     country: Mapped[str]
-    tenant: Mapped[str]
-    id: Mapped[int]
 
 
 async def test_bags_where_both_keys_tell_the_tenant(db: Database) -> None:
@@ -112,30 +108,23 @@ async def test_a_row_whose_keys_tell_two_tenants(db: Database) -> None:
     assert await db.exists(PropertyBag.key("KeyedParcels", "no_other", "acme_007"))
 
 
-class Shelf(Entity, table="KeyedShelves", partition_key="shelf_{tenant}", row_key="shelf_{id:03d}"):
-    tenant: Mapped[str]
-    id: Mapped[int]
+class Shelf(Owned, table="KeyedShelves", partition_key="shelf_{tenant}", row_key="shelf_{id:03d}"):
+    pass
 
 
-class Loan(Entity, table="KeyedShelves", partition_key="{day:%Y%m%d}", row_key="loan_{tenant}_{id}"):
+class Loan(Owned, table="KeyedShelves", partition_key="{day:%Y%m%d}", row_key="loan_{tenant}_{id}"):
     """No loan has the keys of a shelf, and none is in a partition of shelves."""
 
     day: Mapped[dt.date]
-    tenant: Mapped[str]
-    id: Mapped[int]
 
 
-class Seat(Entity, table="KeyedSeats", partition_key="seat_{tenant}", row_key="seat_{zone}_{id:03d}"):
-    tenant: Mapped[str]
+class Seat(Owned, table="KeyedSeats", partition_key="seat_{tenant}", row_key="seat_{zone}_{id:03d}"):
     zone: Mapped[str]
-    id: Mapped[int]
 
 
-class Ticket(Entity, table="KeyedSeats", partition_key="{day:%Y%m%d}", row_key="ticket_{tenant}_{zone}_{id}"):
+class Ticket(Owned, table="KeyedSeats", partition_key="{day:%Y%m%d}", row_key="ticket_{tenant}_{zone}_{id}"):
     day: Mapped[dt.date]
-    tenant: Mapped[str]
     zone: Mapped[str]
-    id: Mapped[int]
 
 
 @pytest.mark.parametrize(

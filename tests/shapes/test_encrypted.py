@@ -49,6 +49,7 @@ from tableorm import (
     series,
     upgrade,
 )
+from tableorm.cli import progress
 from tableorm.cli.command_line import main
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import UploadEntry
@@ -81,18 +82,19 @@ class Counting:
 # Models
 
 
-class Person(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", write_token=True):
+class Local(Entity, abstract=True):
     city: Mapped[str] = field(default="Oslo")
     id: Mapped[int]
+
+
+class Person(Local, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", write_token=True):
     name: Mapped[str] = field(default="Ann")
     salary: Mapped[int] = encrypted(default=0)
     note: Mapped[str | None] = encrypted(default=None, name="Note")
     scan: Mapped[bytes] = encrypted(default=b"")
 
 
-class Worker(Entity, table="SealedWorkers", partition_key="{city}", row_key="{id:04d}"):
-    city: Mapped[str] = field(default="Oslo")
-    id: Mapped[int]
+class Worker(Local, table="SealedWorkers", partition_key="{city}", row_key="{id:04d}"):
     level: Mapped[int] = field(default=1)
     salary: Mapped[int] = encrypted(default=0)
 
@@ -103,9 +105,7 @@ class Worker(Entity, table="SealedWorkers", partition_key="{city}", row_key="{id
     changes = Feed(keep=timedelta(days=1))
 
 
-class Staff(Entity, table="SealedStaff", partition_key="{city}", row_key="{id:04d}"):
-    city: Mapped[str] = field(default="Oslo")
-    id: Mapped[int]
+class Staff(Local, table="SealedStaff", partition_key="{city}", row_key="{id:04d}"):
     level: Mapped[int] = field(default=1)
     salary: Mapped[int] = encrypted(default=0)
 
@@ -139,9 +139,7 @@ class OldCat(Entity, table="SealedAnimals", partition_key="{zoo}", row_key="cat_
     tag: Mapped[str] = encrypted()
 
 
-class Year(Entity, table="SealedYears", partition_key="{city}", row_key="{id:04d}", wide=3):
-    city: Mapped[str] = field(default="Oslo")
-    id: Mapped[int]
+class Year(Local, table="SealedYears", partition_key="{city}", row_key="{id:04d}", wide=3):
     name: Mapped[str] = field(default="n")
     months: Series[int] = series(length=6, default=0)
     secret: Mapped[str | None] = encrypted(default=None)
@@ -330,9 +328,7 @@ async def test_models_of_a_base_and_of_versions(db: Database) -> None:
 async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
     """A property that a newer program encrypts is kept so by one that does not declare it, by a merge and a replace."""
 
-    class Short(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
-        city: Mapped[str] = field(default="Oslo")
-        id: Mapped[int]
+    class Short(Local, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         name: Mapped[str] = field(default="Ann")
         salary: Mapped[int | None] = encrypted(default=None)
 
@@ -354,9 +350,7 @@ async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
     assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=3, note=str(SECRET))
 
 
-class Hours(Entity, table="SealedHours", partition_key="{city}", row_key="{id:04d}"):
-    city: Mapped[str] = field(default="Oslo")
-    id: Mapped[int]
+class Hours(Local, table="SealedHours", partition_key="{city}", row_key="{id:04d}"):
     name: Mapped[str] = field(default="n")
     worked: Series[int] = series(4, name="H{i:02d}", default=0, encrypted=True)
 
@@ -419,9 +413,7 @@ async def test_entities_are_moved_and_archived(db: Database) -> None:
         assert await other.get(Staff, city="Bergen", id=2) == moved
 
 
-class Record(Entity, table="SealedRecords", partition_key="{city}", row_key="{id:04d}"):
-    city: Mapped[str] = field(default="Oslo")
-    id: Mapped[int]
+class Record(Local, table="SealedRecords", partition_key="{city}", row_key="{id:04d}"):
     name: Mapped[str] = field(default="n")
     scan: Mapped[Blob | None] = encrypted(default=None)
 
@@ -617,16 +609,12 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
 async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> None:
     """Where the model accepts them; a rewrite encrypts them, also those that were encrypted in part."""
 
-    class Before(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
-        city: Mapped[str] = field(default="Oslo")
-        id: Mapped[int]
+    class Before(Local, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         salary: Mapped[int] = field(default=0)
         note: Mapped[str | None] = field(default=None, name="Note")
         by_id = Index(row_key="i_{id:04d}", include=["salary"])
 
-    class Between(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
-        city: Mapped[str] = field(default="Oslo")
-        id: Mapped[int]
+    class Between(Local, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         name: Mapped[str] = field(default="Ann")
         salary: Mapped[int] = encrypted(default=0, accept_plain=True)
         note: Mapped[str | None] = encrypted(default=None, name="Note", accept_plain=True)
@@ -709,16 +697,12 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
 async def test_what_others_hold_of_an_entity_is_never_encrypted(db: Database) -> None:
     """A resolver is not asked about the fields that counts and copies see."""
 
-    class Source(Entity, table="SealedSources", partition_key="{city}", row_key="s{id}", tracked=True):
-        city: Mapped[str] = field(default="Oslo")
-        id: Mapped[int]
+    class Source(Local, table="SealedSources", partition_key="{city}", row_key="s{id}", tracked=True):
         name: Mapped[str] = field(default="n")
         other: Mapped[str] = field(default="o")
         secret: Mapped[str] = encrypted(default="s")
 
-    class Holder(Entity, table="SealedSources", partition_key="{city}", row_key="h{id}"):
-        city: Mapped[str] = field(default="Oslo")
-        id: Mapped[int]
+    class Holder(Local, table="SealedSources", partition_key="{city}", row_key="h{id}"):
         name: Mapped[str | None] = field(default=None, maintained=True)
         source = Embedded(Source, {"name": "name"}, city="{city}", id="{id}")
 
@@ -799,6 +783,7 @@ def test_the_command_wraps_keys_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "from tests.shapes.test_encrypted import *\ndef encryption(): return Encryption(RING)\nnothing = 5\n"
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(progress, "_SECONDS", 0)
 
     async def fill() -> None:
         async with connect(url, encryption=Encryption(KeyRing(KEYS, wrap_with="old"))) as db:
@@ -836,9 +821,7 @@ except EncryptionError as error:
     assert "install tableorm with its extra 'encryption'" in done.stdout
 
 
-class Lease(Entity, table="SealedTotals", partition_key="{city}", row_key="lease_{id:03d}"):
-    city: Mapped[str] = field(default="Oslo")
-    id: Mapped[int]
+class Lease(Local, table="SealedTotals", partition_key="{city}", row_key="lease_{id:03d}"):
     mail: Mapped[str] = field(default="m")
     rent: Mapped[int] = field(default=2)
     secret: Mapped[str] = encrypted(default="s")
@@ -890,9 +873,7 @@ async def test_what_else_a_model_declares(db: Database) -> None:
     assert await db.get(Visit, city="Oslo", at=past) == visit
 
 
-class NewStaff(Entity, table="SealedStaffNow", kind="Staff", partition_key="all", row_key="{city}_{id:04d}"):
-    city: Mapped[str] = field(default="Oslo")
-    id: Mapped[int]
+class NewStaff(Local, table="SealedStaffNow", kind="Staff", partition_key="all", row_key="{city}_{id:04d}"):
     level: Mapped[int] = field(default=1)
     salary: Mapped[int] = encrypted(default=0)
 
@@ -913,9 +894,7 @@ async def test_a_rekey_takes_no_encrypted_fields_along(db: Database) -> None:
     with pytest.raises(ModelError, match="Staff is wide or has encrypted fields, and a re-key takes rows as"):
 
         class Moved(  # pyright: ignore[reportUnusedClass]
-            Entity, table="SealedStaffNow", partition_key="all", row_key="{city}_{id:04d}", moved_from=MovedFrom(Staff)
+            Local, table="SealedStaffNow", partition_key="all", row_key="{city}_{id:04d}", moved_from=MovedFrom(Staff)
         ):
-            city: Mapped[str] = field(default="Oslo")
-            id: Mapped[int]
             level: Mapped[int] = field(default=1)
             salary: Mapped[int] = encrypted(default=0)

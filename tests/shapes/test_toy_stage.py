@@ -76,8 +76,11 @@ class Reversed(RowStage):
 # Models
 
 
-class Letter(Entity, table="Stages", partition_key="{box}", row_key="letter_{id:03d}", write_token=True):
+class Boxed(Entity, abstract=True):
     box: Mapped[str] = field(default="b")
+
+
+class Letter(Boxed, table="Stages", partition_key="{box}", row_key="letter_{id:03d}", write_token=True):
     id: Mapped[int]
     note: Mapped[str | None] = field(default=None)
     secret: Mapped[list[str]] = field(factory=list)
@@ -87,16 +90,14 @@ class Letter(Entity, table="Stages", partition_key="{box}", row_key="letter_{id:
     turned = Reversed("note", "secret", "weight")
 
 
-class Note(Entity, table="Stages", partition_key="{box}", row_key="note_{id:03d}"):
-    box: Mapped[str] = field(default="b")
+class Note(Boxed, table="Stages", partition_key="{box}", row_key="note_{id:03d}"):
     id: Mapped[int]
     note: Mapped[str | None] = field(default=None)
 
     turned = Reversed("note")
 
 
-class Box(Entity, table="Stages", partition_key="{box}", row_key="box"):
-    box: Mapped[str] = field(default="b")
+class Box(Boxed, table="Stages", partition_key="{box}", row_key="box"):
     note: Mapped[str] = field(default="n", name="text")
     secret: Mapped[list[str]] = field(factory=lambda: ["s"])
     parcels: Mapped[int] = field(default=0, maintained=True, validator=attrs.validators.le(3), name="note")
@@ -104,8 +105,7 @@ class Box(Entity, table="Stages", partition_key="{box}", row_key="box"):
     turned = Reversed("note", "secret")
 
 
-class Parcel(Entity, table="Stages", partition_key="{box}", row_key="parcel_{id:03d}"):
-    box: Mapped[str] = field(default="b")
+class Parcel(Boxed, table="Stages", partition_key="{box}", row_key="parcel_{id:03d}"):
     id: Mapped[int]
     note: Mapped[str] = field(default="n")
     secret: Mapped[list[str]] = field(factory=lambda: ["s"])
@@ -231,8 +231,7 @@ async def test_a_row_that_was_not_sealed_is_refused(db: Database) -> None:
     assert (await get(db)).note == "new"
 
 
-class Thick(Entity, table="Stages", partition_key="{box}", row_key="thick_{id:03d}"):
-    box: Mapped[str] = field(default="b")
+class Thick(Boxed, table="Stages", partition_key="{box}", row_key="thick_{id:03d}"):
     id: Mapped[int]
     note: Mapped[str]
 
@@ -258,8 +257,7 @@ async def test_limits_are_those_of_what_is_stored(db: Database) -> None:
 async def test_each_class_has_the_stages_of_its_bases(db: Database) -> None:
     """Bound to its own fields: classes may store a field under other names, and declare a stage anew."""
 
-    class Base(Entity, table="Stages", partition_key="{box}", abstract=True):
-        box: Mapped[str] = field(default="b")
+    class Base(Boxed, table="Stages", partition_key="{box}", abstract=True):
         note: Mapped[str] = field(default="abc")
         turned = Reversed("note")
 

@@ -9,8 +9,7 @@ import pytest
 from tableorm.stores import RetryPolicy
 from tableorm.testing import TableStoreContract
 from tableorm_azure import AzureBackend
-from tests.azure.cosmos import URL, CosmosStub
-from tests.azure.stub import KEY, Stub
+from tests.azure.cosmos import URL, serve_cosmos
 from tests.stores.on_backend import OnBackend
 
 
@@ -20,10 +19,8 @@ class TestCosmosStub(OnBackend, TableStoreContract):
 
     @pytest.fixture
     async def backend(self) -> AsyncIterator[AzureBackend]:
-        async with Stub() as stub:
-            stub.handler = CosmosStub(throttle=7).answer
+        async with serve_cosmos(throttle=7) as options:
             # Many callers at once can each meet the throttle several times in a row.
             patience = RetryPolicy(attempts=50, base=0.0)
-            options = {"key": KEY, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}, "retry": patience}
-            async with AzureBackend.from_url(URL, timeout=30.0, options=options) as backend:
+            async with AzureBackend.from_url(URL, timeout=30.0, options={**options, "retry": patience}) as backend:
                 yield backend

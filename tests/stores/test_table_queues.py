@@ -11,9 +11,8 @@ from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.stores import QueueStore
 from tableorm.testing import MemoryStore, QueueStoreContract, ReopenQueues
 from tableorm_azure import AzureBackend
-from tests.azure.cosmos import URL, CosmosStub
-from tests.azure.stub import Stub
-from tests.azurite import KEY, Azurite
+from tests.azure.cosmos import URL, serve_cosmos
+from tests.azurite import Azurite
 from tests.stores.passing_time import PassingTime
 
 
@@ -44,11 +43,11 @@ class OnTables(PassingTime, QueueStoreContract):
 class TestCosmosStub(OnTables):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[AzureBackend]:
-        async with Stub() as stub:
-            stub.handler = CosmosStub().answer
-            options = {"key": KEY, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}}
-            async with AzureBackend.from_url(URL, timeout=30.0, options=options) as backend:
-                yield backend
+        async with (
+            serve_cosmos() as options,
+            AzureBackend.from_url(URL, timeout=30.0, options=options) as backend,
+        ):
+            yield backend
 
 
 class TestAzurite(OnTables):

@@ -32,7 +32,7 @@ from tableorm.outbox.decision import Decision, Work, settle_decision
 from tableorm.outbox.doorbell import Doorbell, doorbell_of
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Message, Operation, Row, RowAddress, TableStore, Verb
+from tableorm.stores import Message, Operation, Row, RowAddress, StoreRequest, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
 from tableorm.writes.deferred import carry_out, schemas_by_kind
@@ -208,11 +208,11 @@ class Unreadable(FaultyStore):
 
     refusals = 0
 
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        if row_key == "emp_001" and self.refusals:
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method == "get" and request.arguments[1] == "emp_001" and self.refusals:
             self.refusals -= 1
             raise Fault(Code.AUTHORIZATION_FAILURE, "Not now.")
-        return await super().get(table, partition_key, row_key, select)
+        return await super().send(request)
 
 
 async def test_a_decision_row_proves_the_write_of_what_cannot_be_read(network: FaultyStore) -> None:

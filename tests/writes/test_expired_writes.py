@@ -34,19 +34,20 @@ from tests.faults import FaultyBackend
 HOUR = dt.timedelta(hours=1)
 
 
-class Plain(Entity, table="LivesPlain", partition_key="p", row_key="{id:03d}"):
+class Passing(Entity, abstract=True):
     id: Mapped[int]
-    note: Mapped[str | None] = field(default=None)
     expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
-class Booking(Entity, table="Lives", partition_key="{room}", row_key="booking_{id:03d}"):
+class Plain(Passing, table="LivesPlain", partition_key="p", row_key="{id:03d}"):
+    note: Mapped[str | None] = field(default=None)
+
+
+class Booking(Passing, table="Lives", partition_key="{room}", row_key="booking_{id:03d}"):
     room: Mapped[str]
-    id: Mapped[int]
     guest: Mapped[str]
     email: Mapped[str | None] = field(default=None)
     phone: Mapped[str | None] = field(default=None)
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
     notes: Mapped[int] = field(default=0, maintained=True)
 
     by_guest = Index(row_key="guest_{guest}_{id:03d}")
@@ -255,10 +256,8 @@ async def test_a_row_that_is_swept_meanwhile(stopped_clock: None) -> None:
         assert (await db.get(Plain, id=1)).note == "second"
 
 
-class Visit(Entity, table="LivesVisits", partition_key="p", row_key="{id:03d}", version=2):
-    id: Mapped[int]
+class Visit(Passing, table="LivesVisits", partition_key="p", row_key="{id:03d}", version=2):
     note: Mapped[str] = field(default="")
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
     by_note = Index(row_key="note_{note}_{id:03d}")
 
@@ -290,10 +289,8 @@ async def test_a_row_of_an_older_version(stopped_clock: None) -> None:
         assert (await db.audit(Visit)).clean
 
 
-class Place(Entity, table="LivesPlaces", partition_key="{town}", row_key="place_{id:03d}", tracked=True):
+class Place(Passing, table="LivesPlaces", partition_key="{town}", row_key="place_{id:03d}", tracked=True):
     town: Mapped[str]
-    id: Mapped[int]
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
 async def test_moves_to_another_partition(stopped_clock: None) -> None:

@@ -35,7 +35,7 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, RowQuery, Verb
+from tableorm.stores import Operation, Row, RowQuery, StoreRequest, Verb
 from tests.database.between import Between
 from tests.database.conftest import also_in_file
 from tests.torture import examples
@@ -237,28 +237,18 @@ class Failing(Between):
     races = 0
     writes = 0
 
-    async def _meet(self, table: str, operations: Any) -> None:
-        self.writes += 1
+    async def send(self, request: StoreRequest) -> Any:
         await asyncio.sleep(0)
-        if self.fault is not None:
-            raise self.fault
-        if self.races:
-            self.races -= 1
-            keys = {name: operations[0].row[name] for name in ("PartitionKey", "RowKey")}
-            small = {"small": self.races}
-            await self.inner.tables.write(table, Operation(Verb.MERGE, {**keys, **small}, "*"))
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        await asyncio.sleep(0)
-        return await super().get(table, partition_key, row_key, select)
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        await self._meet(table, [operation])
-        return await super().write(table, operation)
-
-    async def transact(self, table: str, operations: Any) -> list[str | None]:
-        await self._meet(table, operations)
-        return await super().transact(table, operations)
+        if request.operations:
+            self.writes += 1
+            if self.fault is not None:
+                raise self.fault
+            if self.races:
+                self.races -= 1
+                keys = {name: request.operations[0].row[name] for name in ("PartitionKey", "RowKey")}
+                operation = Operation(Verb.MERGE, {**keys, "small": self.races}, "*")
+                await self.inner.tables.write(request.table, operation)
+        return await super().send(request)
 
 
 _OF_WRITES = ("odata.etag", "Timestamp", "_w")
@@ -505,12 +495,12 @@ async def test_who_modifies_a_row_within_a_write_of_it_does_not_wait_for_that() 
     nested = 3
 
     class Nesting(Failing):
-        async def _meet(self, table: str, operations: Any) -> None:
+        async def send(self, request: StoreRequest) -> Any:
             nonlocal nested
-            await super()._meet(table, operations)
-            if nested < 3:
+            if request.operations and nested < 3:
                 nested += 1
                 await db.modify(KEY, one_more)
+            return await super().send(request)
 
     async with Database(Nesting()) as db:
         await db.create_tables(Tally)

@@ -53,11 +53,14 @@ class Dept(Entity, table="Current", partition_key="{dep}", row_key="dept"):
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Person(Entity, table="Current", partition_key="{dep}", row_key="person_{id:03d}"):
+class Mailed(Entity, abstract=True):
     dep: Mapped[str]
-    id: Mapped[int] = field(default=1)
     text: Mapped[str] = field(default="")
     email: Mapped[str | None] = field(default=None)
+
+
+class Person(Mailed, table="Current", partition_key="{dep}", row_key="person_{id:03d}"):
+    id: Mapped[int] = field(default=1)
 
     by_email = Index(row_key="email_{email}", unique=True)
     listed = IndexList(row_key="list_{email}")
@@ -67,12 +70,9 @@ class Person(Entity, table="Current", partition_key="{dep}", row_key="person_{id
     counted = Count(lambda: Dept.size, dep="{dep}")
 
 
-class Old(Entity, table="Archive", partition_key="{year}", row_key="{dep}_{id:03d}", kind="Old", tracked=True):
+class Old(Mailed, table="Archive", partition_key="{year}", row_key="{dep}_{id:03d}", kind="Old", tracked=True):
     year: Mapped[int] = field(default=0)
-    dep: Mapped[str]
     id: Mapped[int]
-    text: Mapped[str] = field(default="")
-    email: Mapped[str | None] = field(default=None)
 
 
 class Switching(StoreLayer):

@@ -2,7 +2,8 @@
 Moves to another partition that fail on their way: what the caller is told, and what is left for workers.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -23,13 +24,14 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.connection.races import Attempts
 from tableorm.models.reserved import MOVE
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.doorbell import MOVE_WORK, move_of
 from tableorm.outbox.worker import Outcome
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, RowAddress, Verb
+from tableorm.stores import Operation, Row, RowAddress, StoreRequest, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import relocation
 from tableorm.writes.move_entity import RELOCATION, carry_out_moves, handle_moves
@@ -45,17 +47,18 @@ class Crew(Entity, table="MovesFailing", partition_key="{ship}", row_key="crew")
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Sailor(Entity, table="MovesFailing", partition_key="{ship}", row_key="sailor_{id}"):
+class Aboard(Entity, abstract=True):
     ship: Mapped[str]
     id: Mapped[int] = field(default=1)
     text: Mapped[str] = field(default="")
+
+
+class Sailor(Aboard, table="MovesFailing", partition_key="{ship}", row_key="sailor_{id}"):
     counted = Count(lambda: Crew.size, ship="{ship}")
 
 
-class Retired(Entity, table="MovesFailingRetired", tracked=True, partition_key="{ship}", row_key="retired_{id}"):
-    ship: Mapped[str]
-    id: Mapped[int] = field(default=1)
-    text: Mapped[str] = field(default="")
+class Retired(Aboard, table="MovesFailingRetired", tracked=True, partition_key="{ship}", row_key="retired_{id}"):
+    pass
 
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
@@ -66,11 +69,11 @@ class Met(FaultyStore):
 
     others: Callable[[str, Row], Awaitable[None]] | None = None
 
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        row = await super().get(table, partition_key, row_key, select)
-        if self.others is not None:
-            await self.others(table, row)
-        return row
+    async def send(self, request: StoreRequest) -> Any:
+        reply = await super().send(request)
+        if request.method == "get" and self.others is not None:
+            await self.others(request.table, reply)
+        return reply
 
 
 @pytest.fixture
@@ -90,6 +93,7 @@ async def db(network: Met) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Attempts.__init__, "__defaults__", (3,))
     monkeypatch.setattr(relocation, "ATTEMPTS", 3)
 
 
@@ -154,10 +158,10 @@ async def test_a_source_that_others_write_before_the_commit(db: Database, networ
 class Stubborn(FaultyStore):
     """A store that takes no forward, as if its row were another one each time."""
 
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        if any(str(each.row.get("EntityType")).endswith("#_forward") for each in operations):
+    async def send(self, request: StoreRequest) -> Any:
+        if any(str(each.row.get("EntityType")).endswith("#_forward") for each in request.operations):
             raise Fault(Code.CONDITION_NOT_SATISFIED, "Another ETag.", index=0)
-        return await super().transact(table, operations)
+        return await super().send(request)
 
 
 @pytest.mark.usefixtures("three_attempts")

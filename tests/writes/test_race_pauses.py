@@ -160,6 +160,7 @@ async def test_lost_races_pause(
         store.begun = True
         for module in (commit, modifying, transaction, chunk):
             monkeypatch.setattr(module, "ATTEMPTS", 4)
+        monkeypatch.setattr(races.Attempts.__init__, "__defaults__", (4,))
         monkeypatch.setattr(asyncio, "sleep", record)
         monkeypatch.setattr(races, "pause_after", pause_after)
         with pytest.raises((Conflict, TransactionFailed), match=message) as caught:

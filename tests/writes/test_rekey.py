@@ -35,7 +35,7 @@ from tableorm.rekey.rekeying import entity_of_old
 from tableorm.rekey.rollback import roll_back_window
 from tableorm.rekey.steps import move_row
 from tableorm.rekey.window import move_window
-from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
+from tableorm.stores import CLOCK, Operation, Row, RowAddress, StoreRequest, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.move_entity import RELOCATION
 from tests.faults import QUICK, Fate, FaultyStore
@@ -314,11 +314,11 @@ class Restless(FaultyStore):
 
     begun = False
 
-    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
-        for row in [each.row for each in operations if self.begun and each.if_match]:
+    async def send(self, request: StoreRequest) -> Any:
+        for row in [each.row for each in request.operations if self.begun and each.if_match]:
             keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
-            await self.store.write(table, Operation(Verb.MERGE, keys, "*"))
-        return await super()._send(table, operations, transaction=transaction)
+            await self.store.write(request.table, Operation(Verb.MERGE, keys, "*"))
+        return await super().send(request)
 
 
 @pytest.mark.parametrize(
@@ -363,13 +363,13 @@ class Overtaken(FaultyStore):
     others: Callable[[], Awaitable[object]] | None = None
     happened = False
 
-    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
-        others = self.others if any(each.if_match for each in operations) else None
+    async def send(self, request: StoreRequest) -> Any:
+        others = self.others if any(each.if_match for each in request.operations) else None
         if others is not None:
             self.others = None
             await others()
             self.happened = True
-        return await super()._send(table, operations, transaction=transaction)
+        return await super().send(request)
 
 
 @pytest.mark.parametrize("verb", ["modify", "delete"])

@@ -12,7 +12,7 @@ from tableorm import Database, Entity, Index, Mapped, MovedFrom, NotSupported, c
 from tableorm.connection.connection import connection_of
 from tableorm.connection.requests import row_path
 from tableorm.rekey.phases import RekeyPhase
-from tableorm.stores import Operation, Row, RowAddress, Verb
+from tableorm.stores import RowAddress, StoreRequest, Verb
 from tableorm.testing import MemoryStore
 from tests.faults import FaultyStore
 from tests.rekeys import move, set_phase
@@ -54,15 +54,15 @@ class Recorder(FaultyStore):
         super().__init__(MemoryStore())
         self.noted: list[str] = []
 
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        self.noted.append(f"GET /{row_path(RowAddress(table, partition_key, row_key))}")
-        return await super().get(table, partition_key, row_key, select)
-
-    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
-        row = operations[0].row
-        path = table if operations[0].verb is Verb.INSERT else row_path(RowAddress.of_row(table, row))
-        self.noted.append("write /$batch" if len(operations) > 1 else f"write /{path}")
-        return await super()._send(table, operations, transaction=transaction)
+    async def send(self, request: StoreRequest) -> Any:
+        table, operations = request.table, request.operations
+        if request.method == "get":
+            self.noted.append(f"GET /{row_path(RowAddress(table, *request.arguments[:2]))}")
+        elif operations:
+            first = operations[0]
+            path = table if first.verb is Verb.INSERT else row_path(RowAddress.of_row(table, first.row))
+            self.noted.append("write /$batch" if len(operations) > 1 else f"write /{path}")
+        return await super().send(request)
 
 
 @pytest.fixture

@@ -100,22 +100,24 @@ class NewPlane(
     tail: Mapped[str]
 
 
-class Stay(Entity, table="RekeyedStays", tracked=True, partition_key="{guest}", row_key="{day:%Y%m%d}"):
+class Staying(Entity, abstract=True):
     guest: Mapped[str]
     day: Mapped[dt.date]
     nights: Mapped[int] = field(default=1)
 
 
+class Stay(Staying, table="RekeyedStays", tracked=True, partition_key="{guest}", row_key="{day:%Y%m%d}"):
+    pass
+
+
 class NewStay(
-    Entity,
+    Staying,
     table="RekeyedNewStays",
     partition_key="{day:%Y%m}",
     row_key="{guest:lower}_{day:%Y%m%d}",
     moved_from=MovedFrom(Stay),
 ):
-    guest: Mapped[str]
-    day: Mapped[dt.date]
-    nights: Mapped[int] = field(default=1)
+    pass
 
 
 class Pair(Entity, table="RekeyedPairs", tracked=True, partition_key="{a}", row_key="{b}"):

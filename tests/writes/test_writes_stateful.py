@@ -5,16 +5,14 @@ After each step the table is as the oracle says; who was told that a write succe
 truth; and an entity that claims to have the row's ETag knows the row.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import attrs
 import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from tableorm import (
-    Database,
     EncodeError,
     Entity,
     EntityExists,
@@ -29,8 +27,8 @@ from tableorm import (
     field,
 )
 from tableorm.models.state import state_of
-from tableorm.testing import MemoryStore
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.derived.two_clients import TwoClients
+from tests.faults import Fate
 
 
 class Row(Entity, abstract=True, table="Rows", partition_key="p"):
@@ -75,35 +73,18 @@ class Held:
         return {name: value for name, value in now.items() if value != self.known.get(name)}
 
 
-class TwoClients(RuleBasedStateMachine):
+class Verbs(TwoClients):
     @initialize(model=st.sampled_from([Plain, Known]))
     def start(self, model: type[Plain] | type[Known]) -> None:
         self.model = model
-        self.runner = asyncio.Runner()
-        self.network = FaultyStore(MemoryStore())
-        self.db = Database(FaultyBackend(self.network), retry=QUICK)
-        self.other = Database(FaultyBackend(self.network.store), retry=QUICK)
-        self.run(self.db.open())
-        self.run(self.other.open())
-        self.run(self.db.create_tables(model))
+        self.connect(model)
+        self.network, (self.db, self.other) = self.networks[0], self.clients
         self.truth = {key: Truth() for key in "ab"}
         self.held = [Held(model(id="a")), Held(model(id="a")), Held(model(id="b"))]
         self.run(self.other.insert(model(id="a", count=9, note="x")))
         self.truth["a"].write((9, "x"))
         for slot in range(3):
             self.load(slot)
-
-    def teardown(self) -> None:
-        if hasattr(self, "runner"):
-            self.run(self.db.close())
-            self.run(self.other.close())
-            self.runner.close()
-
-    def run(self, call: Any) -> Any:
-        async def wait() -> Any:
-            return await call
-
-        return self.runner.run(wait())
 
     slots = st.integers(0, 2)
 
@@ -130,7 +111,7 @@ class TwoClients(RuleBasedStateMachine):
         held = self.held[slot]
         truth = self.truth[held.entity.id]
         if truth.content is None:
-            assert isinstance(self.attempt(lambda: self.db.refresh(held.entity)), EntityNotFound)
+            assert isinstance(self.error_of(lambda: self.db.refresh(held.entity)), EntityNotFound)
             return
         self.run(self.db.refresh(held.entity))
         held.version, held.known = truth.version, {"count": truth.content[0], "note": truth.content[1]}
@@ -146,7 +127,7 @@ class TwoClients(RuleBasedStateMachine):
             fate = Fate.LOST_REQUEST  # what is blind and late may undo what came later: stated, and tested elsewhere
         refused = self.refused(held, verb, truth)
         if refused is not None:
-            assert isinstance(self.attempt(lambda: self.call(held, verb)), refused)
+            assert isinstance(self.error_of(lambda: self.call(held, verb)), refused)
             return
         if verb in ("save", "transaction") and not held.changed():
             self.run(self.call(held, verb))
@@ -156,7 +137,7 @@ class TwoClients(RuleBasedStateMachine):
         self.interfered = False
         # What the request does when it arrives, once; the interlude comes after the first attempt.
         before = attrs.evolve(truth)
-        error = self.attempt(lambda: self.call(held, verb))
+        error = self.error_of(lambda: self.call(held, verb))
         after_ours = self.expected(held, verb, before)
         arrived = fate in ARRIVE
         self.settle(held, verb, fate, truth, after_ours, arrived=arrived, error=error)
@@ -178,7 +159,7 @@ class TwoClients(RuleBasedStateMachine):
             return EntityNotFound
         return None
 
-    def call(self, held: Held, verb: str) -> Awaitable[object]:
+    def call(self, held: Held, verb: str) -> Coroutine[Any, Any, object]:
         db, entity = self.db, held.entity
 
         def one_more(row: Any) -> None:
@@ -211,10 +192,10 @@ class TwoClients(RuleBasedStateMachine):
             case "force_delete":
                 return db.delete(entity.key, if_match="*")
             case _:
-                method: Callable[[Any], Awaitable[object]] = getattr(db, verb)
+                method: Callable[[Any], Coroutine[Any, Any, object]] = getattr(db, verb)
                 return method(entity)
 
-    def attempt(self, call: Callable[[], Awaitable[object]]) -> BaseException | None:
+    def error_of(self, call: Callable[[], Coroutine[Any, Any, object]]) -> BaseException | None:
         try:
             self.run(call())
         except TransactionFailed as error:
@@ -367,12 +348,12 @@ class TwoClients(RuleBasedStateMachine):
             assert (None if stored is None else (stored.count, stored.note)) == truth.content
 
 
-TestTwoClients = TwoClients.TestCase
+TestVerbs = Verbs.TestCase
 
 
 def test_modify_of_a_superseded_entity_does_not_read_over_its_changes() -> None:
     """It is rejected before anything is read, also when the row is gone."""
-    clients = TwoClients()
+    clients = Verbs()
     clients.start(Known)
     try:
         clients.edit(0, 3, "x")
@@ -382,7 +363,7 @@ def test_modify_of_a_superseded_entity_does_not_read_over_its_changes() -> None:
         clients.edit(0, 4, "y")
         clients.write(0, "save", Fate.FINE, meanwhile=False)
         clients.write(0, "modify", Fate.FINE, meanwhile=False)
-        error = clients.attempt(lambda: clients.call(clients.held[0], "modify"))
+        error = clients.error_of(lambda: clients.call(clients.held[0], "modify"))
     finally:
         clients.teardown()
 

@@ -107,8 +107,7 @@ class Blobs:
             old = _find_blob(connection, number, name)
             if if_none_match and old is not None:
                 raise Fault(Code.BLOB_EXISTS, f"The specified blob already exists: {name!r}.")
-            if if_match is not None:
-                _check_etag(name, old, if_match)
+            _check_etag(name, old, if_match)
             return number, old
 
         def stage(session: WriteSession) -> Steps:
@@ -235,8 +234,7 @@ class Blobs:
 
         def work(session: WriteSession) -> None:
             blob = _require_blob(session.connection, container, name)
-            if if_match is not None:
-                _check_etag(name, blob, if_match)
+            _check_etag(name, blob, if_match)
             blob_contents.release(session, blob.content)
             session.write("DELETE FROM blobs WHERE container = ? AND name = ?", (blob.container, name))
 
@@ -344,8 +342,8 @@ def _missing_blob_fault(name: str) -> Fault:
     return Fault(Code.BLOB_NOT_FOUND, f"The specified blob does not exist: {name!r}.")
 
 
-def _check_etag(name: str, blob: _Blob | None, tag: str) -> None:
-    if blob is None or tag not in ("*", blob.info.etag):
+def _check_etag(name: str, blob: _Blob | None, tag: str | None) -> None:
+    if tag is not None and (blob is None or tag not in ("*", blob.info.etag)):
         raise Fault(
             Code.CONDITION_NOT_MET, f"The blob {name!r} does not have the ETag {tag[:80]!r}, or does not exist."
         )

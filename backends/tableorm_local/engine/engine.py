@@ -56,7 +56,7 @@ from .write_session import Work, WriteSession
 
 T = TypeVar("T")
 
-# How long a query or the checks of a transaction keep the event loop busy.
+# How long a query, the checks of a transaction and other work in steps keep the event loop busy.
 _SLICE_SECONDS = 0.001
 # How long a page may look for rows before it ends with fewer. The service takes 5 seconds.
 _PAGE_SECONDS = 1.0
@@ -124,7 +124,7 @@ class Engine:
         self._open: _Open | None = None
         # Two tasks that open at once would open the file twice, and nobody would close one of the two.
         self._opening = asyncio.Lock()
-        # How many pieces of work are under way of which the first step is done, and others follow.
+        # How many pieces of work in steps are under way.
         self._stepping = 0
         self._why_not = "is not open; call open() first"
         # Also `retries`: it waits for other processes.
@@ -251,25 +251,26 @@ class Engine:
 
     async def take_turns(self, steps: Generator[None, None, T]) -> T:
         """
-        Do work step by step, and let the event loop run other tasks in between.
+        Do work step by step, and let the event loop run other tasks after each slice of time.
 
-        It takes turns with queries and with other such work. The first step is done at once, unless other such work is
+        It takes turns with queries and with other such work. The first slice is done at once, unless other such work is
         under way.
         """
         if self._stepping:
             await self._pass_turn()
+        self._stepping += 1
         try:
-            next(steps)
-            self._stepping += 1
-            try:
-                while True:
-                    await self._pass_turn()
+            while True:
+                until = time.perf_counter() + _SLICE_SECONDS
+                next(steps)
+                while time.perf_counter() <= until:
                     next(steps)
-            finally:
-                self._stepping -= 1
+                await self._pass_turn()
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            self._stepping -= 1
 
     async def _pass_turn(self) -> None:
         """Let the event loop run other tasks, and wait for a turn."""

@@ -6,7 +6,6 @@ A row is stored as the JSON that the service sends at minimalmetadata: ETag, Tim
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from itertools import takewhile
 from operator import attrgetter
 
@@ -14,7 +13,7 @@ import apsw
 import msgspec
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import ANNOTATION, TICKS_PER_SECOND, etag_from_ticks, marks_from_ticks
+from tableorm.protocol.edm import ANNOTATION, TICKS_PER_SECOND, etag_from_ticks, second_texts
 from tableorm.protocol.limits import (
     MAX_CUSTOM_PROPERTIES,
     MAX_TRANSACTION_BYTES,
@@ -213,18 +212,11 @@ def _delete(session: WriteSession, table: Table, key: bytes) -> None:
 def _stamp(tick: int) -> tuple[bytes, str]:
     """Return the start of a body that was written at a tick, and its ETag."""
     second, fraction = divmod(tick, TICKS_PER_SECOND)
-    head, middle, start = _make_frame(second)
-    digits = str(fraction).zfill(7)
-    return f'{head}{digits}{middle}{digits}Z",'.encode("ascii"), f"{start}{digits}Z'\""
-
-
-@lru_cache(maxsize=16)
-def _make_frame(second: int) -> tuple[str, str, str]:
-    """Return the texts before, between and after the fractions in bodies and ETags of one second."""
-    timestamp, etag = marks_from_ticks(second * TICKS_PER_SECOND)
-    start, text = etag.removesuffix("0000000Z'\""), timestamp.removesuffix("0000000Z")
+    text, escaped = second_texts(second)
+    rest = f".{str(fraction).zfill(7)}Z"
     # Joined as text: encoding the row again, only to put two members in front, would double the work.
-    return f'{{"odata.etag":"W/\\"{start[3:]}', f'Z\'\\"","Timestamp":"{text}', start
+    head = f'{{"odata.etag":"W/\\"datetime\'{escaped}{rest}\'\\"","Timestamp":"{text}{rest}",'
+    return head.encode("ascii"), f"W/\"datetime'{escaped}{rest}'\""
 
 
 def _apply_once(session: WriteSession, table: Table, item: Write) -> str | None:

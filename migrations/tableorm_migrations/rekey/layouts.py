@@ -259,17 +259,18 @@ class Layouts:
         counts.entities += 1
         return [(each, self.new.make_keys(each.__dict__)) for each in self.convert(entity)]
 
-    async def delete(self, schema: Schema, rows: Iterable[Row], counts: JobCounts) -> None:
+    async def delete(self, db: Database, schema: Schema, rows: Iterable[Row], counts: JobCounts) -> None:
         """
         Delete the entities of some rows, and what is derived from them, if the rows are still as they were read.
 
         Args:
+            db: The database that has them.
             schema: The older model or the newer one, of which the entities are.
             rows: The rows; one may come twice.
             counts: Counts those that were deleted as `written`, and as failures those that were not; one that is gone
                 is neither.
         """
-        db, table = self.db if schema is self.old else self.target, schema.table_name()
+        table = schema.table_name()
         by_key = {Key(schema.model, table, row["PartitionKey"], row["RowKey"]): row for row in rows}
         async with db.bulk(errors="report") as bulk:
             for key, row in by_key.items():

@@ -322,7 +322,7 @@ class _Undoing:
             with suppress(Exception):  # the functions are the user's: what cannot be converted was not copied
                 made += layouts.make(row, counts) or []
         found = await map_together(self._find_copy, made)
-        await layouts.delete(layouts.new, [row for row in found if row is not None], counts)
+        await layouts.delete(layouts.target, layouts.new, [row for row in found if row is not None], counts)
 
     async def _find_copy(self, pair: tuple[Any, tuple[str, str]]) -> Row | None:
         """Return the row that was copied; None if there is none, or it is another one, which is reported in the end."""
@@ -338,7 +338,7 @@ class _Undoing:
         """Delete newer entities, whatever they are."""
         found = [row for row in rows if self.layouts.is_newer(row)]
         counts.entities += len(found)
-        await self.layouts.delete(self.layouts.new, found, counts)
+        await self.layouts.delete(self.layouts.target, self.layouts.new, found, counts)
 
     async def report_left(self, rows: Sequence[Row], counts: JobCounts) -> None:
         """Count newer entities that differ from what their older entity becomes."""

@@ -275,7 +275,7 @@ async def finalize_rekey(
             else:
                 key = Key(layouts.old.model, layouts.old.table_name(), row["PartitionKey"], row["RowKey"])
                 counts.fail(key, "was written after it was verified, and stays")
-        await layouts.delete(layouts.old, unchanged, counts)
+        await layouts.delete(layouts.db, layouts.old, unchanged, counts)
 
     job = make_job("finalize_rekey", f"finalize {layouts}", layouts.purpose, layouts.old_side(delete))
     report = await carry_out(connection, job, attrs.evolve(options, name=layouts.run_name("finalize")))

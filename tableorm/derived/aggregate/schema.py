@@ -350,7 +350,7 @@ class SubtotalPatch(Effect, Value, frozen=True, kw_only=True):
     origin: PlannedWrite
     entry: SubtotalEntry
     amount: int
-    reads = True
+    reads = replaces = True
 
     def merge_with(self, other: Effect) -> Effect:
         """Return a patch that does both."""

@@ -377,7 +377,7 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
             )
         holder, remedy = "another entity of this transaction", "choose another value, or change that entity first"
         if held is not None and held.holder is not None:
-            if self.schema.visibility is not None:  # the reserving row does not say when
+            if self.schema.expiry is not None:  # the reserving row does not say when
                 remedy += "; if it has expired, it keeps the value until db.sweep() deletes it"
             holder = f"the entity ({held.holder.partition_key!r}, {held.holder.row_key!r})"
         given = ", ".join(f"{name}={value!r}" for name, value in values.items())

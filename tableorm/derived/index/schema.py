@@ -117,7 +117,7 @@ class EntrySchema(Schema):
             stages=self._stages(fields),
         )
         self.name = self.label
-        self.visibility = primary.visibility
+        self.expiry = primary.expiry
         self.partial = not self.follows and len(self.fields) < len(primary.fields)
         self.each = None if row.each is None else primary.fields[row.each]
         if self.each is not None and self.each.name not in fields:
@@ -224,8 +224,8 @@ class EntrySchema(Schema):
 
     def _held_fields(self, include: Sequence[str]) -> set[str]:
         """Return the fields that entries hold of those declared, and those that tell whether the entity counts."""
-        visibility = self.primary.visibility
-        return {*include} if visibility is None else {*include, *visibility.needs}
+        expiry = self.primary.expiry
+        return {*include} if expiry is None else {*include, expiry.name}
 
     def describe(self) -> dict[str, Any]:
         """Return what was declared, as JSON has it."""

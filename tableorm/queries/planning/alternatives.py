@@ -126,8 +126,6 @@ class _Disjunct:
     terms first, then those of the choice.
     """
 
-    __slots__ = ("_chosen", "_common", "_picks", "_residuals", "_spread", "_target", "own", "regions", "terms")
-
     def __init__(
         self,
         target: QueryTarget,

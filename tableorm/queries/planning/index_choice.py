@@ -78,9 +78,7 @@ def _has_every_entity(index: DerivedSchema, terms: Sequence[Expression]) -> bool
 
 def _keeps_order(schema: Schema, entries: Schema, terms: Sequence[Expression]) -> bool:
     """Return whether the entries that satisfy the conditions come in the order of their primaries."""
-    assert schema.row is not None
-    assert entries.row is not None
-    own, other = schema.row.text, entries.row.text
+    own, other = (each.templates()[1].text for each in (schema, entries))
     tail = own.removeprefix(own.partition("{")[0])
     # Where the tail is another, all fields have to be given, and with them the one entry.
     fixed = {term.field.name for term in terms if isinstance(term, Comparison) and term.op is Op.EQ}

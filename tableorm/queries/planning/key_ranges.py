@@ -245,8 +245,6 @@ class KeyRegions:
         buckets: How many hash buckets of partitions have regions of their own, of all kinds.
     """
 
-    __slots__ = ("_rules", "_same", "_schemas", "_target", "adds_nothing", "buckets")
-
     def __init__(
         self,
         target: QueryTarget,
@@ -363,9 +361,7 @@ def _rules_of(schema: Schema | None, terms: Sequence[Expression], *, by_bucket: 
     for owner, conditions in by_owner.values():
         if owner.abstract:
             continue  # it writes no keys; its conditions are evaluated row by row
-        assert owner.partition is not None
-        assert owner.row is not None
-        for which, template in enumerate((owner.partition, owner.row)):
+        for which, template in enumerate(owner.templates()):
             if owner is schema:
                 rule = _TemplateRule.of(template, conditions, foreign=False)
                 buckets = _TemplateRule.by_bucket(template, conditions) if by_bucket and which == 0 else ()

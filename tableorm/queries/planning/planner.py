@@ -72,8 +72,6 @@ class _PlanCache:
         capacity: The total weight that is kept.
     """
 
-    __slots__ = ("_capacity", "_plans", "_room", "get")
-
     def __init__(self, capacity: int) -> None:
         self._plans: dict[QueryShape, _PreparedPlan] = {}
         self._capacity = self._room = capacity

@@ -57,10 +57,8 @@ class PointPlanner:
             if name is None or name in parameters:
                 return None
             parameters[name] = parameter_of(term)
-        assert schema.partition is not None
-        assert schema.row is not None
         shape = tuple([(name, Op.EQ) for name in parameters])
-        partition, row = schema.partition.constrain(shape), schema.row.constrain(shape)
+        partition, row = (template.constrain(shape) for template in schema.templates())
         if len(partition.exact | row.exact) < len(shape):
             return None  # a key that holds but a part of a value, as a hash of it, is that of others too
         return cls(

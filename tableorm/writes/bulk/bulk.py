@@ -22,26 +22,16 @@ from msgspec import structs
 from ...connection.async_only import AsyncOnly
 from ...connection.awaited_calls import AwaitsCalls, awaited
 from ...connection.connection import Connection
-from ...connection.translate import translate
-from ...errors import (
-    AccessDenied,
-    EntityExists,
-    ModelError,
-    TableNotFound,
-    TableOrmError,
-    Unavailable,
-    shown,
-)
+from ...errors import EntityExists, ModelError, TableOrmError, shown
 from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
 from ...outbox.shared_bell import SharedBell
-from ...protocol.codes import Fault
 from ...stores import Row
 from ..home import find_existing, has_remedy
 from ..patch import Known
-from ..plan import Change, PlannedWrite, Refusal, SendOptions, WritePlan
+from ..plan import Change, PlannedWrite, Refusal, SendOptions
 from ..stages.change import (
     as_given,
     delete_change,
@@ -54,11 +44,10 @@ from ..stages.change import (
 )
 from ..stages.derive import derives
 from ..stages.encode import encode, needs_row
-from ..stages.execute import claim, execute, is_light, most_bytes, plan_writes, refusal_of
-from ..stages.lost_replies import InDoubt
+from ..stages.execute import is_light, most_bytes, plan_writes
 from ..stages.seal import is_keyed
 from ..subject import check_change
-from .chunk import Partition, PartitionQueue, commit_chunk, defer, unexpected
+from .chunk import Partition, PartitionQueue, commit_chunk, defer, send_chunk, unexpected
 from .pacing import AdaptiveConcurrency, Pace
 from .report import FAILURES_KEPT, BulkFailed, BulkFailure, BulkReport
 
@@ -369,10 +358,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         try:
             if chunk:  # otherwise its operations were dropped meanwhile
                 some = await self._drop_existing(chunk) if self._looks and len(chunk) > 1 else chunk
-                if queue.derives:
-                    await self._send_derived(some)
-                elif some:
-                    await self._send_plan(WritePlan(*queue.partition, tuple(some)))
+                await self._send_chunk(queue, some)
         finally:
             self._waiting -= len(chunk)
             self._bytes -= size
@@ -394,55 +380,19 @@ class Bulk(AsyncOnly, AwaitsCalls):
                 result.close()
                 raise _progress_error(self._on_progress)
 
-    async def _send_plan(self, plan: WritePlan) -> None:
-        """Send operations as one transaction, and those that did not fail again after a failure."""
-        todo = [plan]
-        while todo:
-            plan = todo.pop()
-            writes = plan.writes
-            if not await self._pace.wait(len(writes)):
-                return
-            try:
-                await execute(
-                    self._db, plan, SendOptions(sending=self._count_request, throttled=self._concurrency.narrow)
-                )
-            except InDoubt as doubt:
-                unknown = claim(doubt)
-                self._written += len(writes) - len(unknown)
-                for number in unknown:
-                    error = doubt.error_of(number)
-                    error.__cause__ = doubt.fault
-                    self._fail_write(writes[number], error)
-            except Fault as fault:
-                at = fault.index
-                if len(writes) == 1 or _concerns_all(fault):
-                    await self._end_refused([(write, _error_of(fault, write)) for write in writes])
-                elif at is not None and at < len(writes):
-                    refused, rest = (writes[at], _error_of(fault, writes[at])), [*writes[:at], *writes[at + 1 :]]
-                    left = await self._end_refused([refused], [rest])
-                    todo += [structs.replace(plan, writes=tuple(some)) for some in left]
-                else:
-                    half = len(writes) // 2
-                    todo += [structs.replace(plan, writes=writes[half:]), structs.replace(plan, writes=writes[:half])]
-            else:
-                self._written += len(writes)
-                self._concurrency.widen()
-
-    async def _send_derived(self, chunk: list[PlannedWrite]) -> None:
-        """Send operations of which some need their stored rows, or change other rows."""
+    async def _send_chunk(self, queue: PartitionQueue, chunk: list[PlannedWrite]) -> None:
+        """Send operations of a partition as one transaction, and those that did not fail again after a failure."""
         todo, read = [chunk] if chunk else [], dict[str, PlannedWrite]()
+        throttled = self._concurrency.narrow
+        options = SendOptions(sending=self._count_request, throttled=throttled, patient=True, bell=self._bell)
         while todo:
             writes = todo.pop()
             if not await self._pace.wait(len(writes)):
                 return
-            outcome = await commit_chunk(
-                self._db,
-                writes,
-                read,
-                sending=self._count_request,
-                throttled=self._concurrency.narrow,
-                bell=self._bell,
-            )
+            if queue.derives:
+                outcome = await commit_chunk(self._db, writes, read, options)
+            else:
+                outcome = await send_chunk(self._db, queue.partition, writes, options)
             self._written += outcome.written
             todo += await self._end_refused(outcome.failed, outcome.again)
             if outcome.written:
@@ -465,7 +415,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
             elif is_there:
                 self._keep(write)
             if not is_there:
-                self._fail_write(write, error)
+                self._fail(write.change.verb, write.change.subject, error)
         if not lenient:
             return again
         self._looks = True
@@ -496,9 +446,6 @@ class Bulk(AsyncOnly, AwaitsCalls):
         self._failures += 1
         if len(self._failed) < FAILURES_KEPT:
             self._failed.append(BulkFailure(verb, subject, error))
-
-    def _fail_write(self, write: PlannedWrite, error: TableOrmError) -> None:
-        self._fail(write.change.verb, write.change.subject, error)
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
@@ -567,14 +514,3 @@ def _progress_error(function: object) -> ModelError:
 
 def _is_positive(value: object, *types: type) -> bool:
     return isinstance(value, types) and 0 < cast("float", value) < math.inf
-
-
-def _concerns_all(fault: Fault) -> bool:
-    """Return whether a fault is not that of one operation, so that all others would meet it."""
-    return fault.transient or isinstance(translate(fault, "", ""), (AccessDenied, TableNotFound, Unavailable))
-
-
-def _error_of(fault: Fault, write: PlannedWrite) -> TableOrmError:
-    error = refusal_of(write, fault)
-    error.__cause__ = fault
-    return error

@@ -13,6 +13,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.races import ATTEMPTS, is_race, passing_fault, pause_of, read_patiently
 from ...connection.tasks import map_together
+from ...connection.translate import translate
 from ...errors import (
     AccessDenied,
     DecodeError,
@@ -24,13 +25,15 @@ from ...errors import (
     shown,
 )
 from ...models.schema import Schema
-from ...outbox.shared_bell import SharedBell
+from ...protocol.codes import Fault
 from ...protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from ...stores import Operation, RetryBudget, Verb
 from ..commit import commit, read_current
-from ..plan import Change, Mode, PlannedWrite, Refusal, SendOptions
+from ..plan import Change, Mode, PlannedWrite, Refusal, SendOptions, WritePlan
 from ..stages.complete import complete
 from ..stages.encode import encode, needs_row
+from ..stages.execute import claim, execute, refusal_of
+from ..stages.lost_replies import InDoubt
 
 
 @attrs.frozen
@@ -84,14 +87,40 @@ def most_shared_rows(schema: Schema) -> int:
     return max((each.rows_per_chunk for each in schema.derived.values()), default=0)
 
 
+async def send_chunk(
+    db: Connection, partition: "Partition", writes: list[PlannedWrite], options: SendOptions
+) -> ChunkOutcome:
+    """
+    Send writes of one partition, each of another row, that need no stored rows and change no other rows.
+
+    Args:
+        db: Where the rows are.
+        partition: The partition.
+        writes: The writes, encoded, judged and measured.
+        options: How.
+    """
+    try:
+        await execute(db, WritePlan(*partition, tuple(writes)), options)
+    except InDoubt as doubt:
+        unknown = claim(doubt)
+        return ChunkOutcome(len(writes) - len(unknown), unknown)
+    except Fault as fault:
+        at = fault.index
+        if len(writes) == 1 or _concerns_all(fault):
+            return ChunkOutcome(0, [(write, refusal_of(write, fault)) for write in writes])
+        if at is None or at >= len(writes):
+            return ChunkOutcome(0, again=_halves(writes))
+        return ChunkOutcome(0, [(writes[at], refusal_of(writes[at], fault))], [[*writes[:at], *writes[at + 1 :]]])
+    return ChunkOutcome(len(writes))
+
+
+def _concerns_all(fault: Fault) -> bool:
+    """Return whether a fault is not that of one operation, so that all others would meet it."""
+    return fault.transient or isinstance(translate(fault, "", ""), (AccessDenied, TableNotFound, Unavailable))
+
+
 async def commit_chunk(
-    db: Connection,
-    writes: list[PlannedWrite],
-    read: dict[str, PlannedWrite],
-    *,
-    sending: Callable[[], None],
-    throttled: Callable[[], None],
-    bell: SharedBell,
+    db: Connection, writes: list[PlannedWrite], read: dict[str, PlannedWrite], options: SendOptions
 ) -> ChunkOutcome:
     """
     Send writes of one partition, each of another row, as one transaction; without those that must fail.
@@ -102,23 +131,17 @@ async def commit_chunk(
         db: Where the rows are.
         writes: The writes, encoded or made by `defer`.
         read: Writes whose stored rows were read already, by RowKey, as they are sent. Those of this chunk are added.
-        sending: Called whenever a transaction is sent.
-        throttled: Called whenever the store refuses a request because it is asked for too much.
-        bell: Rings for workers, for several chunks at a time.
+        options: How.
     """
-    budget, races = RetryBudget(db.retry), 0
+    budget, races, options = RetryBudget(db.retry), 0, structs.replace(options, transaction=True)
     earlier = {*read}  # rows that an earlier part of the chunk may have changed since
     while True:
-        ready, failed = await _complete(db, writes, read, throttled)
+        ready, failed = await _complete(db, writes, read, options.throttled)
         idle = len(writes) - len(ready) - len(failed)
         given = [write for write, _ in ready]
         try:
             if ready:
-                await commit(
-                    db,
-                    [structs.replace(w, index=n) for n, (_, w) in enumerate(ready)],
-                    SendOptions(transaction=True, sending=sending, throttled=throttled, patient=True, bell=bell),
-                )
+                await commit(db, [structs.replace(w, index=n) for n, (_, w) in enumerate(ready)], options)
         except TransactionFailed as error:
             cause = error.__cause__ if isinstance(error.__cause__, TableOrmError) else error
             fault, at = passing_fault(cause), error.index
@@ -161,7 +184,7 @@ async def _complete(
     db: Connection,
     writes: Sequence[PlannedWrite],
     read: dict[str, PlannedWrite],
-    throttled: Callable[[], None],
+    throttled: Callable[[], None] | None,
 ) -> tuple[list[tuple[PlannedWrite, PlannedWrite]], list[Refusal]]:
     """
     Return each write with the one that is sent for it, and each that fails; those without effect are in neither.

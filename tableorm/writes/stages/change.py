@@ -19,7 +19,7 @@ from ...models.state import STATE, UNSTORED, EntityState, state_of
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, RowAddress
 from ..patch import HELD, Expects, Extent, Known, Patch, Proof
-from ..plan import Change, Filled, Mode, PlannedWrite
+from ..plan import BLIND, Change, Filled, Mode, PlannedWrite
 from ..rows import overlaid
 from ..subject import Subject, key_of, schema_of_subject
 from .patching import DELETED, UNTOUCHED, Patched, Shown, bag_patch, entity_patch, new_patch
@@ -35,10 +35,7 @@ from .prepare import (
     validate,
 )
 
-_BLIND = (Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
-"""Modes that need no ETag."""
-
-_IN_FULL = (*_BLIND, Mode.REPLACE)
+_IN_FULL = (*BLIND, Mode.REPLACE)
 """Modes that write all fields."""
 
 _MARKER_HEADS = tuple(MARKER_HEADS)
@@ -112,14 +109,13 @@ def upsert_change(
     if chosen is None:
         raise ModelError(f"upsert(mode={mode!r}) is unknown; use 'merge' or 'replace'")
     change = _write_change("upsert", chosen, subject, pending)
-    visibility = None if change.schema is None else change.schema.visibility
-    until = None if visibility is None else visibility.until.name
-    if until is not None and chosen is Mode.UPSERT_MERGE and change.values[until] is None:
+    expiry = None if change.schema is None else change.schema.expiry
+    if expiry is not None and chosen is Mode.UPSERT_MERGE and change.values[expiry.name] is None:
         raise EncodeError(
             "is None, for never, and an upsert that merges would leave the time at which the entity expires that may "
             "be stored; give mode='replace', or a time",
             change.model,
-            until,
+            expiry.name,
             None,
             misuse=True,
         )
@@ -141,7 +137,7 @@ def _write_change(
     if if_match is not None:
         check_etag(verb, subject, if_match)
     state, row = _row_of(subject)
-    blind = mode in _BLIND
+    blind = mode in BLIND
     copied = state.copied if pending is None and not blind and if_match is None else None
     condition = None if blind else _condition(verb, mode, subject, pending, if_match, row, only=only, copied=copied)
     before: Known | None = None
@@ -247,11 +243,11 @@ def _remembered(
     subject: Subject,
     state: EntityState,
     row: Row | None,
-    pending: PlannedWrite | None,
-    condition: str | None,
+    pending: PlannedWrite | None = None,
+    condition: str | None = None,
     *,
-    blind: bool,
-    copied: frozenset[str] | None,
+    blind: bool = False,
+    copied: frozenset[str] | None = None,
 ) -> Known | None:
     """Return what a subject remembers of its row: in a transaction that holds a write of it, the row of that write."""
     if pending is not None:
@@ -374,7 +370,7 @@ def unsaved(subject: Subject, pending: PlannedWrite | None) -> dict[str, Any]:
         EncodeError: A key field was changed.
     """
     state, row = _row_of(subject)
-    before = _remembered(subject, state, row, pending, None, blind=True, copied=None)
+    before = _remembered(subject, state, row, pending, blind=True)
     if before is None:
         raise missing_etag("modify", subject)
     if isinstance(subject, PropertyBag):
@@ -488,7 +484,7 @@ def delete_change(
         raise missing_etag(verb, subject)
     before: Known | None = None
     if not isinstance(subject, Key):
-        before = _remembered(subject, state, row, None, condition, blind=False, copied=copied)
+        before = _remembered(subject, state, row, None, condition, copied=copied)
     # Of what a transaction deletes its entity shows what an earlier change has left out, and nothing else.
     dropped = _dropped(subject.__schema__, pending) if pending is not None and isinstance(subject, Entity) else None
     return _row_change(verb, Mode.DELETE, subject, condition, before, (DELETED, dropped or {}, None))
@@ -576,7 +572,7 @@ def _as_read(subject: Subject) -> tuple[EntityState, str | None, Known | None]:
     """Return what a subject knows of its row, the ETag that this has, and the row as it was read."""
     state, row = _row_of(subject)
     etag = None if row is None else row.get("odata.etag")
-    return state, etag, _remembered(subject, state, row, None, etag, blind=False, copied=None)
+    return state, etag, _remembered(subject, state, row, None, etag)
 
 
 def as_given(change: Change) -> Change:

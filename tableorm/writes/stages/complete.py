@@ -13,7 +13,7 @@ from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKin
 from ...models.entity import Entity
 from ...models.kinds import KindSet, describe_kind
 from ...models.manifest import PlacedEntry
-from ...models.marker_rows import is_marker
+from ...models.marker_rows import is_marker, mark_of, stays
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.schema import Schema
 from ...models.state import state_of
@@ -21,13 +21,10 @@ from ...models.upgrades import stored_version
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, row_keys
-from ..marker_errors import refuse_marker
 from ..patch import Expects, Extent, Known, Patch
-from ..plan import Change, Mode
+from ..plan import UPSERTS, Change, Mode
 from ..rows import changes, content
 from .encode import is_partial
-
-_UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
 
 
 def complete(change: Change, row: Row | None) -> Change:
@@ -46,9 +43,9 @@ def complete(change: Change, row: Row | None) -> Change:
     """
     schema = change.schema
     if row is not None and schema is not None and is_marker(row):
-        refuse_marker(change, row)
+        _refuse_marker(change, row)
     if row is None:
-        if change.mode not in _UPSERTS:
+        if change.mode not in UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
         patch = Patch(Expects.ABSENT, Extent.ROW, cast("Row", change.patch.set).copy())
         return structs.replace(change, mode=Mode.INSERT, patch=patch, before=None, stored=None)
@@ -86,6 +83,30 @@ def complete(change: Change, row: Row | None) -> Change:
     return structs.replace(change, mode=mode, patch=patch, stored=stored, if_match=etag)
 
 
+def _refuse_marker(change: Change, row: Row) -> NoReturn:
+    """
+    Refuse a change of the entity of a key that has a marker row.
+
+    Raises:
+        EntityExists: The change is an upsert, which could insert an entity there.
+        EntityNotFound: It is another change.
+    """
+    if change.mode in UPSERTS:
+        raise marker_error(change, row)
+    mark = mark_of(row)
+    if mark is not None and mark.state.has_left:
+        raise EntityNotFound(f"{change}: the entity was moved to {mark.other}", Code.RESOURCE_NOT_FOUND)
+    raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
+
+
+def marker_error(change: Change, row: Row) -> EntityExists:
+    """Return the error of a write that would insert an entity where there is a marker row."""
+    problem = "an entity is being moved to or from that key; try again when the move has ended"
+    if stays(row):
+        problem += "; if no re-key of the table is under way, delete the row, which is no entity"
+    return EntityExists(f"{change}: {problem}", Code.ENTITY_EXISTS, change.subject)
+
+
 def _is_older(change: Change, schema: Schema, row: Row) -> bool:
     """Whether some fields are to be written into a row of an older version, which would upgrade over them."""
     # What others keep in an entity says whether it can be deleted, by the names that it has now.
@@ -116,7 +137,7 @@ def _refuse_derived(change: Change, row: Row) -> NoReturn:
     else:
         what, whom = "is of an index list", "the entities that are in it"
     problem = f"{change}: that row {what} ({describe_kind(row)})"
-    if change.mode in _UPSERTS:
+    if change.mode in UPSERTS:
         remedy = "begin the row_key of one of the two with a distinct literal"
         raise EntityExists(f"{problem}; {remedy}", Code.ENTITY_EXISTS, change.subject)
     raise WrongKind(f"{problem}; write or delete {whom}", keys, row.get("EntityType"))

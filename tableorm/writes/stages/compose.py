@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from msgspec import structs
 
-from ...errors import EntityExists, EntityNotFound, NotSupported, PreconditionFailed, TableOrmError, TransactionFailed
+from ...errors import EntityExists, EntityNotFound, NotSupported, PreconditionFailed, TableOrmError
 from ...models.reserved import MANIFEST, MOVE
 from ...protocol.codes import Code
 from ..patch import Expects, then
@@ -32,7 +32,7 @@ def compose(one: PlannedWrite, change: Change, index: int, token: str | None) ->
     """
     first, second = one.change.patch, change.patch
     if first.set is None and second.expects is Expects.PRESENT:
-        raise gone(change, index)
+        refuse_gone(change, index)
     if first.set is not None and second.expects is Expects.ABSENT:
         _refuse(change, index, EntityExists, "the transaction has written the row", Code.ENTITY_EXISTS)
     condition = one.operation.if_match if first.set is None else _condition(one, change, index)
@@ -71,18 +71,18 @@ def encode_joined(change: Change, index: int, token: str | None) -> PlannedWrite
     return write
 
 
-def gone(change: Change, index: int) -> TransactionFailed:
+def refuse_gone(change: Change, index: int) -> NoReturn:
     """
-    The error of a change of a row that the transaction deletes.
+    Refuse a change of a row that the transaction deletes.
 
     Args:
         change: The change.
         index: Its position among the user's.
+
+    Raises:
+        TransactionFailed: Always.
     """
-    error = EntityNotFound(f"{change}: the transaction has deleted the row", Code.RESOURCE_NOT_FOUND)
-    failed = in_transaction(change, index, error, "; nothing was sent")
-    failed.__cause__ = error
-    return failed
+    _refuse(change, index, EntityNotFound, "the transaction has deleted the row", Code.RESOURCE_NOT_FOUND)
 
 
 def _condition(one: PlannedWrite, change: Change, index: int) -> str | None:

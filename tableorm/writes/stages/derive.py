@@ -25,7 +25,7 @@ from ..patch import Expects, Extent, Value
 from ..plan import Change, Effect, Mode, PlannedWrite, check_allowed, refuse_before_sending
 from ..rows import changes
 
-_MERGE, _INSERT_OR_MERGE = Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
+_MERGES = (Verb.MERGE, Verb.INSERT_OR_MERGE)
 
 
 class DeferredWork(Value, frozen=True, kw_only=True):
@@ -405,7 +405,7 @@ def _with_manifest(
         new: The manifest that the row shall have.
     """
     operation, after = write.operation, write.after
-    merges = operation.verb is _MERGE or operation.verb is _INSERT_OR_MERGE
+    merges = operation.verb in _MERGES
     assert after is not None
     if not new and (old == new or not merges):
         return write
@@ -465,7 +465,7 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
             raise _maintained_error(schema, info.name, _shown_value(change, info), read=seen is not None)
         if seen is None:
             continue
-        whole = write.operation.verb not in (Verb.MERGE, Verb.INSERT_OR_MERGE)
+        whole = write.operation.verb not in _MERGES
         for members, wanted in ((row, whole or name in row), (after, True)):
             if not wanted:
                 continue

@@ -48,6 +48,7 @@ from ..plan import (
     DecisionEffect,
     Effect,
     PlannedWrite,
+    Refusal,
     SendOptions,
     WritePlan,
     check_allowed,
@@ -57,7 +58,7 @@ from ..plan import (
 from ..rows import NOT_PROPERTIES, rebased
 from ..subject import forget
 from .derive import Derived
-from .lost_replies import InDoubt, resolve
+from .lost_replies import InDoubt, look_at_decision, resolve
 from .prepare import filled_values
 from .seal import is_keyed, seal_with_keys, sealed, split_once
 
@@ -128,17 +129,8 @@ def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
         row = decision.to_row()
     except TableOrmError as error:
         refuse_before_sending(origin, error)
-    return PlannedWrite(
-        operation=Operation(Verb.INSERT, row),
-        change=origin.change,
-        index=origin.index,
-        transaction=origin.transaction,
-        after=row,
-        weight=None,
-        token=decision.token,
-        first=origin.first,
-        effect=DecisionEffect(row["RowKey"], origin),
-    )
+    write = _effect_write(derived, DecisionEffect(row["RowKey"], origin), Operation(Verb.INSERT, row), None)
+    return structs.replace(write, token=decision.token, weight=None)
 
 
 def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[PlannedWrite]:
@@ -432,7 +424,10 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> Sequ
             raise
         if not all(write.change.repeat for write in writes):
             options = structs.replace(options, repeat=False)
-        applied = await resolve(db, plan, fault, begun=begun, options=options, send=send)
+        try:
+            applied = await resolve(db, plan, fault, begun=begun, options=options, send=send)
+        except InDoubt as doubt:
+            applied = await look_at_decision(db, doubt)
         for write, each in zip(writes, applied, strict=True):
             if write.effect is None:
                 remember(write, each.etag, superseded=each.superseded)
@@ -443,17 +438,12 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> Sequ
     return etags
 
 
-def _model_of(write: PlannedWrite) -> str:
-    schema = write.change.schema  # `Change.model` without a call
-    return "PropertyBag" if schema is None else schema.name
-
-
 async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     write = plan.writes[0]
     operations = sealed(write, sending=True)
     if len(operations) > 1:
         return await _send_all(db, plan, attempt)
-    store, counts = db.sending(write.operation.verb, _model_of(write), attempt=attempt)
+    store, counts = db.sending(write.operation.verb, write.change.model, attempt=attempt)
     if attempt == 1:
         counts.operations += 1
     try:
@@ -464,7 +454,7 @@ async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[s
 
 
 async def _send_all(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
-    store, counts = db.sending("transaction", _model_of(plan.writes[0]), attempt=attempt)
+    store, counts = db.sending("transaction", plan.writes[0].change.model, attempt=attempt)
     operations = [operation for write in plan.writes for operation in sealed(write, sending=True)]
     if attempt == 1:
         counts.operations += len(operations)
@@ -502,18 +492,18 @@ def _point_to_write(plan: WritePlan, fault: Fault) -> None:
         fault.code = str(Code.TORN_ROWS)
 
 
-def claim(doubt: InDoubt) -> list[int]:
+def claim(doubt: InDoubt) -> list[Refusal]:
     """
     Put the ETags that were found into the entities of those writes of a plan in doubt which are as they should be.
 
     Returns:
-        The numbers of the other writes.
+        The other writes, each with its error.
     """
-    unknown: list[int] = []
+    unknown: list[Refusal] = []
     for number, write in enumerate(doubt.plan.writes):
         applied = doubt.as_wanted(number)
         if applied is None:
-            unknown.append(number)
+            unknown.append((write, doubt.error_of(number)))
         elif write.effect is None:
             remember(write, applied.etag, superseded=applied.superseded)
     return unknown
@@ -531,7 +521,6 @@ def refusal(plan: WritePlan, fault: Fault) -> TableOrmError:
     at = fault.index if fault.index is not None and fault.index < len(writes) else None
     write = writes[at or 0]
     error = refusal_of(write, fault)
-    error.__cause__ = fault
     if not write.transaction:
         return error
     if at is None:
@@ -547,9 +536,10 @@ def refusal(plan: WritePlan, fault: Fault) -> TableOrmError:
 def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
     """Return the error of a write that a store refuses, which names the entity, and the field if the fault tells it."""
     change = write.origin
-    return translate(
-        _named(fault, write), str(change), change.table, change.subject, (change.partition_key, change.row_key)
-    )
+    keys = change.partition_key, change.row_key
+    error = translate(_named(fault, write), str(change), change.table, change.subject, keys)
+    error.__cause__ = fault
+    return error
 
 
 def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:

@@ -19,7 +19,7 @@ import attrs
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.period_tables import is_absent
+from ...connection.rows import read_row
 from ...connection.tasks import map_together
 from ...errors import DecodeError, EncryptionError, OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
@@ -104,13 +104,15 @@ class InDoubt(Exception):
             for each in self.plan.writes
         )
         remedy = "" if tokens else "; a model with write_token=True could tell"
-        return OutcomeUnknown(
+        error = OutcomeUnknown(
             f"{what}: a reply was lost, and nothing proves whether it was written ({seen}){remedy}",
             self.fault.code,
             write.origin.verb,
             write.token,
             found,
         )
+        error.__cause__ = self.fault
+        return error
 
 
 async def resolve(
@@ -140,40 +142,6 @@ async def resolve(
         Fault: It was surely not applied.
         InDoubt: It may have been applied, or may yet be.
     """
-    try:
-        return await _resolve(db, plan, fault, begun=begun, options=options, send=send)
-    except InDoubt as doubt:
-        if plan.decision is None or not await _has_committed(db, plan, plan.decision):
-            raise
-        rows = await _read_all(db, plan)
-        if rows is None:
-            raise InDoubt(plan, doubt.fault, None) from doubt.fault
-        return _applied_write(plan, rows)
-
-
-async def _has_committed(db: Connection, plan: WritePlan, decision: Decision) -> bool:
-    """
-    Return whether a transaction in doubt was applied, by its decision row. Without one it is made void, so that it can
-    no longer be applied; it may have been before, and a worker has done all that it left to do.
-    """
-    try:
-        if (await settle_decision(db, plan.table, plan.partition_key, decision.token)).committed:
-            return True
-        rows = await _read_all(db, plan)
-    except TableOrmError:
-        return False
-    return rows is not None and _proved(plan, rows)
-
-
-async def _resolve(
-    db: Connection,
-    plan: WritePlan,
-    fault: Fault,
-    *,
-    begun: float,
-    options: SendOptions,
-    send: Callable[[Connection, WritePlan, int], Awaitable[list[str | None]]],
-) -> list[Applied]:
     repeats_itself, budget, attempt = db.store.capabilities.retries, RetryBudget(db.retry, begun), 1
     inserts = [_inserts(write) for write in plan.writes]
     blind = not all(inserts) and not any(_sent_etag(write) for write in plan.writes)
@@ -231,6 +199,33 @@ async def _resolve(
             fault = next_fault
 
 
+async def look_at_decision(db: Connection, doubt: InDoubt) -> list[Applied]:
+    """
+    Bring a plan in doubt to an end by its decision row, if it has one. Returns and raises what `resolve` does.
+    """
+    plan = doubt.plan
+    if plan.decision is None or not await _has_committed(db, plan, plan.decision):
+        raise doubt
+    rows = await _read_all(db, plan)
+    if rows is None:
+        raise InDoubt(plan, doubt.fault, None) from doubt.fault
+    return _applied_write(plan, rows)
+
+
+async def _has_committed(db: Connection, plan: WritePlan, decision: Decision) -> bool:
+    """
+    Return whether a transaction in doubt was applied, by its decision row. Without one it is made void, so that it can
+    no longer be applied; it may have been before, and a worker has done all that it left to do.
+    """
+    try:
+        if (await settle_decision(db, plan.table, plan.partition_key, decision.token)).committed:
+            return True
+        rows = await _read_all(db, plan)
+    except TableOrmError:
+        return False
+    return rows is not None and _proved(plan, rows)
+
+
 def _sent_etag(write: PlannedWrite) -> bool:
     """Whether it has a condition that cannot hold twice: ETags never return."""
     return write.operation.if_match not in (None, "*")
@@ -248,18 +243,11 @@ async def _read_all(db: Connection, plan: WritePlan) -> list[Row | None] | None:
     """The rows of a plan, None for each that is absent; None if they cannot be read."""
 
     async def read(write: PlannedWrite) -> Row | None:
-        keys = write.operation.row
-        store, _ = db.sending("get", write.change.model)
-        try:
-            return await store.get(plan.table, keys["PartitionKey"], keys["RowKey"])
-        except Fault as fault:
-            if is_absent(fault, plan.table):
-                return None
-            raise
+        return await read_row(db, plan.at(write.row_key), name=write.change.model)
 
     try:
         return await map_together(read, plan.writes)
-    except Fault:
+    except TableOrmError:
         return None
 
 

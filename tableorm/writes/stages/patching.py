@@ -29,7 +29,7 @@ from ...models.upgrades import stored_version
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ...stores import Row, RowAddress
 from ..patch import Expects, Extent, Known, Patch, Value, without
-from ..plan import Mode
+from ..plan import BLIND, Mode
 from ..rows import NOT_PROPERTIES, changes, compare, content, is_absent_value, overlaid
 from .prepare import no_removal
 
@@ -40,8 +40,6 @@ DELETED = Patch(Expects.PRESENT, Extent.ROW, None)
 """The patch of a delete."""
 
 _NOTHING = frozenset[str]()
-
-_BLIND = (Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
 
 Patched = tuple[Patch, Row, int | None]
 """A patch, the row as its subject shows it, and the weight of that, see `models/codegen`; None if not counted."""
@@ -111,7 +109,7 @@ def _whole(mode: Mode, shown: Shown, *, drop_extra: bool) -> Patched:
     schema, address, before, extra = shown.schema, shown.address, shown.before, shown.extra
     weight: int | None
     row, weight = schema.encode(shown.values, address.partition_key, address.row_key)
-    blind = mode in _BLIND
+    blind = mode in BLIND
     if schema.cleared and mode is Mode.UPSERT_MERGE:
         row |= _clearing(schema, schema.shaped, shown.values, row, before)
     if before is not None and keep_kind(row, before.row):
@@ -325,7 +323,7 @@ def bag_patch(
     gone = frozenset[str]() if before is None or only is not None else _taken_out(before, row)
     if mode is Mode.UPSERT_MERGE and before is not None:
         return _over(Expects.EITHER, before.row, row, gone)
-    if mode in _BLIND:
+    if mode in BLIND:
         return _blind_patch(mode, row), row, None
     if mode is Mode.MERGE:
         known = RowAddress.of(bag).keys if before is None else before.row

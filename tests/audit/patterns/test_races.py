@@ -188,7 +188,6 @@ class Overwritten(Between):
 
 def longer_each_time(failures: int, policy: RetryPolicy) -> float:
     """Return the seconds of a pause that tell after how many failures it comes: after n failures n + 1 seconds."""
-    del policy
     return failures + 1.0
 
 

@@ -27,13 +27,13 @@ class Copies:
     Args:
         name: Of the index.
         row_key: From the properties of a primary, and the fields that its keys hold, the RowKey of its copy; None if it
-            has none.
+            has none, a set if it has one for each element of a list.
         holds: The properties that copies have of those of the primary; None for all.
         adds: What copies have besides, because their keys do not say it.
     """
 
     name: str
-    row_key: Callable[[Bag], str | None]
+    row_key: Callable[[Bag], str | set[str] | None]
     holds: frozenset[str] | None = None
     adds: Callable[[Bag], dict[str, Any]] = lambda _: {}
 
@@ -57,20 +57,20 @@ class Kind:
         """Whether a row is an entity of this kind."""
         return str(bag.get("EntityType", "")).partition(":")[0] == self.name
 
-    def copies_of(self, primary: PropertyBag) -> dict[str, tuple[str, dict[str, Any]]]:
-        """By name of the index the RowKey and the properties of the copy that a primary must have."""
+    def copies_of(self, primary: PropertyBag) -> dict[str, tuple[set[str], dict[str, Any]]]:
+        """By name of the index the RowKeys and the properties of the copies that a primary must have."""
         held = self.keys(primary.partition_key, primary.row_key)
         own = {name: value for name, value in primary.items() if name not in _OWN}
         version = str(primary.get("EntityType", "")).partition(":")[2]
-        found: dict[str, tuple[str, dict[str, Any]]] = {}
+        found: dict[str, tuple[set[str], dict[str, Any]]] = {}
         for index in self.indexes:
             row_key = index.row_key({**held, **own})
-            if row_key is None:
+            if not row_key:
                 continue
             content = {name: value for name, value in own.items() if index.holds is None or name in index.holds}
             content |= index.adds({**held, **own})
             content |= {"EntityType": f"{self.name}#{index.name}{version and f':{version}'}", "_of": primary.row_key}
-            found[index.name] = row_key, content
+            found[index.name] = row_key if isinstance(row_key, set) else {row_key}, content
         return found
 
 
@@ -96,10 +96,14 @@ def audit(table: Table, kinds: Iterable[Kind]) -> list[str]:
         if kind is None:
             continue
         copies = kind.copies_of(bag)
-        noted = {name: at for name, at in json.loads(bag.get("_ix", "{}")).items() if isinstance(at, str)}
-        if noted != {name: row_key for name, (row_key, _) in copies.items()}:
+        noted = {
+            name: {at} if isinstance(at, str) else {*at["each"][0]}
+            for name, at in json.loads(bag.get("_ix", "{}")).items()
+            if isinstance(at, str) or "each" in at
+        }
+        if noted != {name: row_keys for name, (row_keys, _) in copies.items()}:
             wrong.append(f"{key} notes {noted}, and has {copies}")
-        for row_key, content in copies.values():
+        for row_key, content in [(key, content) for keys, content in copies.values() for key in keys]:
             if (key[0], row_key) in wanted:
                 wrong.append(f"{(key[0], row_key)} is wanted by two entities")
             wanted[key[0], row_key] = bag, content

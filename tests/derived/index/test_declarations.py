@@ -48,7 +48,6 @@ def model(indexes: dict[str, Any], *bases: type[Entity], name: str = "Person", *
 
 
 def _employee(bag: PropertyBag) -> type[Entity]:
-    del bag
     return Employee
 
 

@@ -10,9 +10,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis.stateful import initialize, invariant, rule
 
 from tableorm import (
     Damage,
@@ -33,9 +31,8 @@ from tableorm import (
     to_dict,
 )
 from tableorm.stores import Operation, Verb
-from tests.derived.index.test_verbs import OF_ANY_KEY, VERBS, assign
-from tests.derived.two_clients import TwoClients
-from tests.faults import QUICK, Fate
+from tests.derived.index.oracle import Bag, Copies, Kind, audit, read_table
+from tests.faults import QUICK
 
 
 class Colour(enum.Enum):
@@ -70,7 +67,6 @@ class Fan(AnyFan):
 UNTYPED: Any = Fan
 
 CLUBS = [Club(town="a|b", name=name).key for name in ("x_y", "x", "x|/")]
-NAMES = ("by_tag", "by_club", "by_number", "by_own")
 
 
 def escaped(text: str) -> str:
@@ -78,113 +74,36 @@ def escaped(text: str) -> str:
     return "".join(f"^{ord(char):02X}" if char in "^/_" else char for char in text)
 
 
-def entries_of(bag: PropertyBag) -> dict[str, set[str]]:
-    """The RowKeys of the entries that an entity ought to have, by index."""
-    number = bag.row_key.removeprefix("fan_")
-    clubs = [(each["partition_key"], each["row_key"]) for each in json.loads(bag["clubs"])]
-    numbers = json.loads(bag.get("numbers", "[]"))
-    found = {
-        "by_tag": {f"tag_{escaped(tag)}_{number}" for tag in json.loads(bag["tags"])},
-        "by_club": {
-            f"club-{escaped(town.replace('^', '^5E').replace('|', '^7C') + '|' + row)}_{number}" for town, row in clubs
-        },
-        "by_number": {f"number_{each}_{number}" for each in numbers},
-        "by_own": {f"own_{each}" for each in numbers if bag["name"] == "owner"},
-    }
-    return {name: keys for name, keys in found.items() if keys}
+def keys_of_clubs(bag: Bag) -> set[str]:
+    """The RowKeys of the entries by the clubs of a fan."""
+    clubs = [(each["partition_key"].replace("|", "^7C"), each["row_key"]) for each in json.loads(bag["clubs"])]
+    return {f"club-{escaped('|'.join(keys))}_{bag['id']:03d}" for keys in clubs}
 
 
-HELD = {"by_tag": ("name", "tags", "clubs", "numbers"), "by_club": (), "by_number": ("name",)}
-HELD["by_own"] = HELD["by_tag"]
+def numbers_of(bag: Bag) -> list[int]:
+    numbers: list[int] = json.loads(bag.get("numbers", "[]"))
+    return numbers
+
+
+FAN = Kind(
+    "Fan",
+    lambda town, row_key: {"town": town, "id": int(row_key.removeprefix("fan_"))},
+    (
+        Copies("by_tag", lambda e: {f"tag_{escaped(tag)}_{e['id']:03d}" for tag in json.loads(e["tags"])}),
+        Copies("by_club", keys_of_clubs, frozenset()),
+        Copies("by_number", lambda e: {f"number_{each}_{e['id']:03d}" for each in numbers_of(e)}, frozenset({"name"})),
+        Copies(
+            "by_own",
+            lambda e: {f"own_{each}" for each in numbers_of(e) if e["name"] == "owner"},
+            adds=lambda e: {"id": e["id"]},
+        ),
+    ),
+)
 
 
 async def wrong_rows(db: Database) -> list[str]:
     """What is wrong with the rows of the table, in words."""
-    bags = {(bag.partition_key, bag.row_key): bag async for bag in db.select_raw("Fans").allow_scan()}
-    wrong: list[str] = []
-    wanted = set[tuple[str, str]]()
-    for (partition, row_key), bag in bags.items():
-        if not row_key.startswith("fan_"):
-            continue
-        due = entries_of(bag)
-        noted = {name: {*entry["each"][0]} for name, entry in json.loads(bag.get("_ix", "{}")).items()}
-        if noted != due:
-            wrong.append(f"{row_key} notes {noted}, not {due}")
-        for name, keys in due.items():
-            for key in keys:
-                entry = bags.get((partition, key))
-                wanted.add((partition, key))
-                expected = {each: bag[each] for each in HELD[name] if each in bag}
-                expected |= {"_of": row_key, "EntityType": f"Fan#{name}"}
-                held = None if entry is None else {each: entry[each] for each in entry if each not in ("_w", "id")}
-                if held != expected:
-                    wrong.append(f"the entry {key} holds {held}, not {expected}")
-    left = {key for key in bags if not key[1].startswith("fan_")} - wanted
-    return wrong + [f"nobody has the row {key}" for key in sorted(left)]
-
-
-LISTS = st.fixed_dictionaries(
-    {},
-    optional={
-        "name": st.sampled_from(["n", "m", "owner"]),
-        "tags": st.lists(st.sampled_from(["a", "a_b", "x/y", "^", ""]), max_size=4),
-        "clubs": st.lists(st.sampled_from(CLUBS), max_size=4),
-        "numbers": st.none() | st.lists(st.integers(-1, 1), max_size=3),
-    },
-)
-
-
-async def insert(db: Database, fan: Any, change: dict[str, Any]) -> None:
-    await db.insert(assign(fan, change))
-
-
-verbs: dict[str, Any] = {**VERBS, "insert": insert}
-
-
-class Fans(TwoClients):
-    """Random changes of lists; what is derived is right after each."""
-
-    @initialize()
-    def start(self) -> None:
-        self.connect(Fan)
-        self.held = [Fan(town="t", id=number) for number in (1, 2, 1)]
-
-    def teardown(self) -> None:
-        if hasattr(self, "runner"):
-            assert self.run(self.clients[0].audit(Fan)).clean
-        super().teardown()
-
-    @rule(slot=st.integers(0, 2), client=st.integers(0, 1))
-    def read(self, slot: int, client: int) -> None:
-        found = self.run(self.clients[client].get_or_none(self.held[slot].key))
-        self.held[slot] = found or self.held[slot]
-
-    @rule(slot=st.integers(0, 2), client=st.integers(0, 1), tag=st.sampled_from(["a", "a_b", ""]))
-    def find(self, slot: int, client: int, tag: str) -> None:
-        query = self.clients[client].select(Fan.by_tag).where(Fan.town == "t", Fan.tags.contains(tag))
-        found = self.run(query.first())
-        self.held[slot] = found or self.held[slot]
-
-    @rule(
-        slot=st.integers(0, 2),
-        client=st.integers(0, 1),
-        verb=st.sampled_from([*OF_ANY_KEY, "insert"]),
-        values=LISTS,
-        fates=st.lists(st.sampled_from([Fate.FINE, Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY]), max_size=2),
-    )
-    def write(self, slot: int, client: int, verb: str, values: dict[str, Any], fates: list[Fate]) -> None:
-        self.networks[client].plan(*fates)
-        self.attempt(verbs[verb](self.clients[client], self.held[slot], values))
-        self.networks[client].plan()
-
-    @invariant()
-    def entries_are_right(self) -> None:
-        if hasattr(self, "runner"):
-            wrong = self.run(wrong_rows(self.clients[0]))
-            assert not wrong, wrong
-
-
-TestFans = Fans.TestCase
+    return audit(await read_table(db, "Fans"), (FAN,))
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ States of indexes: an index is read when the store says that it is complete, by 
 """
 
 import datetime as dt
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -155,33 +155,21 @@ async def _stream(query: Any) -> list[Any]:
         return [each async for each in stream]
 
 
-READS: dict[str, Callable[[Any], Awaitable[Any]]] = {
-    "all": lambda query: query.all(),
-    "first": lambda query: query.first(),
-    "count": lambda query: query.count(),
-    "exists": lambda query: query.exists(),
-    "page": lambda query: query.page(2),
-    "pages": lambda query: anext(query.pages(2)),
-    "stream": _stream,
-    "delete": lambda query: query.delete(),
-    "split": lambda query: query.split(3)[0].all(),
-}
-
-
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-async def test_entries_of_an_incomplete_index_are_not_read(
-    open_program: Open, read: Callable[[Any], Awaitable[Any]]
-) -> None:
+async def test_entries_of_an_incomplete_index_are_not_read(open_program: Open) -> None:
     """Every way to read by it is rejected, and the remedy is named."""
     db = await open_program()
     await fill(db)
+    query = db.select(Staff.by_age).where(Staff.team == "a")
+    reads: list[Awaitable[Any]] = [query.all(), query.first(), query.count(), query.exists(), query.page(2)]
+    reads += [anext(query.pages(2)), _stream(query), query.delete(), query.split(3)[0].all()]
 
-    with pytest.raises(
-        NotSupported, match=r"Staff\.by_age is not read: .* run db\.build_index\(Staff\.by_age, no_olde"
-    ):
-        await read(db.select(Staff.by_age).where(Staff.team == "a"))
+    for read in reads:
+        with pytest.raises(
+            NotSupported, match=r"Staff\.by_age is not read: .* run db\.build_index\(Staff\.by_age, no_olde"
+        ):
+            await read
     with pytest.raises(NotSupported, match="building=False if it is complete"):
-        await db.union(db.select(Staff.by_age).where(Staff.team == "a")).all()
+        await db.union(query).all()
     for point in (db.get, db.get_or_none, db.exists):
         with pytest.raises(NotSupported, match="is not read"):
             await point(Staff.by_age, team="a", age=30, id=900)

@@ -22,7 +22,6 @@ from tableorm import (
     PropertyBag,
     TransactionFailed,
     UniqueViolation,
-    WriteExplanation,
     WrongKind,
     connect,
     field,
@@ -178,28 +177,6 @@ async def test_only_some_entities_count(db: Database) -> None:
 
     expected = {"a/number_00005": ["a", "ticket_3"], "b/number_00005": ["b", "ticket_1"]}
     assert await reserved(db, "UniqueNumbers") == expected
-
-
-async def test_what_is_sent(db: Database) -> None:
-    """A write that leaves the value alone is one request; the others are as `explain_write` says."""
-    ann = await db.get(User, tenant="a", id=1)
-    ann.name = "Anna"
-    with assert_requests(db, 1):
-        await db.save(ann)
-    await reserved(db)
-    zoe = User(tenant="a", id=9, email="zoe@x")
-
-    async def check(explained: WriteExplanation, write: Awaitable[object]) -> None:
-        with db.observe() as seen:
-            await write
-            await reserved(db)
-        assert explained.cost == seen.cost, str(explained)
-
-    ann.email = "anna@x"
-    await check(db.explain_write("save", ann), db.save(ann))
-    await check(db.explain_write("move", ann, id=2), db.move(ann, id=2))
-    await check(db.explain_write("delete", ann), db.delete(ann))
-    await check(db.explain_write("insert", zoe), db.insert(zoe))
 
 
 async def test_readers(db: Database) -> None:

@@ -65,7 +65,6 @@ async def written(db: Database) -> Employee:
 
 
 async def make(db: Database) -> Employee:
-    del db
     return employee(1, note="x")
 
 

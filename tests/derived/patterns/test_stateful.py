@@ -5,6 +5,7 @@ After each step everything derived is what the entities make it: by an oracle, a
 refused for a reason, and leaves all as it was.
 """
 
+import json
 from collections.abc import Coroutine
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from tableorm import (
     Database,
     Entity,
     Key,
+    PropertyBag,
     TableOrmError,
     Transaction,
     TransactionFailed,
@@ -41,6 +43,7 @@ PLAYERS = st.fixed_dictionaries(
         "squad": st.none() | NAMES,
         "active": st.booleans(),
         "friend": st.none() | OTHERS,
+        "tags": st.lists(st.sampled_from(["a", "a_b", ""]), max_size=3),
     },
 )
 SQUADS = st.fixed_dictionaries(
@@ -79,6 +82,11 @@ def set_all(one: Entity, values: dict[str, Any]) -> None:
         setattr(one, name, value)
 
 
+def holds(bag: PropertyBag, values: dict[str, Any]) -> bool:
+    """Whether a row has these values."""
+    return {name: json.loads(bag["tags"]) if name == "tags" else bag.get(name) for name in values} == values
+
+
 class Clubs(TwoClients):
     @initialize(people=st.sets(NUMBERS))
     def start(self, people: set[int]) -> None:
@@ -94,7 +102,7 @@ class Clubs(TwoClients):
         for name in "ab":
             self.run(self.clients[0].insert(Squad(name=name)))
         for number in sorted(people):
-            self.run(self.clients[0].insert(Player(id=number)))
+            self.run(self.clients[0].insert(Player(id=number, tags=["a", "a_b"][: number % 3])))
 
     def table(self) -> Table:
         found: Table = self.run(read_table(self.clients[0], "Club"))
@@ -223,7 +231,7 @@ class Clubs(TwoClients):
             return
         assert not wanted, wanted
         bag = after.get((CLUB, row_of(change)))
-        assert bag is None or not set(change[2]) or {name: bag.get(name) for name in change[2]} == change[2]
+        assert bag is None or holds(bag, change[2])
 
     # What is done with entities that were read long ago
 
@@ -231,12 +239,15 @@ class Clubs(TwoClients):
     def make(self, slot: int, change: Change) -> None:
         self.held[slot] = made(change)
 
-    @rule(slot=SLOTS, client=CLIENTS, how=st.sampled_from(["key", "index", "part"]))
+    @rule(slot=SLOTS, client=CLIENTS, how=st.sampled_from(["key", "index", "element", "part"]))
     def read(self, slot: int, client: int, how: str) -> None:
         one = self.run(self._read(self.clients[client], self.held[slot].key, how))
         self.held[slot] = one or self.held[slot]
 
     async def _read(self, db: Database, key: Key[Any], how: str) -> Entity | None:
+        if how == "element" and key.model is Player:
+            tagged = db.select(Player.by_tag).where(Player.club == CLUB, Player.id == int(key.row_key[-2:]))
+            return await tagged.first()
         if how != "part":
             one = await db.get_or_none(key)
             nick = one.nick if how == "index" and isinstance(one, Player) else None
@@ -278,7 +289,7 @@ class Clubs(TwoClients):
             for verb, change in steps:
                 bag = table.get((CLUB, row_of(change)))
                 assert (bag is None) == (verb == "delete")
-                assert bag is None or {name: bag.get(name) for name in change[2]} == change[2]
+                assert bag is None or holds(bag, change[2])
 
     async def _together(self, db: Database, steps: list[tuple[str, Change]]) -> None:
         async with db.transaction() as tx:

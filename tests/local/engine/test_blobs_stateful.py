@@ -2,20 +2,16 @@
 Random programs on blobs, by two engines on one file, compared with a dictionary.
 """
 
-import asyncio
-import tempfile
-from collections.abc import AsyncIterator, Coroutine
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
 import attrs
 import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
-from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.codes import Code
 from tableorm.stores import BlobInfo
-from tableorm_local.engine import Engine
 from tableorm_local.engine.blobs import Blobs
+from tests.local.engine.machine import EngineMachine
 
 CONTAINER = "container"
 NAMES = st.sampled_from(["a", "a/b", "b", "é"])
@@ -38,32 +34,12 @@ async def pieces(data: bytes, size: int) -> AsyncIterator[bytes]:
         yield data[at : at + size]
 
 
-class Programs(RuleBasedStateMachine):
+class Programs(EngineMachine):
     def __init__(self) -> None:
-        super().__init__()
-        self.runner = asyncio.Runner()
-        self.folder = tempfile.TemporaryDirectory()
-        self.engines = [Engine(Path(self.folder.name) / "data") for _ in range(2)]
+        super().__init__(2)
         self.model: dict[str, Known] = {}
         self.tags: dict[str, list[str]] = {}
         self.count = 0
-
-    def teardown(self) -> None:
-        for engine in self.engines:
-            self.run(engine.close())
-        self.runner.close()
-        self.folder.cleanup()
-
-    def run(self, call: Coroutine[Any, Any, Any]) -> Any:
-        """The result of a call, or the code of its fault."""
-
-        async def outcome() -> Any:
-            try:
-                return await call
-            except Fault as fault:
-                return fault.code
-
-        return self.runner.run(outcome())
 
     def blobs(self) -> Blobs:
         """Those of one engine and of the other in turn."""

@@ -3,6 +3,7 @@ Queries and the event loop: whatever one of them reads, others wait for slices o
 """
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Generator
 from types import SimpleNamespace
@@ -140,8 +141,10 @@ async def test_queries_go_on_in_order(memory: Engine, monkeypatch: pytest.Monkey
     assert [query.cancelled() for query in queries] == [False, False, True, False, False]
 
 
-async def test_steps_take_turns(memory: Engine) -> None:
-    """Of the work in steps that there is at once, one step is done in each turn of the loop, first ones included."""
+async def test_steps_take_turns(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the work in steps that there is at once, one slice is done in each turn of the loop, first ones included."""
+    clock = SimpleNamespace(perf_counter=itertools.count().__next__)  # each step takes a second
+    monkeypatch.setattr("tableorm_local.engine.engine.time", clock)
     turns, done = Turns(), Counter[int]()
 
     def work() -> Generator[None, None, str]:

@@ -150,6 +150,9 @@ class Clock:
         self.now += self.step
         return self.now
 
+    def monotonic(self) -> float:
+        return self.now
+
 
 def root_of(server: Server) -> str:
     """The URL of a server, without an account."""

@@ -11,8 +11,8 @@ import pytest
 
 from tableorm.protocol.codes import STATUS, Code, Fault
 from tableorm_local.engine import Engine
-from tableorm_local.server.operations import transactions
 from tableorm_local.server.wire.addressing import Place, part_path
+from tests.local.engine.turns import Turns
 from tests.local.server.client import Api, Clock, Reply
 
 Part = tuple[str, str, Any, dict[str, str]]
@@ -124,12 +124,12 @@ async def test_counts(api: Api) -> None:
     assert len(await rows(api)) == 100
 
 
-@pytest.mark.parametrize(("step", "slices"), [(0.0, {}), (0.0011, {"_read_steps": 50, "_answer_steps": 50})])
+@pytest.mark.parametrize(("step", "together"), [(0.0, 100), (0.0006, 2)])
 async def test_a_transaction_is_done_in_slices_of_time(
-    api: Api, monkeypatch: pytest.MonkeyPatch, step: float, slices: dict[str, int]
+    api: Api, monkeypatch: pytest.MonkeyPatch, step: float, together: int
 ) -> None:
-    """While its operations are read, and answered, others get turns after each two milliseconds."""
-    found, take_turns = Counter[str](), Engine.take_turns
+    """While its operations are split, read and answered, others get turns after each millisecond."""
+    turns, found, take_turns = Turns(), Counter[tuple[str, int]](), Engine.take_turns
 
     async def count(engine: Engine, steps: Generator[None, None, Any]) -> Any:
         def pass_on() -> Generator[None, None, Any]:
@@ -138,15 +138,17 @@ async def test_a_transaction_is_done_in_slices_of_time(
                     next(steps)
                 except StopIteration as end:
                     return end.value
-                found[str(getattr(steps, "__name__", ""))] += 1
+                found[str(getattr(steps, "__name__", "")), turns.count] += 1
                 yield
 
         return await take_turns(engine, pass_on())
 
-    monkeypatch.setattr(transactions, "time", Clock(step))
+    monkeypatch.setattr("tableorm_local.engine.engine.time", Clock(step))
     monkeypatch.setattr(Engine, "take_turns", count)
     assert len(await transact(api, *(insert(f"{n:03}") for n in range(100)))) == 100
-    assert found == slices
+    await turns.stop()
+    for steps in ("read", "_read_steps", "_answer_steps"):
+        assert [number for (name, _), number in found.items() if name == steps] == [together] * (100 // together)
 
 
 @pytest.mark.parametrize("table", ["a//", "Tab//", "Tab/x", "1table", "my_table", "tables"])

@@ -50,35 +50,13 @@ class Forked:
 
     def __init__(self, process: int, reading: int) -> None:
         self._process, self._reading = process, reading
-        self._code: int | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended; it is not waited for."""
-        if self._code is None:
-            process, status = os.waitpid(self._process, os.WNOHANG)
-            if process:
-                self._code = os.waitstatus_to_exitcode(status)
-        return self._code is not None
-
-    @property
-    def killed(self) -> bool:
-        """Whether it has been killed."""
-        return self.ended and self._code == -signal.SIGKILL
-
-    def kill(self) -> None:
-        """Kill it, and wait for its end."""
-        if not self.ended:
-            os.kill(self._process, signal.SIGKILL)
-        self.result()
 
     def result(self) -> Any:
         """Wait for its end, and return what it has returned; None if it was killed."""
         with os.fdopen(self._reading) as pipe:
             said = pipe.read()
-        if self._code is None:
-            self._code = os.waitstatus_to_exitcode(os.waitpid(self._process, 0)[1])
-        assert self._code in (0, -signal.SIGKILL), self._code
+        code = os.waitstatus_to_exitcode(os.waitpid(self._process, 0)[1])
+        assert code in (0, -signal.SIGKILL), code
         return json.loads(said) if said else None
 
 
@@ -99,12 +77,3 @@ def fork(work: Callable[[], Coroutine[Any, Any, Any]]) -> Forked:
         os._exit(0)
     os.close(writing)
     return Forked(process, reading)
-
-
-def wait_for_any(processes: list[Forked]) -> Forked:
-    """Wait until one of them has ended, and return it. Those that return more than a pipe holds are not for this."""
-    while True:
-        for each in processes:
-            if each.ended:
-                return each
-        time.sleep(0.005)

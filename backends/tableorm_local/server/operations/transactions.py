@@ -5,7 +5,6 @@ A fault of the frame, or of the sender's rights, is the answer itself. A fault o
 with the operation's number at the start of the message.
 """
 
-import time
 from collections.abc import Generator, Sequence
 
 import attrs
@@ -24,8 +23,6 @@ from ..wire.options import check_options, effective_verb, options_of
 from .entities import access_of_write, answer_write, get_entity, keys_of, read_write
 from .request import Request
 
-# How long reading the parts may keep the event loop busy.
-_SLICE_SECONDS = 0.002
 # These are faults of the server, not of an operation: the client is to try the whole transaction again.
 _WHOLE_FAULTS = frozenset({Code.SERVER_BUSY, Code.INTERNAL_ERROR, Code.REQUEST_BODY_TOO_LARGE})
 
@@ -126,23 +123,17 @@ def _answer_steps(
     steps: Sequence[_Step], writes: Sequence[Operation], etags: Sequence[str | None]
 ) -> Generator[None, None, list[Answer]]:
     answers = list[Answer]()
-    until = time.perf_counter() + _SLICE_SECONDS
     for step, write, etag in zip(steps, writes, etags, strict=True):
         answers.append(answer_write(step.request, write, etag))
-        if time.perf_counter() > until:
-            yield
-            until = time.perf_counter() + _SLICE_SECONDS
+        yield
     return answers
 
 
 def _read_steps(request: Request, parts: Sequence[multipart.Part]) -> Generator[None, None, list[_Step]]:
     steps = list[_Step]()
-    until = time.perf_counter() + _SLICE_SECONDS
     for index, part in enumerate(parts):
         steps.append(_read_step(request, part, index))
-        if time.perf_counter() > until:
-            yield
-            until = time.perf_counter() + _SLICE_SECONDS
+        yield
     return steps
 
 

@@ -22,8 +22,6 @@ from .options import read_media_type
 _MAX_HEADERS = 64
 _MAX_HEAD_BYTES = 16 * 1024
 _SHORT_HEAD = 200
-# Bytes of parts that are read in one step.
-_STEP_BYTES = 64 * 1024
 # One more than the operations that a transaction may have: a larger number need not be known.
 MAX_PARTS = 101
 # Lines that begin like a delimiter and go on: those of a change set whose boundary begins with the outer one.
@@ -66,7 +64,7 @@ def _malformed_fault(why: str) -> Fault:
 
 def read(content_type: str, body: bytes) -> Generator[None, None, Parts]:
     """
-    Read the body of a transaction, in steps of some 64 KiB.
+    Read the body of a transaction, part by part.
 
     Raises:
         Fault: MediaTypeNotSupported; InvalidInput if the body is malformed, or has several change sets.
@@ -87,13 +85,10 @@ def read(content_type: str, body: bytes) -> Generator[None, None, Parts]:
     inner = _boundary(kind)
     if inner is not None:
         # An empty change set has an empty part.
-        found, size = list[Part](), 0
+        found = list[Part]()
         for part in filter(bytes.strip, _split(content, inner, MAX_PARTS)):
-            if size >= _STEP_BYTES:
-                size = 0
-                yield
-            size += len(part)
             found.append(_read_part(part))
+            yield
         return Parts(found, is_query=False)
     if _is_http(kind):
         return Parts([_parse_request(content, headers)], is_query=True)
