@@ -10,16 +10,12 @@ from ..audit.check import WRONG, Check, Claims, Phase
 from ..audit.context import AuditContext, EntitySnapshot, Problem
 from ..audit.decisions import is_under_way
 from ..audit.first_look import FirstLook
-from ..connection.connection import Connection
 from ..errors import TableOrmError
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry
-from ..models.schema import Schema
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowAddress
-
-Reconcile = Callable[[Connection, RowAddress, Sequence[ManifestEntry]], Awaitable[None]]
-"""Makes what an entity has in other partitions right, as `Maintainer.reconcile` does."""
+from ..writes.maintainer import Maintainer
 
 ReadRow = Callable[[RowAddress], Awaitable[Row | None]]
 """Reads a row; returns None if there is none, or no row can be there."""
@@ -34,30 +30,21 @@ class PlacedCheck(Check):
 
     Args:
         context: The rows of the table.
-        schema: The model.
-        name: Name of the declaration.
+        maintainer: The declaration.
         kind: The kind of the derived rows.
-        reconcile: Makes them right for an entity; None if an entity is derived anew for that.
         lenient: Whether entities may lack derived rows that their manifests do not name.
     """
 
     row_phases = frozenset({Phase.ENTITIES})
     looks_first = True
 
-    def __init__(
-        self,
-        context: AuditContext,
-        schema: Schema,
-        name: str,
-        kind: str,
-        reconcile: Reconcile | None,
-        *,
-        lenient: bool,
-    ) -> None:
-        super().__init__(context, schema, name)
-        self.kind, self._reconcile, self._lenient = kind, reconcile, lenient
-        self._label = f"{schema.name}.{name}"
-        self._owners = attrs.evolve(context, kinds=KindSet.of([schema.model]))  # the rows may be in another table
+    reconciles = True
+    """Whether the declaration makes rows right for an entity; otherwise the entity is derived anew for that."""
+
+    def __init__(self, context: AuditContext, maintainer: Maintainer, kind: str, *, lenient: bool) -> None:
+        super().__init__(context, maintainer.schema, maintainer.name)
+        self.kind, self._maintainer, self._lenient = kind, maintainer, lenient
+        self._owners = attrs.evolve(context, kinds=KindSet.of([self.schema.model]))  # the rows may be in another table
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim that the entity must be looked at, if it has something in other partitions or ought to."""
@@ -81,10 +68,10 @@ class PlacedCheck(Check):
         building = self.context.only is not None
         if not building and await is_under_way(self._owners, source):
             return ()
-        if self._reconcile is None or not self.context.repair or noted != due or noted is None:
+        if not self.reconciles or not self.context.repair or noted != due or noted is None:
             return problems
         try:
-            await self._reconcile(self.context.db, source, [noted])
+            await self._maintainer.reconcile(self.context.db, source, [noted])
         except TableOrmError as error:
             return [attrs.evolve(each, rebuilt=False, refused=str(error)) for each in problems]
         left = await self._compare(snapshot, noted, due, self._read)
@@ -138,7 +125,7 @@ class PlacedCheck(Check):
         raise NotImplementedError
 
     async def _read(self, address: RowAddress) -> Row | None:
-        return await self.context.read(address, self._label)
+        return await self.context.read(address, self._maintainer.label)
 
     def _source_of(self, snapshot: EntitySnapshot) -> RowAddress:
         return RowAddress.of_row(self.schema.table_name(), snapshot.row)

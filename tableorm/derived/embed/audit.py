@@ -16,10 +16,9 @@ from ...models.schema import Schema
 from ...outbox.decision import read_decisions
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, RowAddress
-from ...writes.maintainer import Maintainer
 from ...writes.rows import same_value
 from ..placed_check import PlacedCheck, ReadRow
-from .schema import EmbedSchema, copies_of
+from .schema import EmbedSchema
 
 
 def _claim_address(source: str, note: str) -> str:
@@ -118,7 +117,7 @@ class CopyHolderCheck(Check):
 
     def _differs(self, row: Row, other: Row) -> bool:
         """Return whether the copies in a row differ from their source, in value or type."""
-        copies = copies_of({theirs: mine for mine, theirs in self._embed.target[1].items()}, other)
+        copies = self._embed.copies(other)
         return not all(same_value(row.get(name), value) for name, value in copies.items())
 
     def _is_legible(self, row: Row | None) -> bool:
@@ -185,16 +184,14 @@ class EventualCopyCheck(PlacedCheck):
     """
 
     def __init__(self, context: AuditContext, embed: EmbedSchema) -> None:
-        assert isinstance(embed, Maintainer)
-        kind = f"{embed.schema.kind}#{embed.name}"
-        super().__init__(context, embed.schema, embed.name, kind, embed.reconcile, lenient=False)
+        super().__init__(context, embed, f"{embed.schema.kind}#{embed.name}", lenient=False)
         self._embed = embed
 
     async def _compare(
         self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
     ) -> Sequence[Problem]:
         embed, name, row = self._embed, self.name, snapshot.row
-        target, properties = embed.target
+        target = embed.target[0]
         found: list[Problem] = []
         if noted != due:
             wanted = "none" if due is None else shown(due.to_json())
@@ -210,7 +207,7 @@ class EventualCopyCheck(PlacedCheck):
         if embed.stem not in manifest_of(source):
             text = f"the manifest of {at} does not say that others hold copies of it"
             found.append(Problem(Damage.MANIFEST, name, at.row_key, text))
-        copies = copies_of({theirs: mine for mine, theirs in properties.items()}, source)
+        copies = embed.copies(source)
         same = all(same_value(row.get(mine), value) for mine, value in copies.items())
         if not same and not await self._is_under_way(at):
             found.append(Problem(Damage.STALE, name, at.row_key, f"its copies are not as {at} is"))

@@ -41,7 +41,7 @@ from ...writes.maintainer import EntryAndEffects, EntryRules, PagedRules, Source
 from ...writes.plan import PlannedWrite
 from ..index.schema import EntrySchema
 from .audit import CopyHolderCheck, EventualCopyCheck, SourceCheck
-from .schema import EmbedSchema, FillCopies, check_copies, copies_of, find_eventual
+from .schema import EmbedSchema, FillCopies, find_eventual
 
 _LOG = make_logger("tableorm.outbox")
 
@@ -113,7 +113,7 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         if mark is not None and mark.state is MoveState.TENTATIVE:
             return entry, []  # they are taken when the move is confirmed
         at = None if entry is None else RowAddress.of(entry)
-        source.fills.append(_FillEventually(source.row_key, at, self.target[1], self.label, self, self.name))
+        source.fills.append(_FillEventually(source.row_key, at, self))
         return entry, []
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
@@ -165,10 +165,10 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
         source = await self.read_source(db, RowAddress.of(noted))
         # Of a source that is gone each look is a version of its own.
         token = new_token() if source is None else newest_token(source)
-        copies = copies_of({theirs: mine for mine, theirs in self.target[1].items()}, source or {})
+        copies = self.copies(source)
         if token == noted.version and all(stored.get(name) == value for name, value in copies.items()):
             return True
-        check_copies(self.schema, self.target[1], source, self.label)
+        self.check_copies(source)
         entries = {**manifest_of(stored), self.name: structs.replace(noted, version=token)}
         row = {name: value for name, value in {**stored, **copies}.items() if value is not None}
         row |= {MANIFEST: manifest_text(entries), WRITE_TOKENS: with_token(tokens_of(stored), new_token())}
@@ -226,22 +226,15 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
 
 
 class _FillEventually(FillCopies, frozen=True):
-    """
-    The copies that an entity has to hold of another one of another partition.
-
-    Args:
-        embed: The declaration.
-        name: Its name.
-    """
+    """The copies that an entity has to hold of another one of another partition."""
 
     embed: EventualEmbedMaintainer
-    name: str
 
     async def fetch(self, db: Connection) -> Row | None:
         """Return the other entity, whose manifest says from now on that others may hold copies of it."""
         assert isinstance(self.source, RowAddress)
         schema, stem = self.embed.target[0], self.embed.stem
-        async for _ in Attempts(db, races=f"{self.label}: others wrote {self.source} first"):
+        async for _ in Attempts(db, races=f"{self.embed.label}: others wrote {self.source} first"):
             row = await self.embed.read_source(db, self.source)
             if row is None or manifest_of(row).get(stem) == schema.held[stem]:
                 return row
@@ -254,10 +247,10 @@ class _FillEventually(FillCopies, frozen=True):
         """Return the write with the copies, and their version. Raises what `FillCopies.apply_to` does."""
         write = super().apply_to(write, source)
         entries = manifest_of(write.after)
-        noted = entries.get(self.name)
+        noted = entries.get(self.embed.name)
         if source is None or not isinstance(noted, CopyEntry):
             return write
-        entries[self.name] = structs.replace(noted, version=newest_token(source))
+        entries[self.embed.name] = structs.replace(noted, version=newest_token(source))
         return write.with_members({MANIFEST: manifest_text(entries)})
 
 

@@ -141,6 +141,27 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         """Return what the other entity's manifest says then."""
         return HolderEntry(row_key, {theirs: own for own, theirs in self.target[1].items()})
 
+    def copies(self, source: Row | None) -> Row:
+        """Return the members that hold copies of the other entity; None for each that it does not have."""
+        return copies_of(self.holder_entry("").properties, source or {})
+
+    def check_copies(self, source: Row | None) -> None:
+        """
+        Refuse values of the other entity of which no copies can be held.
+
+        Raises:
+            DecodeError: One is of a type that the copy cannot have: nobody could read the holder any more.
+        """
+        for mine, theirs in self.target[1].items():
+            value = None if source is None else source.get(theirs)
+            if source is None or value is None:
+                continue
+            try:
+                self.schema.by_property[mine].type.decode(value, source.get(theirs + ANNOTATION))
+            except MISFITS as error:
+                problem = f"{error}, and {self.label} would hold a copy of its {theirs}; correct that first"
+                raise DecodeError(problem, str(source.get(ENTITY_TYPE)), row_keys(source)) from None
+
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
         """Return 1 for the other entity, unless the entity goes."""
         return int(values is not None)
@@ -163,9 +184,9 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         return entry, effects
 
     def _fill(self, entry: ManifestEntry | None, source: Source) -> list[Effect]:
-        target, properties = self.target
+        target = self.target[0]
         address = entry.row_key if isinstance(entry, SourceEntry) else None
-        source.fills.append(FillCopies(source.row_key, address, properties, self.label))
+        source.fills.append(FillCopies(source.row_key, address, self))
         if not isinstance(entry, SourceEntry):
             return []
         needed = f"{self.label} is {target.name} {shown(entry.row_key)} of this partition, which does not exist"
@@ -178,12 +199,10 @@ class FillCopies(Fill, frozen=True):
     The copies that an entity has to hold of another one.
 
     Args:
-        properties: By property of the entity the property of the other one.
-        label: The declaration, for messages.
+        embed: The declaration.
     """
 
-    properties: Mapping[str, str]
-    label: str
+    embed: EmbedSchema
 
     def apply_to(self, write: PlannedWrite, source: Row | None) -> PlannedWrite:
         """
@@ -198,39 +217,12 @@ class FillCopies(Fill, frozen=True):
             at = write.change.address.beside(self.source) if isinstance(self.source, str) else self.source
             named = f"{shown(self.source)} of this partition" if here else at
             raise ReferenceNotFound(
-                f"{write.origin}: {self.label} refers to {named}, which does not exist",
+                f"{write.origin}: {self.embed.label} refers to {named}, which does not exist",
                 Code.RESOURCE_NOT_FOUND,
                 (at.partition_key, at.row_key),
             )
-        schema = write.change.schema
-        assert schema is not None
-        check_copies(schema, self.properties, source, self.label)
-        members = copies_of({theirs: mine for mine, theirs in self.properties.items()}, source or {})
-        return EntityPatch(row_key=self.row_key, origin=write, members=members).apply_to(write)
-
-
-def check_copies(schema: Schema, properties: Mapping[str, str], source: Row | None, label: str) -> None:
-    """
-    Refuse values of a row of which an entity cannot hold copies.
-
-    Args:
-        schema: The model of the entity.
-        properties: By property of the entity the property of the row.
-        source: The row; None if there is none.
-        label: The declaration.
-
-    Raises:
-        DecodeError: One is of a type that the copy cannot have: nobody could read the entity any more.
-    """
-    for mine, theirs in properties.items() if source is not None else ():
-        value = None if source is None else source.get(theirs)
-        if source is None or value is None:
-            continue
-        try:
-            schema.by_property[mine].type.decode(value, source.get(theirs + ANNOTATION))
-        except MISFITS as error:
-            problem = f"{error}, and {label} would hold a copy of its {theirs}; correct that first"
-            raise DecodeError(problem, str(source.get(ENTITY_TYPE)), row_keys(source)) from None
+        self.embed.check_copies(source)
+        return EntityPatch(row_key=self.row_key, origin=write, members=self.embed.copies(source)).apply_to(write)
 
 
 def copies_of(properties: Mapping[str, str], row: Row) -> Row:

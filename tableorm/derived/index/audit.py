@@ -17,7 +17,8 @@ from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manife
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, OPENED
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
 from ...stores import CLOCK, Row, RowAddress, row_keys
-from ..placed_check import PlacedCheck, ReadRow, Reconcile
+from ...writes.maintainer import Maintainer
+from ..placed_check import PlacedCheck, ReadRow
 from .schema import EntrySchema, IndexSchema, contents_of
 
 _SPOILT = b"what no entry holds"
@@ -88,13 +89,13 @@ class EventualIndexCheck(PlacedCheck):
 
     Args:
         context: The rows of the table.
-        index: The index of one model.
-        reconcile: Makes an entry right; None if an entity is derived anew for that.
+        maintainer: The index of one model.
+        index: The schema of its entries.
     """
 
-    def __init__(self, context: AuditContext, index: EntrySchema, reconcile: Reconcile | None) -> None:
+    def __init__(self, context: AuditContext, maintainer: Maintainer, index: EntrySchema) -> None:
         lenient = context.is_incomplete(index.declaration, building=index.building)
-        super().__init__(context, index.primary, index.entry_name, str(index.kind), reconcile, lenient=lenient)
+        super().__init__(context, maintainer, str(index.kind), lenient=lenient)
         self._index = index
 
     async def _compare(
@@ -173,14 +174,9 @@ class UniqueIndexCheck(EventualIndexCheck):
     An entry that is missing or wrong is repaired by claiming the value of its entity anew, as a write does. One that
     nobody holds may be that of a write under way: it counts as left behind after an hour, and is deleted only after its
     claim was made void.
-
-    Args:
-        context: The rows of the table.
-        index: The index of one model.
     """
 
-    def __init__(self, context: AuditContext, index: EntrySchema) -> None:
-        super().__init__(context, index, None)
+    reconciles = False
 
     def row_claims(self, row: Row) -> Claims:
         """Claim that the entry must be looked at, if its write must have ended long since."""

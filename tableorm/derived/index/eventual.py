@@ -245,7 +245,7 @@ class EventualIndexMaintainer(EntryMaintainer[EventualIndexSchema]):
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the entries."""
-        return (EventualIndexCheck(context, self.rows, self.reconcile),)
+        return (EventualIndexCheck(context, self, self.rows),)
 
 
 @entry_rules(PlacedEntry)
@@ -410,7 +410,7 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the entries."""
-        return (UniqueIndexCheck(context, self.rows),)
+        return (UniqueIndexCheck(context, self, self.rows),)
 
 
 @entry_rules(ReservedEntry)

@@ -435,9 +435,8 @@ class EventualListCheck(PlacedCheck):
         text = f"the list {place.list_key!r} names an entity that is gone, or belongs elsewhere"
         problem = Problem(Damage.ORPHAN, self.name, place.list_key, text)
         if self.context.repair:
-            assert self._reconcile is not None
             try:
-                await self._reconcile(self.context.db, source, [place])
+                await self._maintainer.reconcile(self.context.db, source, [place])
             except TableOrmError as error:
                 problem = attrs.evolve(problem, refused=str(error))
         self.context.record(self.schema, source, problem)

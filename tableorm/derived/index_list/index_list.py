@@ -102,7 +102,7 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the lists."""
         lenient = context.is_incomplete(self.declaration, building=self.building)
-        return (EventualListCheck(context, self.schema, self.name, self.kind, self.reconcile, lenient=lenient),)
+        return (EventualListCheck(context, self, self.kind, lenient=lenient),)
 
 
 @entry_rules(PlacedListEntry)
@@ -170,7 +170,7 @@ class BlobListMaintainer(EventualListMaintainer):
     def checks(self, context: AuditContext) -> Sequence["BlobListCheck"]:
         """Return the check of the lists."""
         lenient = context.is_incomplete(self.declaration, building=self.building)
-        return (BlobListCheck(context, self.schema, self.name, self.kind, self.reconcile, lenient=lenient),)
+        return (BlobListCheck(context, self, self.kind, lenient=lenient),)
 
     async def audit_blobs(self, context: AuditContext) -> None:
         """Verify that the entities that lists name are in these."""
