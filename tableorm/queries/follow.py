@@ -72,7 +72,7 @@ def find_moment(what: str, kinds: KindSet, where: Iterable[Expression]) -> Field
 def _moment_of(schema: Schema, given: set[str]) -> Field[Any] | None:
     parts = () if schema.row is None else schema.row.parts
     first = next((part for part in parts if part.field is not None and part.field not in given), None)
-    if first is None or first.field is None or first.format is None:
+    if first is None or first.field is None:
         return None
     form = first.format
     if not form.full or form.order is Order.NONE or not isinstance(form.low, dt.datetime):

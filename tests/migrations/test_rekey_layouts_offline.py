@@ -114,7 +114,8 @@ class Run:
     def renewed(self, values: Values) -> list[Values]:
         """Return the fields of the newer entities that one of the older becomes."""
         renewed = self.layout.renew(values)
-        variants = self.copy.variants[values["big"] % len(self.copy.variants)]
+        number: int = values["big"]
+        variants = self.copy.variants[number % len(self.copy.variants)]
         return [renewed | each for each in variants]
 
     def merge(self, stored: Any, other: Any) -> Any:
