@@ -40,8 +40,12 @@ from tests.derived.patterns.firm import Badge, Department, Employee
 from tests.torture import seeds
 
 METHODS = {
-    Verb.INSERT: "POST", Verb.MERGE: "PATCH", Verb.REPLACE: "PUT", Verb.DELETE: "DELETE",
-    Verb.INSERT_OR_MERGE: "PATCH", Verb.INSERT_OR_REPLACE: "PUT",
+    Verb.INSERT: "POST",
+    Verb.MERGE: "PATCH",
+    Verb.REPLACE: "PUT",
+    Verb.DELETE: "DELETE",
+    Verb.INSERT_OR_MERGE: "PATCH",
+    Verb.INSERT_OR_REPLACE: "PUT",
 }
 
 
