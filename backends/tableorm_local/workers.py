@@ -74,7 +74,7 @@ class _Supervisor:
 
     def __init__(self, options: Options, metrics_folder: str) -> None:
         self._options, self._metrics_folder = options, metrics_folder
-        self._processes = set[Process]()
+        self._processes, self._ready, self._to_reload = set[Process](), set[Process](), set[Process]()
         self._deaths = deque[float](maxlen=_MAX_DEATHS)
 
     async def run(self, count: int) -> None:
@@ -86,7 +86,7 @@ class _Supervisor:
         tasks: list[asyncio.Task[Any]] = [loop.create_task(stop.wait())]
         try:
             started = [await self._start() for _ in range(count)]
-            reports = [await _read_report(each) for each in started]
+            reports = [await self._wait_for(each) for each in started]
             for report in reports:
                 if report.problem:
                     raise Unavailable(f"a process of the server: {report.problem}")
@@ -106,13 +106,26 @@ class _Supervisor:
                 await process.wait()
 
     def _reload(self) -> None:
-        for process in self._processes:
+        self._to_reload |= self._processes
+        self._signal_ready()
+
+    def _signal_ready(self) -> None:
+        """Let processes reload that are to; those that are starting yet would end at the signal."""
+        for process in self._to_reload & self._ready:
+            self._to_reload.discard(process)
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGHUP)
 
+    async def _wait_for(self, process: Process) -> _StartReport:
+        """Wait for the start of a process, and return what it reports."""
+        report = await _read_report(process)
+        self._ready.add(process)
+        self._signal_ready()
+        return report
+
     async def _start(self) -> Process:
-        # -P: nothing is imported from the working directory.
-        command = sys.executable, "-P", "-m", __spec__.name
+        # -P: nothing is imported from the working directory; -I: nor from where the environment says.
+        command = sys.executable, "-I" if sys.flags.isolated else "-P", "-m", __spec__.name
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
         self._processes.add(process)
         assert process.stdin is not None
@@ -123,14 +136,15 @@ class _Supervisor:
         """Replace a process whenever it has ended."""
         while True:
             status = await process.wait()
-            self._processes.discard(process)
+            for processes in (self._processes, self._ready, self._to_reload):
+                processes.discard(process)
             self._deaths.append(time.monotonic())
             if len(self._deaths) == _MAX_DEATHS and self._deaths[-1] - self._deaths[0] < _DEATHS_SECONDS:
                 raise Unavailable(f"the processes of the server end again and again, status {status}")
             _print_error(f"process {process.pid} ended with status {status}; another takes its place")
             drop_process(self._metrics_folder, process.pid)
             process = await self._start()
-            if problem := (await _read_report(process)).problem:
+            if problem := (await self._wait_for(process)).problem:
                 _print_error(f"a process of the server: {problem}")
 
 

@@ -3,7 +3,6 @@ Rewriting rows of older versions: each is read, upgraded, and written under the 
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from tableorm import (
     RunReport,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.races import Attempts
+from tableorm.connection.races import Attempts, is_race
 from tableorm.connection.rows import read_row
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.plan import LEAST_ROWS, plan_ranges
@@ -178,10 +177,14 @@ async def _rewrite_one(db: Database, kinds: KindSet, key: Key[Any], counts: JobC
             entity = None if row is None else kinds.load(row)  # also if it has expired: it is read until it is swept
             if entity is None:
                 return
-            with suppress(*_CHANGED_MEANWHILE):
+            try:
                 await db.save(entity)
-                counts.written += 1
-                return
+            except _CHANGED_MEANWHILE as error:
+                if is_race(error) or isinstance(error, OutcomeUnknown):
+                    continue
+                raise
+            counts.written += 1
+            return
     except EntityNotFound:
         return
     except Exception as error:  # noqa: BLE001 - as above

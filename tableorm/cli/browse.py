@@ -44,6 +44,8 @@ class Browse:
 
     async def run(self, args: argparse.Namespace) -> int:
         """Show the tables."""
+        if not args.web and not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise NotSupported("tableorm browse needs a terminal; give --web for a page that shows the same")
         async with open_existing(args) as db:
             if not args.web or _ARGUMENTS in os.environ:
                 await _load("app").Explorer(db, args.models, parse_where, write=args.write).run_async()

@@ -19,7 +19,7 @@ class AsyncOnly:
             raise ModelError(f"a {type(self).__name__} cannot be used by with; write async with")
 
         def __exit__(self, *error: Any) -> None:
-            """Exist, because Python looks for it before it enters."""
+            """Nothing: Python looks for it before `__enter__`, which says what to write."""
 
         def __await__(self) -> NoReturn:
             raise ModelError(f"a {type(self).__name__} cannot be awaited; {self._in_place_of_await}")

@@ -151,16 +151,15 @@ class EachEntry(ManifestEntry, frozen=True, gc=False):
 class _ElsewhereEntry(ManifestEntry, frozen=True, gc=False, eq=False):
     """
     The entity has something in other partitions. Entries are equal if they name one place, whatever `version` was found
-    there; the names of tables differ by more than their letter case.
+    there.
     """
 
     deferred: ClassVar[bool] = True
 
     @property
-    def _identity(self) -> tuple[Any, ...]:
-        """What tells the place from others."""
-        fields = structs.asdict(self).items()
-        return tuple(value.lower() if name == "table" else value for name, value in fields if name != "version")
+    def _identity(self) -> tuple[str, ...]:
+        """What tells the place from others; the names of tables differ by more than their letter case."""
+        raise NotImplementedError
 
     @property
     def local_key(self) -> None:
@@ -193,6 +192,10 @@ class PlacedEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
     table: str
 
     @property
+    def _identity(self) -> tuple[str, ...]:
+        return self.partition_key, self.row_key, self.table.lower()
+
+    @property
     def location(self) -> str:
         """Name of the table."""
         return self.table
@@ -211,6 +214,10 @@ class ReservedEntry(PlacedEntry, frozen=True, gc=False, eq=False):
     """
 
     token: str
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        return self.partition_key, self.row_key, self.table.lower(), self.token
 
     @property
     def place(self) -> PlacedEntry:
@@ -253,6 +260,10 @@ class PlacedListEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
     def row_key(self) -> str:
         """RowKey of the first row of the list."""
         return f"{self.list_key}~"
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        return self.partition_key, self.list_key, self.table.lower(), self.kind
 
     @property
     def location(self) -> str:
@@ -443,6 +454,10 @@ class CopyEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
 
     transient: ClassVar[bool] = True
 
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        return self.partition_key, self.row_key, self.table.lower()
+
 
 @manifest_form("held")
 class HeldEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
@@ -456,6 +471,10 @@ class HeldEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
 
     table: str
     properties: tuple[str, ...]
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        return self.table.lower(), *self.properties
 
 
 @manifest_form("to")

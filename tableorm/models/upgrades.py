@@ -52,7 +52,7 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
         DecodeError: An upgrade is missing, or its result does not fit the model.
     """
     keys = row_keys(row)
-    bag = bag_of_row(table, {name: value for name, value in row.items() if name != OPENED})
+    bag = bag_of_row(table, {name: value for name, value in row.items() if name not in (OPENED, PLACES)})
     for number in range(version, schema.version):
         step = upgrade_step(schema, number)
         if step is None:

@@ -244,6 +244,7 @@ def _read_tree(reader: _Reader) -> Generator[None, None, Filter]:
                 raise reader.fault(token, "there is no parenthesis to close")
             waiting.pop()
             token = reader.next()
+            yield
         if token.kind is Kind.END:
             _join_terms(reader, waiting, terms, 0)
             if waiting:

@@ -9,7 +9,6 @@ subclass of `LayerBeside`, likewise.
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from inspect import iscoroutinefunction
 from typing import Any
 
 import msgspec
@@ -159,7 +158,7 @@ class LayerBeside:
                     opened.push_async_callback(close)
                 yield stream
 
-        return call if iscoroutinefunction(found) else open_stream
+        return open_stream if method == "get" else call
 
 
 def _as_sent(

@@ -292,6 +292,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     marking = marking_write(entity, command, TOKEN)
     marked = explain_writes(boundary, [marking])
     mark = [attrs.evolve(step, if_match=AS_READ) if saved.steps else step for step in marked.steps]
+    command = structs.replace(command, etag=AS_READ)
     row = {**marking.operation.row, "odata.etag": AS_READ}
     left = explain_writes(boundary, [leaving_write(entity, row, command.target, TOKEN)])
     insert = insert_change(moved, verb="move")

@@ -6,6 +6,7 @@ What the store refuses of any row ends both.
 import pytest
 
 from tableorm import AccessDenied, Damage, Database, Entity, Index, Mapped, PropertyBag, Unavailable, field
+from tableorm.audit.report import Finding
 from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import Employee, fill, snapshot, write
@@ -53,6 +54,14 @@ async def test_a_copy_that_cannot_be_written_stops_no_building(db: Database) -> 
     (finding,) = (await db.audit(File, repair=True)).findings
     assert finding.refused is not None and str(finding).endswith("correct the row, or the model, then repair")
     assert finding.to_dict()["refused"] == finding.refused
+
+
+def test_a_finding_of_keys_that_are_no_unicode() -> None:
+    """Rows of the service may have half of a surrogate pair in a key: the report has it as it is."""
+    finding = Finding(
+        damage=Damage.ORPHAN, model="M", index=None, partition_key="a\ud800b", row_key="r", problem="x", address=None
+    )
+    assert (finding.to_dict()["partition_key"], finding.to_dict()["damage"]) == ("a\ud800b", "orphan")
 
 
 async def test_what_can_be_repaired_of_an_entity_is(db: Database) -> None:

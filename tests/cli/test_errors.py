@@ -66,6 +66,7 @@ CASES = {
     "copy local:./hr.tables": (2, "copy: TO is missing"),
     f"tables {URL} Directory": (2, "tables: unknown argument in the wrong place, or one too many"),
     "serve": (2, "serve: --data is missing"),
+    f"browse {URL}": (1, "tableorm browse needs a terminal; give --web for a page that shows the same"),
     f"import {URL} Directory x.csv --if-exists merge": (
         2,
         "argument --if-exists: there is no choice 'merge': the choices are",

@@ -259,6 +259,23 @@ async def test_what_a_merge_returns_is_stored(db: Database) -> None:
 
 
 @in_memory
+async def test_a_merge_that_may_not_be_called_again_is_found(db: Database) -> None:
+    """As one that adds up: the verification tells, also of an entity that equals what is stored."""
+    await db.create_tables(Dated)
+    await db.insert(Dated(site="a", number=1))
+
+    def later_each_time(stored: Redated, other: Redated) -> Redated:
+        stored.changed = max(stored.changed, other.changed) + dt.timedelta(days=1)
+        return stored
+
+    await run_rekey(db, Dated, Redated, to_new=to_redated, merge=later_each_time, writers_stopped=True)
+    verified = await verify_rekey(db, Dated, Redated, to_new=to_redated, merge=later_each_time)
+
+    assert not verified.complete
+    assert "has other content" in verified.failures[0]
+
+
+@in_memory
 async def test_what_writes_fill_in_is_compared(db: Database) -> None:
     """The verification tells when somebody has written a newer entity, though only its time of the change differs."""
     await db.create_tables(Dated)

@@ -18,6 +18,7 @@ from tableorm import (
     PropertyBag,
     RunReport,
     TableNotFound,
+    connect,
     field,
     upgrade,
     utc_now,
@@ -138,6 +139,35 @@ async def test_what_fails_is_told_and_done_again(db: Database) -> None:
     assert (failed.state, failed.complete, failed.written, failed.failed) == ("failed", False, 10, 1)
     assert failed.failures == ("('team-001', 'player_0077') in table RunPlayers: ValueError: a player has a name",)
     assert (done.state, done.written, done.failures) == ("done", 1, ())
+
+
+async def test_what_no_attempt_cures_fails_at_once() -> None:
+    """A value that an upgrade makes, and another entity has, is named after one attempt."""
+
+    class V1(Entity, table="RunMails", kind="Mail", partition_key="p", row_key="row_{id}"):
+        id: Mapped[int]
+        mail: Mapped[str]
+        by_mail = Index(row_key="m_{mail}", unique=True)
+
+    class V2(Entity, table="RunMails", kind="Mail", version=2, partition_key="p", row_key="row_{id}"):
+        id: Mapped[int]
+        mail: Mapped[str]
+        by_mail = Index(row_key="m_{mail}", unique=True)
+
+    @upgrade(V2, from_version=1)
+    def _(bag: PropertyBag) -> PropertyBag:
+        bag["mail"] = bag["mail"].lower()
+        return bag
+
+    async with connect("local::memory:") as db:
+        await db.create_tables(V1)
+        for number, mail in enumerate(("a", "A")):
+            await db.insert(V1(id=number, mail=mail))
+        with db.observe() as seen:
+            report = await rewrite(db, V2)
+
+    assert "UniqueViolation" in report.failures[0] and report.failed == 1
+    assert len(seen.requests) < 40
 
 
 async def test_many_failures_fit_into_the_rows(db: Database) -> None:

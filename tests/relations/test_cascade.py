@@ -367,6 +367,27 @@ async def test_another_entity_under_the_key_stays(db: Database) -> None:
     assert await keys(db, "Masters", "Works") == before
 
 
+async def test_an_entity_that_changes_while_its_delete_begins_stays(db: Database) -> None:
+    """Under the ETag that it was read with, whatever of its row others write: also what the model does not declare."""
+    guild, changes = await fill(db, "a"), iter([1])
+
+    class Busy(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            if any(each.row.get("RowKey") == "guild_a" for each in request.operations):
+                for _ in changes:
+                    row = {"PartitionKey": "Bern", "RowKey": "guild_a", "Founded": 1191}
+                    await self.below.write("Guilds", Operation(Verb.MERGE, row, "*"))
+            return await super().send(request)
+
+    connection_of(db).wrap_store(Busy)
+    with pytest.raises(PreconditionFailed):
+        await db.delete(guild)
+    await work(db)
+
+    assert next(changes, None) is None
+    assert (await db.get(Guild, town="Bern", name="a")).extra["Founded"] == 1191
+
+
 async def test_an_entity_that_has_become_another_stays(db: Database) -> None:
     """With its children, and nothing is left for workers."""
 

@@ -94,6 +94,22 @@ class Uncounted(Named, row_key="uncounted"):
     items = many(lambda: Item, name="{name}", on_delete="refuse")
 
 
+class Crew(OnDisk, row_key="crew"):
+    size: Mapped[int] = field(default=0, maintained=True)
+
+    notes = many(lambda: Note, disk="{disk}", on_delete="cascade")
+
+
+class Hand(OnDisk, row_key="hand_{id}"):
+    id: Mapped[int]
+
+    counted = Count(lambda: Crew.size, disk="{disk}")
+
+
+class Note(OnDisk, row_key="note_{id}"):
+    id: Mapped[int]
+
+
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     async with connect("local::memory:") as database:
@@ -226,6 +242,26 @@ async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> Non
     with pytest.raises(DecodeError, match="size"):
         await db.delete(folder, if_match="*")
     assert await keys(db) == ["file_a_0001", "folder_a", "share_a_x", "size_000001_a_0001"]
+
+
+async def test_a_count_that_was_in_the_way_is_forgotten(db: Database) -> None:
+    """Once others have taken away what was counted, the parent is deleted, after the children that came meanwhile."""
+    await db.insert(Crew(disk="d"))
+    await db.insert(Hand(disk="d", id=1))
+    looks = iter(range(100))
+
+    class Busy(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            if request.keys == ("d", "crew") and next(looks) == 1:
+                await db.delete(Hand, disk="d", id=1, if_match="*")
+                await db.insert(Note(disk="d", id=7))
+            return await super().send(request)
+
+    connection_of(db).wrap_store(Busy)
+    assert await db.delete(Crew, disk="d", if_match="*")
+
+    assert await keys(db) == []
+    assert next(looks) > 2
 
 
 async def test_a_parent_that_has_changed_stays(db: Database) -> None:

@@ -191,7 +191,8 @@ async def test_a_long_filter_is_read_in_steps(api: Api, monkeypatch: pytest.Monk
         reply = await api("GET", path, query=f"$filter={SHAPES[shape]}".replace(" ", "%20"))
 
     assert reply.status == (200 if path == "/Tab()" else 400)
-    assert (turns.all, turns.most) == (400, 50)
+    # A parenthesis that is closed is a step as well, and so fewer comparisons fit into a turn.
+    assert (turns.all, turns.most) == (400, {"pairs": 34, "nots": 25}.get(shape, 50))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from tableorm import (
+    BlobArchive,
     Conflict,
     Damage,
     Database,
@@ -70,6 +71,7 @@ class TextV2(Entity, table="Wide", partition_key="p", row_key="old_{id:04d}", ki
 
 @upgrade(TextV2, from_version=1)
 def _(bag: PropertyBag) -> PropertyBag:
+    assert not {name for name in dict(bag) if name.startswith("_p")}
     bag["whole"] = bag.pop("first") + bag.pop("second") + bag.pop("third")
     return bag
 
@@ -160,6 +162,23 @@ async def test_parts_of_an_older_version_go(db: Database) -> None:
     report = await db.select(TextV2).delete()
     assert (report.written, report.failures) == (2, 0)
     assert await stored(db) == []
+
+
+async def test_an_archive_holds_whole_entities(db: Database) -> None:
+    """Its blob is read, and inserted again, without where the properties were."""
+    archive = BlobArchive("old-years", Text)
+    text = Text(id=1)
+    await db.insert(text)
+    await db.archive(await db.get(Text, id=1), to=archive)
+    async with db.worker(Text, archive) as worker:
+        await worker.drain()
+    (blob,) = (await db.blobs.list_blobs("old-years")).blobs
+    loaded = archive.load(await db.blobs.read("old-years", blob.name))
+
+    assert await stored(db) == []
+    assert loaded == text
+    await db.insert(loaded)
+    assert await db.get(Text, id=1) == text
 
 
 async def test_pages_and_limits_count_entities(db: Database) -> None:

@@ -93,6 +93,8 @@ async def test_the_requests_of_a_move(db: Database) -> None:
     ]
     assert said.cost == len(sent)
     assert b'"move":"------------"' in (said.before[2].body or b"")
+    # The message names the ETag that the mark gives, which is not known before.
+    assert b'"etag":"the ETag that was read"' in (said.before[2].body or b"")
     here, there = (f"/Meetings(PartitionKey='{each}',RowKey='person_001')" for each in "ab")
     entry, messages = "/Meetings(PartitionKey='a',RowKey='text_t')", "/tableorm-outbox/messages"
     names = {here: "here", there: "there", entry: "entry", messages: "message", f"{messages}/------------": "message"}

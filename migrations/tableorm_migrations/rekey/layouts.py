@@ -288,16 +288,15 @@ class Layouts:
 
     def holds(self, stored: Any, made: Any) -> bool:
         """
-        Return whether an entity that was read is what an older entity becomes, alone or merged with others. If it is
-        not, it has been merged with that.
+        Return whether an entity that was read is what an older entity becomes, alone or merged with others. With
+        `merge`, it has been merged with that: a function that changes what it was given before, as a sum does, shows.
 
         Raises:
             ModelError: `merge` returned no entity of that key.
         """
         before = hash_entity(self.new, stored)
-        same = before == hash_entity(self.new, made)
-        if self.merge is None or same:
-            return same
+        if self.merge is None:
+            return before == hash_entity(self.new, made)
         _merge_into(self.merge, stored, made)
         return before == hash_entity(self.new, stored)
 

@@ -41,6 +41,7 @@ from tableorm.writes.bulk.bulk import insert_plainly
 from tableorm.writes.commit import write_change
 from tableorm.writes.stages.change import plain_insert, plain_save
 
+from .hashing import hash_entity
 from .layouts import Layouts, Merge
 from .sides import WINDOW, Window, make_job
 
@@ -205,7 +206,8 @@ class _Copy:
                 if stored is None:
                     await write_change(connection_of(target), plain_insert(entity, "insert"))
                     return None
-                if self.layouts.holds(stored, entity):
+                same = hash_entity(self.layouts.new, stored) == hash_entity(self.layouts.new, entity)
+                if same or self.layouts.holds(stored, entity):
                     return None
                 if self.layouts.merge is None:
                     return f"{entity.key} is the key of another entity already, which has other content"

@@ -210,12 +210,12 @@ class _Findings:
         self.rows = self.made = self.dropped = self.collisions = self._old_chunks = 0
         self.counts = JobCounts()  # the older entities, and what stands against them
         self._places = set[int]()
-        # What would be written at once: the partitions of each window.
-        self._chunks = set[tuple[int, str]]()
+        # What would be written at once: the partitions of each window, of which the present one is kept.
+        self._new_chunks, self._window = 0, set[str]()
 
     def fill(self) -> tuple[float, float]:
         """Return how many newer entities a transaction writes on average, and how many older ones."""
-        new = _fill(self._layouts.new, self.made, len(self._chunks))
+        new = _fill(self._layouts.new, self.made, self._new_chunks + len(self._window))
         return new, _fill(self._layouts.old, self.counts.entities, self._old_chunks)
 
     def add(self, rows: list[Row]) -> None:
@@ -244,8 +244,11 @@ class _Findings:
             self.collisions += 1
             self._fail(row, f"another entity becomes {keys!r} too")
         self._places.add(place)
-        self._chunks.add((self.made // WINDOW, keys[0]))
+        self._window.add(keys[0])
         self.made += 1
+        if self.made % WINDOW == 0:
+            self._new_chunks += len(self._window)
+            self._window.clear()
 
     def _fail(self, row: Row, problem: str) -> None:
         self._write(row, problem)

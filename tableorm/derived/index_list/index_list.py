@@ -190,10 +190,8 @@ class BlobListCheck(EventualListCheck):
 
     Args:
         context: The rows of the table.
-        schema: The model.
-        name: Name of the declaration.
+        maintainer: That of the declaration.
         kind: The kind of the lists.
-        reconcile: Makes lists right for an entity.
         lenient: Whether entities may be missing in it whose manifests do not name it.
     """
 

@@ -395,7 +395,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
                 outcome = await send_chunk(self._db, queue.partition, writes, options)
             self._written += outcome.written
             todo += await self._end_refused(outcome.failed, outcome.again)
-            if outcome.written:
+            if outcome.written and not outcome.failed:
                 self._concurrency.widen()
 
     async def _end_refused(

@@ -26,7 +26,7 @@ from ...models.property_bag import PropertyBag
 from ...models.schema import MISFITS, FieldInfo, Schema
 from ...models.state import state_of
 from ...protocol.codes import Code
-from ...protocol.edm import is_entity_tag, timestamp_of_etag
+from ...protocol.edm import Edm, is_entity_tag, timestamp_of_etag
 from ...stores import Row, row_keys
 from ..plan import Filled, PlannedWrite
 from ..rows import compare, is_absent_value
@@ -186,6 +186,8 @@ def _is_assigned(
     value, stored = own[name], info.is_in(row)
     if value is None:
         return stored
+    if stored and _is_as_read(info, value, row):
+        return False
     try:
         members = schema.encode_some(own, (info,))
     except EncodeError:
@@ -193,6 +195,18 @@ def _is_assigned(
     if not stored:
         return not is_absent_value(schema, info, members)
     return bool(compare(row, members, schema)[0])
+
+
+def _is_as_read(info: FieldInfo, value: object, row: Row) -> bool:
+    """Return whether a value of a plain type is surely what was read: the usual case, which need not be encoded."""
+    kind = info.members[0].type
+    if info.shape is not None or not kind.inline or kind.edm is Edm.DOUBLE:  # minus zero equals zero
+        return False
+    try:
+        read = info.read(row)
+    except MISFITS:
+        return False
+    return type(read) is type(value) and bool(read == value)
 
 
 def validate(subject: Entity, schema: Schema, values: dict[str, Any]) -> None:
