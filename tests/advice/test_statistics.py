@@ -2,16 +2,16 @@
 Statistics of tables: what is counted in full is exact, and what is estimated says how far it may be off.
 """
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, TableNotFound, connect
+from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, TableNotFound
 from tableorm.advice import TableCost, measure_table
 from tableorm.protocol.limits import entity_size
 from tableorm.stores import Operation, RowQuery, Verb
 from tests.advice.key_shapes import SHAPES, make_keys
+from tests.databases import database_fixture
 
 PAGE = "tableorm.advice.statistics.MAX_PAGE"
 
@@ -23,10 +23,7 @@ class Person(Entity, table="StatPeople", partition_key="{department}", row_key="
     by_email = Index(row_key="email_{email}", unique=True, include="keys")
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        yield db
+db = database_fixture()
 
 
 async def fill(db: Database, shape: str, count: int) -> dict[str, int]:

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Damage, Entity, Index, Mapped, PropertyBag, UniqueViolation, connect, field
+from tableorm import Damage, Entity, Index, Mapped, PropertyBag, UniqueViolation, field
 from tableorm.audit import audit as auditing
 from tableorm.stores import Operation, RowQuery, Verb
+from tests.databases import memory_database
 from tests.torture import examples
 
 
@@ -101,8 +102,7 @@ def test_what_the_mapper_writes_is_right(steps: Sequence[tuple[str, Thing]]) -> 
     """Whatever the values and the verbs: an audit finds nothing."""
 
     async def body() -> None:
-        async with connect("local::memory:") as db:
-            await db.create_tables(Thing)
+        async with memory_database(Thing) as db:
             for verb, thing in steps:
                 await written(db, verb, thing)
 
@@ -122,8 +122,7 @@ def test_what_others_do_can_be_repaired(steps: Sequence[Thing], damage: Sequence
     """
 
     async def body() -> None:
-        async with connect("local::memory:") as db:
-            await db.create_tables(Thing)
+        async with memory_database(Thing) as db:
             for thing in steps:
                 await written(db, "upsert", thing)
             for what, which in damage:
@@ -173,8 +172,7 @@ def test_segments_find_the_same(segment: int, steps: Sequence[Thing], damage: Se
     """However small the parts are that are summed up, the same is found."""
 
     async def body() -> None:
-        async with connect("local::memory:") as db:
-            await db.create_tables(Thing)
+        async with memory_database(Thing) as db:
             for thing in steps:
                 await written(db, "upsert", thing)
             for what, which in damage:

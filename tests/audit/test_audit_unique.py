@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tableorm import Damage, Database, Entity, Index, Mapped, connect, field
+from tableorm import Damage, Database, Entity, Index, Mapped, field
 from tableorm.stores import CLOCK, Operation, Row, Verb
 from tableorm.testing.contract.base import everything
 from tests.audit.foreign import send
+from tests.databases import memory_database
 from tests.outbox.members import Member, extra_reservations, wrong_reservations
 
 HOUR = dt.timedelta(hours=1)
@@ -20,8 +21,7 @@ HOUR = dt.timedelta(hours=1)
 
 @pytest.fixture
 async def db(stopped_clock: None) -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Member)
+    async with memory_database(Member) as db:
         await db.insert(Member(town="Bern", id=1, email="ann@x"))
         await db.insert(Member(town="Bern", id=2))
         await db.insert(Member(town="Rome", id=1, email="bo@x"))

@@ -23,6 +23,7 @@ from tableorm.stores import Operation, Verb
 from tableorm.writes.bulk.pacing import Pace
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
 from tests.audit.turns import MOST, count_snapshots
+from tests.databases import memory_database
 from tests.derived.patterns.firm import Department
 
 
@@ -195,8 +196,7 @@ async def test_report_is_printable(db: Database) -> None:
 
 async def test_what_is_built_together_has_one_write_token() -> None:
     """The entities of a transaction share it, so that one row tells after a lost reply what became of all of them."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Before)
+    async with memory_database(Before) as db:
         for number in range(3):
             await db.insert(Before(team="a", id=number, badge=f"b{number}"))
         assert (await db.build_index(Worker.by_badge)).written == 3

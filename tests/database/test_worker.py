@@ -15,6 +15,7 @@ from tableorm.outbox.decision import Decision, Work, read_decision
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.outbox.worker import Outcome
 from tableorm.stores import Operation, Verb
+from tests.databases import memory_database
 
 
 class Person(Entity, abstract=True, partition_key="{team}", table="Staff"):
@@ -51,8 +52,7 @@ async def begin(db: Database, token: str, kind: str) -> None:
 async def test_a_worker_knows_all_older_versions() -> None:
     """An abstract base stands for its models; changes of their versions up to now are carried out, others are left."""
     kinds = {"Employee": True, "Employee:2": True, "Employee:3": True, "Guest": True, "Employee:4": False}
-    async with connect("local::memory:") as db:
-        await db.create_tables(Employee)
+    async with memory_database(Employee) as db:
         for number, kind in enumerate(kinds):
             await begin(db, f"token_{number:07d}", kind)
         async with db.worker(Person) as worker:

@@ -5,13 +5,13 @@ A pattern that the program knows nothing of, written here alone: a row that keep
 was written last. It is declared, written, explained and audited through the interfaces that every pattern has.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from tableorm import Database, Entity, Mapped, ModelError, PropertyBag, connect, field
+from tableorm import Database, Entity, Mapped, ModelError, PropertyBag, field
 from tableorm.audit.check import WRONG, AuditedMaintainer, Check, IsCandidate, Phase
 from tableorm.audit.context import AuditContext, EntitySnapshot, Problem
 from tableorm.audit.report import Damage
@@ -23,6 +23,7 @@ from tableorm.models.schema import Schema
 from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.writes.maintainer import EntryRules, Source, entry_rules, touch_operation, undo_entry
 from tableorm.writes.plan import Effect, PlannedWrite
+from tests.databases import database_fixture
 
 # What the row of a group holds: the moments of its members, by RowKey, and which of them is the latest.
 
@@ -216,11 +217,7 @@ class Post(Entity, table="Toy", partition_key="{forum}", row_key="post_{id:03d}"
     newest = Latest("written", row_key="newest_{topic}")
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Post)
-        yield database
+db = database_fixture(Post)
 
 
 async def newest(db: Database, topic: str = "a") -> str | None:

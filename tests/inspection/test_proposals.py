@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Entity, Feed, Index, Mapped, ModelError, TableNotFound, connect
+from tableorm import Entity, Feed, Index, Mapped, ModelError, TableNotFound
 from tableorm.advice import inspect_table
 from tableorm.inspection import propose
 from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, Verb
 from tests.commandline import run_command
+from tests.databases import memory_database
 from tests.inspection.layouts import Long, fill, make_row
 
 
@@ -94,8 +95,7 @@ def test_rows_with_properties_of_their_own() -> None:
 
 async def test_rows_of_tableorm() -> None:
     """Index entries are no rows of a kind, and the kind is that of the model which wrote the rows."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Person)
+    async with memory_database(Person) as db:
         for number in range(10):
             await db.insert(Person(town="Lund", id=number, email=f"{number}@contoso.com"))
         proposal = await inspect_table(db, "InspectedPeople")
@@ -119,8 +119,7 @@ def test_what_is_proposed_hinders_no_model() -> None:
 
 async def test_a_sample() -> None:
     """With `rows` about so many are read, of many partitions."""
-    async with connect("local::memory:") as db:
-        await db.create_tables("Readings")
+    async with memory_database("Readings") as db:
         for number in range(400):
             row = make_row(f"device{number % 40:02d}", f"{number:05d}", value=0.5)
             await db.store.write("Readings", Operation(Verb.INSERT, row))
@@ -138,9 +137,7 @@ async def test_a_sample() -> None:
 
 async def test_nothing_to_read() -> None:
     """A table without rows has no models; one that is not there, and a number that is none, are rejected."""
-    async with connect("local::memory:") as db:
-        await db.create_tables("Empty")
-
+    async with memory_database("Empty") as db:
         assert (await inspect_table(db, "Empty")).models == ()
         with pytest.raises(TableNotFound):
             await inspect_table(db, "Missing")

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, TemplateError, connect, field
+from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, TemplateError, field
 from tableorm.keys.template import parse_pair
 from tableorm.models.entity import schema_of
 from tableorm.protocol.limits import FORBIDDEN_IN_KEYS
+from tests.databases import memory_database
 
 TEXTS = st.text("a^2F5E_/%-é;|", max_size=6)
 
@@ -53,8 +54,7 @@ def test_a_key_is_the_text_of_its_fields(site: str, pump: str, name: str) -> Non
 async def test_rows_of_other_programs_are_found_by_what_they_say() -> None:
     """A caret is a caret: for get, conditions, saves and deletes."""
     names = ["pump^2", "^2F", "50%", "a_b", "^", "plain"]
-    async with connect("local::memory:") as db:
-        await db.create_tables(Pump)
+    async with memory_database(Pump) as db:
         for name in names:
             await db.insert(PropertyBag("Pumps", f"s_{name}", name, {"Unit": "bar"}))
         before = await stored(db)
@@ -73,8 +73,7 @@ async def test_rows_of_other_programs_are_found_by_what_they_say() -> None:
 
 async def test_index_entries_lead_to_such_keys() -> None:
     """Entries are written by tableorm alone, and escape as always; a class inherits the keys of its base."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Valve)
+    async with memory_database(Valve) as db:
         valve = Valve(name="v^2", note="a/b_c")
         await db.insert(valve)
         assert await stored(db) == {("valves", "valve_v^2"), ("valves", "note_a^2Fb^5Fc_v^5E2")}

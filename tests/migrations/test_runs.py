@@ -18,7 +18,6 @@ from tableorm import (
     PropertyBag,
     RunReport,
     TableNotFound,
-    connect,
     field,
     upgrade,
     utc_now,
@@ -28,6 +27,7 @@ from tableorm.stores import Operation, RowPage, RowQuery, Verb
 from tableorm_migrations import rewrite
 from tests.database.between import Between
 from tests.database.conftest import also_in_file
+from tests.databases import memory_database
 
 pytestmark = pytest.mark.usefixtures("many_ranges")
 
@@ -159,8 +159,7 @@ async def test_what_no_attempt_cures_fails_at_once() -> None:
         bag["mail"] = bag["mail"].lower()
         return bag
 
-    async with connect("local::memory:") as db:
-        await db.create_tables(V1)
+    async with memory_database(V1) as db:
         for number, mail in enumerate(("a", "A")):
             await db.insert(V1(id=number, mail=mail))
         with db.observe() as seen:

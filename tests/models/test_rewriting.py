@@ -2,12 +2,11 @@
 Writing back what was read of other programs: the kind and version that they have stored stay.
 """
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from tableorm import Database, Entity, Mapped, connect, field
+from tableorm import Database, Entity, Mapped, field
 from tableorm.stores import Operation, Row, Verb
+from tests.databases import database_fixture
 
 
 class Foreign(Entity, table="Sensors", partition_key="{site}", row_key="{n:03d}", kind=None):
@@ -16,11 +15,7 @@ class Foreign(Entity, table="Sensors", partition_key="{site}", row_key="{n:03d}"
     note: Mapped[str | None] = field(default=None)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Foreign)
-        yield database
+db = database_fixture(Foreign)
 
 
 async def put(db: Database, row: Row) -> Row:

@@ -27,11 +27,11 @@ from tableorm import (
     PropertyBag,
     ReferenceNotFound,
     Sum,
-    connect,
     field,
 )
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing.contract.base import everything
+from tests.databases import memory_database
 from tests.torture import Rounds, seeds
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -108,8 +108,7 @@ TOWNS, OFFICES = ("Bern", "Oslo", "Rome"), ("a", "b", "c")
 
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(*MODELS)
+    async with memory_database(*MODELS) as database:
         for name in OFFICES:
             await database.insert(Office(name=name, title=name))
         yield database
@@ -489,8 +488,7 @@ async def test_what_becomes_another_kind_is_counted_no_more(db: Database) -> Non
 
 async def test_kinds_that_keys_tell() -> None:
     """A source or total may have no property that tells its kind: it is found, and an audit is content."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Firm, Site)
+    async with memory_database(Firm, Site) as db:
         await db.insert(Firm(name="a", title="first"))
         await db.insert(Site(firm="a", id=1))
         firm = await db.get(Firm, name="a")

@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -42,6 +42,7 @@ from tableorm.writes.archive import carry_out_archives
 from tableorm.writes.archive_copy import kind_of
 from tests.azurite import Azurite
 from tests.commandline import run_command
+from tests.databases import database_fixture
 from tests.outbox.archives import HOUR
 from tests.outbox.network import drain
 
@@ -87,11 +88,7 @@ def open_nothing() -> Any:
 BILLS, PLAIN = BlobArchive("old-bills", Bill), BlobArchive("old-plain", Plain)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Shop)
-        yield db
+db = database_fixture(Shop)
 
 
 async def insert_plain(db: Database, shop: str = "a", id: str = "p") -> Plain:  # noqa: A002 - the field

@@ -4,7 +4,6 @@ Index lists in blobs: their names, what is sent, and what refuses a write before
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ from tableorm.writes import deferred
 from tableorm.writes.maintainer import deferred_rules
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite
+from tests.databases import database_fixture, memory_database
 from tests.faults import Fate, FaultyBackend, FaultyStore
 from tests.outbox.network import connected, drain
 
@@ -72,11 +72,7 @@ class Note(Entity, table="BlobNotes", partition_key="{tenant}", row_key="note_{i
     shared = IndexList(partition_key="all", row_key="any_{word}", consistency="eventual", blob=True)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as opened:
-        await opened.create_tables(Book)
-        yield opened
+db = database_fixture(Book)
 
 
 def book(number: int, tag: str | None = "new", shelf: str = "a") -> Book:
@@ -329,8 +325,7 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
 async def test_blobs_elsewhere(tmp_path: Path) -> None:
     """Lists lie where `blobs=` says, in a container with the prefix of the database, which the first write makes."""
     place = f"local:{tmp_path}/blobs.tables"
-    async with connect("local::memory:", blobs=place, prefix="T1") as db:
-        await db.create_tables(Book)
+    async with memory_database(Book, blobs=place, prefix="T1") as db:
         await db.insert(book(1))
         assert await ids(db) == [1]
     async with connect(place) as db:
@@ -432,8 +427,7 @@ async def test_a_list_that_was_in_rows_comes_into_blobs(db: Database) -> None:
 
 async def test_a_scope_and_lists_in_blobs() -> None:
     """A scope writes lists whose keys tell that they are of it; others are rejected, and looked up for its own."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Note)
+    async with memory_database(Note) as db:
         for tenant in ("acme", "other"):
             await db.insert(Note(tenant=tenant, id="1", tag="x", word="w"))
         acme = db.scope(tenant="acme")

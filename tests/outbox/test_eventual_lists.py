@@ -5,7 +5,7 @@ Index lists in other partitions: what writes send, and what lookups return.
 import asyncio
 from base64 import b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +19,6 @@ from tableorm import (
     IndexList,
     Mapped,
     NotSupported,
-    connect,
     field,
 )
 from tableorm.connection.connection import connection_of
@@ -34,6 +33,7 @@ from tableorm.testing import assert_requests
 from tableorm.testing.contract.base import everything
 from tableorm.writes import deferred
 from tableorm.writes.deferred import carry_out
+from tests.databases import database_fixture, memory_database
 from tests.outbox.staff import members_of, names_in_blobs
 
 HEAD = "player_" + "of_a_long_key_" * 28
@@ -65,11 +65,7 @@ MODELS: Sequence[Model] = (Player, Fan)
 both_forms = pytest.mark.parametrize("model", MODELS)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as opened:
-        await opened.create_tables(*MODELS)
-        yield opened
+db = database_fixture(*MODELS)
 
 
 async def in_city(db: Database, model: Model, city: str) -> list[Any]:
@@ -282,8 +278,7 @@ class Note(Entity, table="ListedJottings", partition_key="{tenant}", row_key="no
 
 async def test_a_scope_looks_up_what_is_of_it() -> None:
     """Lists whose keys tell the scope are those of the scope; of others a scope returns its own entities."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Note)
+    async with memory_database(Note) as db:
         for tenant in ("acme", "other"):
             await db.insert(Note(tenant=tenant, id="1", tag="x"))
         acme = db.scope(tenant="acme")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tableorm import AccessDenied, Database, Entity, Mapped, NotSupported, connect
+from tableorm import AccessDenied, Database, Entity, Mapped, NotSupported
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry
 from tableorm.outbox import settle as settle_module
@@ -22,6 +22,7 @@ from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.outbox.worker import Outcome, Patience, Worker
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Message, Operation, QueueStore, Verb
+from tests.databases import memory_database
 
 TOKENS = [f"token_000000{number}" for number in range(6)]
 
@@ -33,8 +34,7 @@ class Person(Entity, table="Work", partition_key="{team}", row_key="person_{id:0
 
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Person)
+    async with memory_database(Person) as db:
         await queues_of(db).create_queue(OUTBOX)
         yield db
 

@@ -5,7 +5,6 @@ Workflows: when they run, what their steps are given, and what faults leave of t
 import asyncio
 import datetime as dt
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +31,7 @@ from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.overview import Pending, find_pending, ring_again
 from tableorm.outbox.worker import Outcome, Patience
 from tableorm.stores import CLOCK, Operation, Verb
+from tests.databases import database_fixture
 from tests.outbox.network import drain
 
 HOUR = dt.timedelta(hours=1)
@@ -91,11 +91,7 @@ def no_runs(quick_workers: None) -> None:
     RUNS.clear()
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Order, Gift)
-        yield db
+db = database_fixture(Order, Gift)
 
 
 async def begin(db: Database, flow: type[Workflow[Order]], arguments: Any = None) -> None:

@@ -17,7 +17,6 @@ from tableorm import (
     IndexList,
     Mapped,
     PropertyBag,
-    connect,
     field,
     upgrade,
     utc_now,
@@ -25,6 +24,7 @@ from tableorm import (
 from tableorm.stores import Operation, Verb
 from tableorm.testing import assert_requests
 from tests.database.between import Awkward, Recorded
+from tests.databases import memory_database
 from tests.torture import seeds
 
 HOUR = dt.timedelta(hours=1)
@@ -58,8 +58,7 @@ LIVE = [1, 4, 5]
 @pytest.fixture
 async def db(stopped_clock: None) -> AsyncIterator[Database]:
     """Sessions of one user: without an end, some that have ended, the third at this moment, and some that have not."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Session)
+    async with memory_database(Session) as db:
         now = utc_now()
         for number, ends in enumerate([now - 2 * HOUR, None, now - HOUR, now, now + HOUR, now + 2 * HOUR]):
             await db.insert(Session(user="ann", id=number, expires=ends))
@@ -182,8 +181,7 @@ def _rename(bag: PropertyBag) -> PropertyBag:
 
 async def test_rows_of_older_versions(stopped_clock: None) -> None:
     """A row of an older version has expired if the entity has that it is upgraded to."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Visit)
+    async with memory_database(Visit) as db:
         for number, hours in enumerate([-1, 1]):
             ends = f"{utc_now() + hours * HOUR:%Y-%m-%dT%H:%M:%SZ}"
             row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "EntityType": "Visit"}

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, DecodeError, Entity, Index, Mapped, RowKey, Timestamp, connect, field
+from tableorm import Database, DecodeError, Entity, Index, Mapped, RowKey, Timestamp, field
 from tableorm.models.property_bag import bag_of_row
 from tableorm.protocol.edm import MAX_TICKS, text_from_ticks, ticks_from_datetime
 from tableorm.queries.planning.plan import Access
 from tableorm.stores import Operation, Verb
+from tests.databases import memory_database
 
 UTC = dt.UTC
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=UTC)
@@ -53,8 +54,7 @@ TICKS = [T + number for number in (-20, -13, -10, -1, 0, 1, 4, 9, 10, 11, 20)]
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     """A database with a row for each of `TICKS`, as a property and as a key."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Measured, Up, Down, Noted)
+    async with memory_database(Measured, Up, Down, Noted) as db:
         for n, ticks in enumerate(TICKS):
             await store(
                 db, "Moments", RowKey=f"{n:03d}", at=text_from_ticks(ticks), **{"at@odata.type": "Edm.DateTime"}

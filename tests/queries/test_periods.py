@@ -31,6 +31,7 @@ from tableorm import (
 )
 from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import Faults
+from tests.databases import database_fixture
 from tests.queries.worlds import Column, Pair, Term, World, conditions
 
 UTC = dt.UTC
@@ -63,10 +64,7 @@ class Begun(Step, row_key="begun_{day}"): ...
 class Ended(Step, row_key="ended_{day}"): ...
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        yield db
+db = database_fixture()
 
 
 def tables_of(seen: Any) -> list[str]:

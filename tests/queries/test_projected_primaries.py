@@ -18,12 +18,12 @@ from tableorm import (
     PropertyBag,
     RowKey,
     Select,
-    connect,
     field,
     upgrade,
 )
 from tableorm.models.entity import schema_of
 from tableorm.stores import Operation, Row, Verb
+from tests.databases import memory_database
 
 
 class Clerk(Entity, table="Office", partition_key="{office}", row_key="id_{id:03d}", version=2):
@@ -65,8 +65,7 @@ def selected(seen: Observation) -> list[tuple[str, ...] | None]:
 @pytest.fixture
 async def office() -> AsyncIterator[Database]:
     """An office with an Ann and two of the name Li."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Clerk)
+    async with memory_database(Clerk) as db:
         for number, name in enumerate(("Ann", "Li", "Li")):
             await db.insert(
                 Clerk(office="Oslo", id=number, name=name, age=20 + number, pay=Decimal(number), note="long")

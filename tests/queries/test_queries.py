@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Int32, Mapped, ModelError, ScanRefused, connect, field
+from tableorm import Database, Entity, Int32, Mapped, ModelError, ScanRefused, field
 from tests.database.conftest import also_in_file
+from tests.databases import memory_database
 from tests.local.engine.turns import Turns
 
 
@@ -99,8 +100,7 @@ class Shard(Entity, table="Shards", partition_key="{service}_{hash:04d}", row_ke
 
 async def test_a_range_of_partitions_is_allowed_by_itself() -> None:
     """`partitions="range"` lets a query read the partitions that its conditions bound, and no table."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Shard)
+    async with memory_database(Shard) as db:
         for number in range(10):
             await db.insert(Shard(service="ab"[number % 2], hash=number, name="x"))
         bounded = db.select(Shard).where(Shard.service == "a", Shard.hash > 2, Shard.hash <= 6)

@@ -29,6 +29,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.queries.query import start_query
+from tests.databases import memory_database
 
 
 class Employee(Entity, table="Edges", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -198,8 +199,7 @@ class Club(Entity, table="Clubs", partition_key="{country}", row_key="club_{id:0
 
 async def test_what_an_index_cannot_hold_is_explained() -> None:
     """Maintained fields are not loaded by its entries; `explain` names them, and not where the entities are read."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Club)
+    async with memory_database(Club) as db:
         await db.insert(Club(country="FR", id=1, city="Lyon"))
         query = db.select(Club.by_city).where(Club.country == "FR")
         found = await query.one()

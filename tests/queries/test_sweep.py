@@ -23,13 +23,13 @@ from tableorm import (
     PropertyBag,
     SweepReport,
     TableNotFound,
-    connect,
     field,
     upgrade,
     utc_now,
 )
 from tableorm.stores import CLOCK, Operation, QueueStore, Row, RowPage, RowQuery, Verb
 from tests.database.between import Between
+from tests.databases import memory_database
 from tests.torture import seeds
 
 HOUR = dt.timedelta(hours=1)
@@ -75,8 +75,7 @@ class Timed(Entity, table="SweptTimed", partition_key="{part}", row_key="{id:05d
 
 @pytest.fixture
 async def db(stopped_clock: None) -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Ticket, Show, Scan, Plain, Timed)
+    async with memory_database(Ticket, Show, Scan, Plain, Timed) as db:
         yield db
 
 
@@ -186,8 +185,7 @@ async def test_an_entry_that_is_old_deletes_nothing(db: Database) -> None:
 
 async def test_an_index_that_is_not_complete(db: Database) -> None:
     """It is passed over: the table is visited."""
-    async with connect("local::memory:") as other:
-        await other.create_tables("SweptTimed")
+    async with memory_database("SweptTimed") as other:
         await other.insert(Timed(part="a", id=1, expires=utc_now()))
 
         report = await other.sweep(Timed)
@@ -238,8 +236,7 @@ def _rename(bag: PropertyBag) -> PropertyBag:
 
 async def test_versions(stopped_clock: None) -> None:
     """A row of an older version expires as what it is upgraded to; one of a newer version is left to newer programs."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Visit)
+    async with memory_database(Visit) as db:
         for kind, name, hours in (
             ("Visit", "ends", -1),
             ("Visit", "ends", 1),
@@ -275,8 +272,7 @@ class Letter(Parcel, row_key="letter_{id}"): ...
 
 async def test_several_kinds(stopped_clock: None) -> None:
     """A base stands for its classes that expire; their kinds may be told by their keys."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Box, Bag, Letter)
+    async with memory_database(Box, Bag, Letter) as db:
         await db.insert(Box(id=1, expires=utc_now()))
         await db.insert(Bag(id=1, ends=utc_now()))
         await db.insert(Bag(id=2))

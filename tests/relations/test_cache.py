@@ -2,7 +2,7 @@
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.stores import CLOCK, Operation, Row, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
+from tests.databases import database_fixture, memory_database
 from tests.writes.verbs import write
 
 
@@ -50,11 +51,7 @@ def clock() -> Iterator[None]:
     CLOCK.reset()
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Rate, Sale)
-        yield database
+db = database_fixture(Rate, Sale)
 
 
 def later(seconds: float) -> None:
@@ -296,8 +293,7 @@ STEPS = st.lists(
 @given(STEPS)
 async def test_never_older_than_its_time(steps: list[tuple[str, str, int]]) -> None:
     """Of any writes, own and of others: what comes was there within `ttl`, and no own write is missing."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Rate)
+    async with memory_database(Rate) as db:
         rates = {tenant: db.scope(tenant=tenant).cached(Rate, ttl=60) for tenant in "xy"}
         now, value = 0, 0
         history: dict[str, list[tuple[int, int, bool]]] = {tenant: [(-1000, -1, True)] for tenant in "xy"}

@@ -31,6 +31,7 @@ from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
 from tests.azurite import Azurite
+from tests.databases import database_fixture
 from tests.torture import seeds
 
 
@@ -112,11 +113,7 @@ class Hall(Entity, table="Guilds", partition_key="{town}", row_key="hall_{guild}
 MODELS = (Guild, Master, Pupil, Debt, Work, Hall, Ward, Fort, Door)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(*MODELS)
-        yield database
+db = database_fixture(*MODELS)
 
 
 async def fill(db: Database, name: str) -> Guild:

@@ -4,7 +4,6 @@ import asyncio
 import datetime as dt
 import random
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Bounds, Operation, RowQuery, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
+from tests.databases import database_fixture
 from tests.torture import seeds
 
 
@@ -110,11 +110,7 @@ class Note(OnDisk, row_key="note_{id}"):
     id: Mapped[int]
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Folder, File, Share, Disk, Kept, Item)
-        yield database
+db = database_fixture(Folder, File, Share, Disk, Kept, Item)
 
 
 async def fill(db: Database, name: str = "a", count: int = 3) -> Folder:

@@ -24,7 +24,6 @@ from tableorm import (
     MovedFrom,
     RunReport,
     TableOrmError,
-    connect,
     field,
 )
 from tableorm.connection import rows
@@ -45,6 +44,7 @@ from tableorm_migrations import (
 )
 from tableorm_migrations.rekey import phases
 from tests import rekeys
+from tests.databases import memory_database
 from tests.faults import FaultyStore
 from tests.security.world import write_row
 from tests.torture import every
@@ -278,8 +278,7 @@ class Lent(
 
 async def test_a_forward_to_a_tentative_row_of_another_re_key() -> None:
     """Who deletes a forged forward neither deletes nor confirms what it names in a table of other models."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Loan, Borrowed, Lent)
+    async with memory_database(Loan, Borrowed, Lent) as db:
         mark = {"state": "tentative", "move": "m" * 22, "other": ["ForgedLoans", "a", "sale_001"], "stays": True}
         await plant(db, RowAddress("ForgedLent", "ann", "borrowed_001"), "Lent#_tentative", mark, shop="b")
         forged = {"state": "forward", "move": "x" * 22, "other": ["ForgedLent", "ann", "borrowed_001"], "stays": True}
@@ -507,8 +506,7 @@ class Short(Entity, table="ForgedShorts", partition_key="p", row_key="{name}"):
 
 async def test_an_entity_that_gets_no_key_ends_no_comparison() -> None:
     """Both sides are compared row by row although what one entity becomes cannot have a key."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Short, Long)
+    async with memory_database(Short, Long) as db:
         for name in ("a", "b" * 400):
             await db.insert(Short(name=name))
         await run_rekey(db, Short, Long, writers_stopped=True)

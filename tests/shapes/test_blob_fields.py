@@ -54,6 +54,7 @@ from tableorm.testing.contract.base import everything
 from tableorm_migrations import run_rekey
 from tableorm_migrations.snapshot import describe_models
 from tests.children import environment
+from tests.databases import memory_database
 
 
 class Team(Entity, table="Photos", partition_key="{team}", row_key="team"):
@@ -521,8 +522,7 @@ async def test_an_upgrade_keeps_blobs() -> None:
         bag["size"] = bag["photo_length"]
         return bag
 
-    async with connect("local::memory:") as db:
-        await db.create_tables(New)
+    async with memory_database(New) as db:
         await db.insert(Old(id=1, photo=Blob(b"first")))
         new = await db.get(New, id=1)
         assert new.photo is not None

@@ -9,7 +9,7 @@ import logging
 import pickle
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -58,6 +58,7 @@ from tableorm.shapes.blob import content_of
 from tableorm.shapes.encrypted import ContentKeys
 from tableorm.stores import BlobStore, Operation, Row, Verb
 from tableorm_migrations import plan_rekey, rewrite, run_rekey, verify_rekey
+from tests.databases import database_fixture, memory_database
 
 KEYS = {"old": bytes(range(32)), "new": bytes(range(32, 64))}
 RING = KeyRing(KEYS, wrap_with="new")
@@ -145,11 +146,7 @@ class Year(Local, table="SealedYears", partition_key="{city}", row_key="{id:04d}
     secret: Mapped[str | None] = encrypted(default=None)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:", encryption=Encryption(RING)) as database:
-        await database.create_tables(Person, Worker, Staff, Cat, Dog, Year)
-        yield database
+db = database_fixture(Person, Worker, Staff, Cat, Dog, Year, encryption=Encryption(RING))
 
 
 async def rows_of(db: Database, table: str) -> dict[str, Row]:
@@ -198,8 +195,7 @@ async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) 
     """By `only`; anything else says what to give to connect. Other keys say which one is needed."""
     await db.insert(Person(id=1, salary=SECRET))
     row = (await rows_of(db, "SealedPeople"))["0001"]
-    async with connect("local::memory:") as bare:
-        await bare.create_tables(Person)
+    async with memory_database(Person) as bare:
         await put(bare, "SealedPeople", row)
         query = bare.select(Person).where(Person.city == "Oslo")
         (found,) = await query.only(Person.name).all()
@@ -222,8 +218,7 @@ async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) 
         await put(db, "SealedPeople", (await rows_of(bare, "SealedPeople"))["0001"])
     assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=SECRET, name="Bea")
     old = KeyRing({"old": KEYS["old"]}, wrap_with="old")
-    async with connect("local::memory:", encryption=Encryption(old)) as other:
-        await other.create_tables(Person)
+    async with memory_database(Person, encryption=Encryption(old)) as other:
         await put(other, "SealedPeople", row)
         with pytest.raises(EncryptionError, match="needs the key 'new', and the KeyRing has old"):
             await other.get(Person, city="Oslo", id=1)
@@ -333,8 +328,7 @@ async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
         salary: Mapped[int | None] = encrypted(default=None)
 
     await db.insert(Person(id=1, salary=1, note=str(SECRET)))
-    async with connect("local::memory:", encryption=Encryption(RING)) as other:
-        await other.create_tables(Short)
+    async with memory_database(Short, encryption=Encryption(RING)) as other:
         await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
         short = await other.get(Short, city="Oslo", id=1)
         assert short.extra["Note"] == str(SECRET)
@@ -478,8 +472,7 @@ async def test_blobs_are_encrypted(db: Database) -> None:
 
 async def test_a_blob_is_not_sent_without_keys(db: Database) -> None:
     """Nothing of it is stored."""
-    async with connect("local::memory:") as bare:
-        await bare.create_tables(Record)
+    async with memory_database(Record) as bare:
         with bare.observe() as seen, pytest.raises(EncryptionError, match="was opened without keys"):
             await bare.insert(Record(id=1, scan=Blob(b"secret")))
         assert seen.requests == []
@@ -597,8 +590,7 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
         id: Mapped[int]
         salary: Mapped[bool] = encrypted()
 
-    async with connect("local::memory:", encryption=Encryption(RING), echo=True, show_values=True) as other:
-        await other.create_tables("SealedPeople")
+    async with memory_database("SealedPeople", encryption=Encryption(RING), echo=True, show_values=True) as other:
         await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
         with pytest.raises(TableOrmError, match=r"Person|Other") as unread:
             await other.get(Other, city="Oslo", id=1)
@@ -621,8 +613,7 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         scan: Mapped[bytes] = encrypted(default=b"", accept_plain=True)
         by_id = Index(row_key="i_{id:04d}", include=["salary"])
 
-    async with connect("local::memory:", encryption=Encryption(RING)) as old:
-        await old.create_tables(Before)
+    async with memory_database(Before, encryption=Encryption(RING)) as old:
         async with old.bulk() as bulk:
             for number in range(6):
                 await bulk.insert(Before(id=number, salary=SECRET, note="n"))
@@ -630,8 +621,7 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
             await put(db, "SealedPeople", row)
     with pytest.raises(EncryptionError, match="accept_plain"):
         await db.get(Person, city="Oslo", id=1)
-    async with connect("local::memory:", encryption=Encryption(RING)) as db2:
-        await db2.create_tables(Between)
+    async with memory_database(Between, encryption=Encryption(RING)) as db2:
         for row in (await rows_of(db, "SealedPeople")).values():
             await put(db2, "SealedPeople", row)
         query = db2.select(Between).where(Between.city == "Oslo")
@@ -666,8 +656,7 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
         asked.add(name)
         return (partition_key, row_key) == ("Oslo", "0001") and name in ("name", "more")
 
-    async with connect("local::memory:", encryption=Encryption(RING, resolve)) as other:
-        await other.create_tables(Person, Worker)
+    async with memory_database(Person, Worker, encryption=Encryption(RING, resolve)) as other:
         for number in (1, 2):
             person = Person(id=number, name=f"secret {number}")
             person.extra["more"] = f"extra {number}"
@@ -713,8 +702,7 @@ async def test_what_others_hold_of_an_entity_is_never_encrypted(db: Database) ->
         asked.add(name)
         return True
 
-    async with connect("local::memory:", encryption=Encryption(RING, resolve)) as other:
-        await other.create_tables(Source, Holder)
+    async with memory_database(Source, Holder, encryption=Encryption(RING, resolve)) as other:
         await other.insert(Source(id=1))
         await other.insert(Holder(id=1))
         assert (await other.get(Holder, city="Oslo", id=1)).name == "n"
@@ -725,8 +713,7 @@ async def test_what_others_hold_of_an_entity_is_never_encrypted(db: Database) ->
 async def test_keys_are_unwrapped_once(db: Database) -> None:
     """Each of a page once, and not again while it is known; what needs none asks for none."""
     service = Counting()
-    async with connect("local::memory:", encryption=Encryption(service)) as other:
-        await other.create_tables(Person)
+    async with memory_database(Person, encryption=Encryption(service)) as other:
         async with other.bulk() as bulk:
             for number in range(40):
                 await bulk.insert(Person(id=number, salary=1))
@@ -745,8 +732,7 @@ async def test_keys_are_unwrapped_once(db: Database) -> None:
 async def test_content_keys_are_wrapped_anew(db: Database) -> None:
     """Of entities and of entries of their indexes, under the ETag of each; values stay, and no older key is needed."""
     before, after = KeyRing(KEYS, wrap_with="old"), KeyRing({"new": KEYS["new"]}, wrap_with="new")
-    async with connect("local::memory:", encryption=Encryption(before)) as old:
-        await old.create_tables(Staff, Person, Year)
+    async with memory_database(Staff, Person, Year, encryption=Encryption(before)) as old:
         staff = [Staff(id=number, salary=number) for number in range(30)]
         async with old.bulk() as bulk:
             for each in staff:

@@ -6,7 +6,7 @@ is compared with plain Python in `test_oracle.py`.
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,13 +23,13 @@ from tableorm import (
     Mapped,
     ModelError,
     Series,
-    connect,
     field,
     from_dict,
     to_dict,
 )
 from tableorm.shapes.chunked import MAX_EXPANDED_BYTES
 from tableorm.stores import Operation, Row, Verb
+from tests.databases import database_fixture
 
 
 class Note(Entity, table="Long", partition_key="p", row_key="note_{id}"):
@@ -52,11 +52,7 @@ class PlainNote(Entity, table="Long", partition_key="p", row_key="note_{id}", ki
     stars: Mapped[int] = field(default=0)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Note)
-        yield database
+db = database_fixture(Note)
 
 
 async def sizes(db: Database, row_key: str = "note_1") -> dict[str, int]:

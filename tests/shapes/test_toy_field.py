@@ -7,7 +7,7 @@ written, queried, explained and described through the interfaces that every kind
 
 import datetime as dt
 import pickle
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -27,7 +27,6 @@ from tableorm import (
     ModelError,
     NotLoaded,
     Sum,
-    connect,
     field,
     from_dict,
     to_dict,
@@ -35,6 +34,7 @@ from tableorm import (
 from tableorm.expressions import ComposedField, Expression, Field
 from tableorm.models.property_types import Shape
 from tableorm.stores import Operation, Verb
+from tests.databases import database_fixture
 
 
 @dataclass(unsafe_hash=True)
@@ -121,11 +121,7 @@ class Shop(Entity, table="Toys", partition_key="{city}", row_key="shop_{id}"):
     name: Mapped[str]
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Place)
-        yield database
+db = database_fixture(Place)
 
 
 async def row_of(db: Database, row_key: str) -> dict[str, Any]:

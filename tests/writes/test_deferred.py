@@ -38,6 +38,7 @@ from tableorm.testing.contract.base import everything
 from tableorm.writes.deferred import carry_out, schemas_by_kind
 from tableorm.writes.maintainer import Maintainer
 from tableorm_local.server import DEVELOPMENT_KEY
+from tests.databases import memory_database
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.writes.verbs import write
 
@@ -57,8 +58,7 @@ class Employee(Staff):
 
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Employee)
+    async with memory_database(Employee) as db:
         await db.insert(Employee(team="a", id=99, city="x"))  # makes the queue
         await settled(db)
         yield db

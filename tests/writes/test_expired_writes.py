@@ -21,7 +21,6 @@ from tableorm import (
     PropertyBag,
     TransactionFailed,
     UniqueViolation,
-    connect,
     field,
     upgrade,
     utc_now,
@@ -29,6 +28,7 @@ from tableorm import (
 from tableorm.stores import CLOCK
 from tableorm.testing import assert_requests
 from tests.database.between import Meanwhile
+from tests.databases import memory_database
 from tests.faults import FaultyBackend
 
 HOUR = dt.timedelta(hours=1)
@@ -72,8 +72,7 @@ class Note(Entity, table="Lives", partition_key="{room}", row_key="note_{id:03d}
 
 @pytest.fixture
 async def db(stopped_clock: None) -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Plain, Booking, Room, Note)
+    async with memory_database(Plain, Booking, Room, Note) as db:
         yield db
 
 
@@ -295,8 +294,7 @@ class Place(Passing, table="LivesPlaces", partition_key="{town}", row_key="place
 
 async def test_moves_to_another_partition(stopped_clock: None) -> None:
     """An entity that has expired is not moved, and a row at the new key stays until it is swept."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Place)
+    async with memory_database(Place) as db:
         here, there = Place(town="A", id=1), Place(town="B", id=1, expires=utc_now())
         await db.insert(here)
         await db.insert(there)

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tableorm import Database, Entity, Feed, Index, Mapped, PropertyBag, SweepReport, connect, field, utc_now
+from tableorm import Database, Entity, Feed, Index, Mapped, PropertyBag, SweepReport, field, utc_now
 from tableorm.stores import CLOCK
+from tests.databases import memory_database
 from tests.derived.feed.staff import KEEP
 
 DAY = dt.timedelta(days=1)
@@ -42,8 +43,7 @@ class Timed(Entity, table="FedTimed", partition_key="{part}", row_key="{id:03d}"
 
 @pytest.fixture
 async def db(stopped_clock: None) -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Seat, Timed)
+    async with memory_database(Seat, Timed) as db:
         yield db
 
 

@@ -28,6 +28,7 @@ from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.stores import RetryPolicy
 from tableorm.testing import Faults, assert_requests
 from tests.database.between import Awkward
+from tests.databases import memory_database
 from tests.derived.index.conftest import Open
 
 
@@ -407,8 +408,7 @@ async def test_a_refusal_is_told() -> None:
 
 async def test_states_go_before_their_table() -> None:
     """A table whose states could not be deleted, or which then was not deleted itself, has no state that is wrong."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Staff)
+    async with memory_database(Staff) as db:
         with Faults(db).fail_next("delete", table=UPKEEP_TABLE, with_=403), pytest.raises(AccessDenied):
             await db.drop_table(Staff)
         assert (await db.tables(), await states_of(db)) == (["StatesStaff", UPKEEP_TABLE], {"by_age": "readable"})

@@ -23,7 +23,6 @@ from tableorm import (
     TransactionFailed,
     UniqueViolation,
     WrongKind,
-    connect,
     field,
     upgrade,
 )
@@ -31,6 +30,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing import MemoryStore, assert_requests
 from tableorm.testing.contract.base import everything
+from tests.databases import memory_database
 from tests.faults import FaultyBackend
 
 
@@ -69,8 +69,7 @@ class OldTicket(Entity, table="UniqueOldTickets", partition_key="{tenant}", row_
 
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(User, Ticket)
+    async with memory_database(User, Ticket) as db:
         await db.insert(User(tenant="a", id=1, email="ann@x", name="Ann"))
         yield db
 
