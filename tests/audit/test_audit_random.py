@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from tableorm import Damage, Entity, Index, Mapped, PropertyBag, UniqueViolation, field
 from tableorm.audit import audit as auditing
-from tableorm.stores import Operation, RowQuery, Verb
+from tableorm.stores import RowQuery
 from tests.databases import memory_database
+from tests.rows import delete_row, merge_row, put_row
 from tests.torture import examples
 
 
@@ -83,14 +84,14 @@ async def harmed(db: Any, what: str, which: int) -> None:
     }
     members = changes.get(what, {})
     if what == "delete":
-        await db.store.write("Things", Operation(Verb.DELETE, keys, "*"))
+        await delete_row(db, "Things", keys)
     elif what == "copy":
         if "#" not in row.get("EntityType", ""):
             return  # an entity under a key that is not of its template is not readable
         new = {**row, "RowKey": f"x_{row['RowKey']}"}
-        await db.store.write("Things", Operation(Verb.INSERT_OR_REPLACE, _plain(new)))
+        await put_row(db, "Things", _plain(new))
     else:
-        await db.store.write("Things", Operation(Verb.MERGE, {**keys, **members}, "*"))
+        await merge_row(db, "Things", {**keys, **members})
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from tableorm.outbox.bell import ring
 from tableorm.outbox.decision import Decision, Work, read_decision
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.outbox.worker import Outcome
-from tableorm.stores import Operation, Verb
 from tests.databases import memory_database
+from tests.rows import insert_row
 
 
 class Person(Entity, abstract=True, partition_key="{team}", table="Staff"):
@@ -46,7 +46,7 @@ async def begin(db: Database, token: str, kind: str) -> None:
     begun = Begun(table="Staff", partition_key="red", token=token)
     await ring(connection_of(db), Doorbell(changes=(begun,), kinds=(kind,)), delay_seconds=0)
     decision = Decision(partition_key="red", token=token, works=(Work(kind=kind, row_key="empid_1"),))
-    await db.store.write("Staff", Operation(Verb.INSERT, decision.to_row()))
+    await insert_row(db, "Staff", decision.to_row())
 
 
 async def test_a_worker_knows_all_older_versions() -> None:

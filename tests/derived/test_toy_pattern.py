@@ -24,6 +24,7 @@ from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.writes.maintainer import EntryRules, Source, entry_rules, touch_operation, undo_entry
 from tableorm.writes.plan import Effect, PlannedWrite
 from tests.databases import database_fixture
+from tests.rows import delete_row, insert_row, replace_row
 
 # What the row of a group holds: the moments of its members, by RowKey, and which of them is the latest.
 
@@ -299,7 +300,7 @@ async def test_it_is_explained(db: Database) -> None:
 async def damage(db: Database, what: str) -> None:
     key = PropertyBag.key("Toy", "f", "post_002" if what in ("manifest", "orphan") else "newest_a")
     if what in ("gone", "orphan"):
-        await db.store.write("Toy", Operation(Verb.DELETE, {"PartitionKey": "f", "RowKey": key.row_key}, "*"))
+        await delete_row(db, "Toy", {"PartitionKey": "f", "RowKey": key.row_key})
         return
     row = dict(await db.store.get("Toy", "f", key.row_key))
     if what == "manifest":
@@ -308,7 +309,7 @@ async def damage(db: Database, what: str) -> None:
         row[LATEST] = "post_001"
     else:
         row[MEMBERS] = msgspec.json.encode({"post_001": 1}).decode()
-    await db.store.write("Toy", Operation(Verb.REPLACE, row, "*"))
+    await replace_row(db, "Toy", row)
 
 
 @pytest.mark.parametrize("what", ["gone", "orphan", "manifest", "latest", "members"])
@@ -328,9 +329,7 @@ async def test_it_is_built_for_posts_that_were_there_before(db: Database) -> Non
     """By `build_index`, as every pattern that says so."""
     for number in (1, 2):
         row = {"PartitionKey": "f", "RowKey": f"post_{number:03d}", "EntityType": "Post", "topic": "a", "text": ""}
-        await db.store.write(
-            "Toy", Operation(Verb.INSERT, {**row, "written": str(number), "written@odata.type": "Edm.Int64"})
-        )
+        await insert_row(db, "Toy", {**row, "written": str(number), "written@odata.type": "Edm.Int64"})
     built: Any = Post.newest
     assert (await db.build_index(built)).complete
     assert (await newest(db), await is_right(db)) == ("post_002", True)

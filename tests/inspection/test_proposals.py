@@ -14,10 +14,10 @@ from tableorm import Entity, Feed, Index, Mapped, ModelError, TableNotFound
 from tableorm.advice import inspect_table
 from tableorm.inspection import propose
 from tableorm.protocol.edm import ANNOTATION
-from tableorm.stores import Operation, Verb
 from tests.commandline import run_command
 from tests.databases import memory_database
 from tests.inspection.layouts import Long, fill, make_row
+from tests.rows import insert_row
 
 
 class Person(Entity, table="InspectedPeople", partition_key="{town}", row_key="person_{id:03d}"):
@@ -122,7 +122,7 @@ async def test_a_sample() -> None:
     async with memory_database("Readings") as db:
         for number in range(400):
             row = make_row(f"device{number % 40:02d}", f"{number:05d}", value=0.5)
-            await db.store.write("Readings", Operation(Verb.INSERT, row))
+            await insert_row(db, "Readings", row)
         told: list[tuple[int, float]] = []
         proposal = await inspect_table(
             db, "Readings", rows=100, on_progress=lambda rows, share: told.append((rows, share))

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from tableorm import Database, Entity, Index, Int32, Mapped, ModelError, MovedFrom, TemplateError, field
 from tableorm.connection.connection import connection_of
 from tableorm.models.entity import schema_of
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.queries.random_worlds import IN_KEYS, key_templates
 from tests.rekeys import rows_of
+from tests.rows import insert_row
 
 __all__ = [
     "FOREIGN",
@@ -193,7 +194,7 @@ async def insert_foreign(db: Database, tables: Iterable[str]) -> None:
     """Insert rows of other programs into tables."""
     for table in tables:
         for row in FOREIGN.values():
-            await db.store.write(table, Operation(Verb.INSERT, row))
+            await insert_row(db, table, row)
 
 
 def extras() -> st.SearchStrategy[Row]:

@@ -23,11 +23,12 @@ from tableorm import (
     utc_now,
 )
 from tableorm.protocol.edm import text_from_datetime
-from tableorm.stores import Operation, RowPage, RowQuery, Verb
+from tableorm.stores import RowPage, RowQuery
 from tableorm_migrations import rewrite
 from tests.database.between import Between
 from tests.database.conftest import also_in_file
 from tests.databases import memory_database
+from tests.rows import merge_row
 
 pytestmark = pytest.mark.usefixtures("many_ranges")
 
@@ -274,7 +275,7 @@ class Racing(Between):
         page = await super().query(table, query, limit, continuation)
         if page.rows and table == self.table and not self.raced:
             self.raced = True
-            await self.inner.tables.write(table, Operation(Verb.MERGE, self.changes, "*"))
+            await merge_row(self.inner.tables, table, self.changes)
         return page
 
 

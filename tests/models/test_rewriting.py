@@ -5,8 +5,9 @@ Writing back what was read of other programs: the kind and version that they hav
 import pytest
 
 from tableorm import Database, Entity, Mapped, field
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.databases import database_fixture
+from tests.rows import put_row
 
 
 class Foreign(Entity, table="Sensors", partition_key="{site}", row_key="{n:03d}", kind=None):
@@ -19,7 +20,7 @@ db = database_fixture(Foreign)
 
 
 async def put(db: Database, row: Row) -> Row:
-    await db.store.write("Sensors", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Sensors", row)
     return row
 
 

@@ -23,6 +23,7 @@ from tableorm.testing.contract.base import everything
 from tableorm.writes.archive import carry_out_archives
 from tableorm.writes.archive_copy import kind_of
 from tests.faults import QUICK, FaultyBackend, FaultyStore, RowBlobs
+from tests.rows import merge_row
 
 HOUR = dt.timedelta(hours=1)
 
@@ -135,7 +136,7 @@ class World:
             await db.insert(Customer(name="ann"))
         await self.db.insert(Order(customer="ann", id=1))
         keys = {"PartitionKey": "ann", "RowKey": "order_001"}
-        await self.db.store.write("ArchiveShop", Operation(Verb.MERGE, {**keys, **EXTRA}, "*"))
+        await merge_row(self.db, "ArchiveShop", {**keys, **EXTRA})
         self.order = await self.db.get(Order, customer="ann", id=1)
         self.tables.sent.clear()
         self.there.sent.clear()

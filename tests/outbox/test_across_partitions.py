@@ -32,6 +32,7 @@ from tableorm import (
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing.contract.base import everything
 from tests.databases import memory_database
+from tests.rows import insert_row, replace_row
 from tests.torture import Rounds, seeds
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -399,7 +400,7 @@ async def test_what_was_there_before(db: Database) -> None:
     for number in range(30):
         row = {"PartitionKey": "Bern", "RowKey": f"clerk_{number:05d}", "EntityType": "Clerk", "office": "a"}
         number_row: dict[str, Any] = {"salary": "2", "salary@odata.type": "Edm.Int64", "rank": 0}
-        await db.store.write("Clerks", Operation(Verb.INSERT, {**row, **number_row}))
+        await insert_row(db, "Clerks", {**row, **number_row})
     for declared in (Clerk.by_office, Clerk.counted, Clerk.paid, Clerk.works):
         await db.build_index(declared, no_older_writers=True)
 
@@ -457,7 +458,7 @@ async def test_a_source_that_becomes_another_kind(db: Database) -> None:
     """An audit says that what copies it refers to nothing."""
     await db.insert(Branch(office="a", id=1))
     row = await db.store.get("Offices", "offices", "office_a")
-    await db.store.write("Offices", Operation(Verb.REPLACE, {**row, "EntityType": "Other"}, "*"))
+    await replace_row(db, "Offices", {**row, "EntityType": "Other"})
 
     assert {each.damage.value for each in (await db.audit(Branch)).findings} == {"dangling"}
 

@@ -32,7 +32,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list import blobs
 from tableorm.models.manifest import BlobListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS
-from tableorm.stores import CLOCK, Operation, RowAddress, Verb
+from tableorm.stores import CLOCK, Operation, RowAddress
 from tableorm.testing import MemoryStore, assert_requests, temporary_database
 from tableorm.testing.contract.base import everything
 from tableorm.writes import deferred
@@ -42,6 +42,7 @@ from tests.azurite import Azurite
 from tests.databases import database_fixture, memory_database
 from tests.faults import Fate, FaultyBackend, FaultyStore
 from tests.outbox.network import connected, drain
+from tests.rows import insert_row
 
 
 class AnyBook(Entity, table="BlobBooks", partition_key="{shelf}", row_key="book_{id:03d}", abstract=True):
@@ -227,7 +228,7 @@ async def test_a_full_list_is_not_built(full: Database) -> None:
     """`build_index` goes on with other lists, and reports the entities for which there is no room."""
     for number, tag in ((3, "new"), (4, "old")):
         old = {"PartitionKey": "a", "RowKey": f"book_{number:03d}", "EntityType": "Book", "title": "", "tag": tag}
-        await full.store.write("BlobBooks", Operation(Verb.INSERT, old))
+        await insert_row(full, "BlobBooks", old)
     report = await full.build_index(Book.tagged)
     assert not report.complete and len(report.failures) == 1
     assert "'book_003'): missing" in report.failures[0] and "is full" in report.failures[0]
@@ -384,7 +385,7 @@ async def test_a_manifest_that_names_what_is_no_list(db: Database) -> None:
     for number, partition_key in ((2, "\u5149" * 400), (3, "tags")):
         manifest = manifest_text({"tagged": BlobListEntry(partition_key, "tag_new", "BlobBooks", "Book#tagged")})
         row = {"PartitionKey": "a", "RowKey": f"book_{number:03d}", "EntityType": "Book", "title": "", "_ix": manifest}
-        await db.store.write("BlobBooks", Operation(Verb.INSERT, row))
+        await insert_row(db, "BlobBooks", row)
     report = await db.audit(Book, repair=True)
     assert [(each.row_key, each.damage) for each in report.findings] == [
         ("book_002", Damage.MANIFEST),
@@ -449,7 +450,7 @@ async def test_a_manifest_that_names_a_list_of_others(db: Database) -> None:
     await db.create_tables(Draft)
     forged = BlobListEntry("tags", "tag_new", "BlobBooks", "Book#tagged")
     row = {"PartitionKey": "a", "RowKey": "book_001", "EntityType": "Draft"}
-    await db.store.write("BlobDrafts", Operation(Verb.INSERT, row))
+    await insert_row(db, "BlobDrafts", row)
     source = RowAddress("BlobDrafts", "a", "book_001")
     await deferred_rules("tagged", forged).remove(connection_of(db), source, "tagged", [forged])
     assert await ids(db) == [1]

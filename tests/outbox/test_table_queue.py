@@ -11,11 +11,12 @@ import pytest
 
 from tableorm.outbox.table_queue import QUEUES_TABLE, TableQueueStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Message, Operation, TableStore, Verb
+from tableorm.stores import CLOCK, Message, TableStore
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything, refusal
 from tests.faults import Fate, FaultyStore
 from tests.outbox.network import Jittery
+from tests.rows import delete_row, insert_row, merge_row
 from tests.torture import seeds
 
 MINUTE = dt.timedelta(minutes=1)
@@ -139,7 +140,7 @@ async def test_a_deletion_that_crashed(tables: CountingStore, mine: TableQueueSt
     """A queue whose head is gone and whose name is left is no queue; it can be deleted, and created again."""
     await mine.put("mail", b"old")
     (head,) = [row for row in await everything(tables, QUEUES_TABLE) if row["RowKey"] == "!"]
-    await tables.write(QUEUES_TABLE, Operation(Verb.DELETE, head, "*"))
+    await delete_row(tables, QUEUES_TABLE, head)
 
     assert (await refusal(mine.put("mail", b"x"))).code == Code.QUEUE_NOT_FOUND
     assert (await refusal(mine.clear("mail"))).code == Code.QUEUE_NOT_FOUND
@@ -228,8 +229,8 @@ async def test_rows_that_are_no_messages(
     """A row of another program in the partition is no message, and keeps none back."""
     await mine.put("mail", b"first", ttl_seconds=600)
     (row,) = [row for row in await everything(tables, QUEUES_TABLE) if "Body" in row]
-    await tables.write(QUEUES_TABLE, Operation(Verb.DELETE, row, "*"))
-    await tables.write(QUEUES_TABLE, Operation(Verb.INSERT, {**row, **damage}))
+    await delete_row(tables, QUEUES_TABLE, row)
+    await insert_row(tables, QUEUES_TABLE, {**row, **damage})
     await mine.put("mail", b"second")
 
     assert await bodies(mine.peek("mail")) == [b"second"]
@@ -247,7 +248,7 @@ async def test_a_message_that_was_taken_as_often_as_can_be_counted(
     largest = (1 << 31) - 1
     row = next(row for row in await everything(tables, QUEUES_TABLE) if "Body" in row)
     keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
-    await tables.write(QUEUES_TABLE, Operation(Verb.MERGE, {**keys, "Count": largest}, "*"))
+    await merge_row(tables, QUEUES_TABLE, {**keys, "Count": largest})
 
     assert sorted(each.dequeue_count for each in await mine.take("mail", 2)) == [1, largest]
 
@@ -257,7 +258,7 @@ async def test_a_queue_whose_name_names_no_partition(tables: CountingStore, part
     """It is like a queue that is missing, and `create_queue` makes it."""
     queues = TableQueueStore(tables)
     await tables.create_table(QUEUES_TABLE)
-    await tables.write(QUEUES_TABLE, Operation(Verb.INSERT, {"PartitionKey": "queues", "RowKey": "mail", **partition}))
+    await insert_row(tables, QUEUES_TABLE, {"PartitionKey": "queues", "RowKey": "mail", **partition})
     with pytest.raises(Fault) as caught:
         await queues.take("mail")
     assert caught.value.code == Code.QUEUE_NOT_FOUND

@@ -21,8 +21,9 @@ from tableorm.outbox.settle import DOORBELL, CarryOut, handle_doorbells
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.outbox.worker import Outcome, Patience, Worker
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Message, Operation, QueueStore, Verb
+from tableorm.stores import CLOCK, Message, QueueStore
 from tests.databases import memory_database
+from tests.rows import delete_row, insert_row
 
 TOKENS = [f"token_000000{number}" for number in range(6)]
 
@@ -66,7 +67,7 @@ async def commit(db: Database, token: str, *, kind: str = "Person") -> None:
     entries = {"by_name": (IndexEntry("name_jones"),)}
     work = Work(kind=kind, row_key="person_001", entries=entries)
     decision = Decision(partition_key="red", token=token, works=(work,))
-    await db.store.write("Work", Operation(Verb.INSERT, decision.to_row()))
+    await insert_row(db, "Work", decision.to_row())
 
 
 async def leave(db: Database, *tokens: str) -> None:
@@ -434,7 +435,7 @@ async def test_decision_rows_that_are_deleted_twice(db: Database) -> None:
     async def handle(table: str, decision: Decision) -> None:
         if decision.token == TOKENS[2]:
             keys = {"PartitionKey": "red", "RowKey": f"~o_{decision.token}"}
-            await db.store.write(table, Operation(Verb.DELETE, keys, "*"))
+            await delete_row(db, table, keys)
 
     worker = await drained(new_worker(db, handle))
 

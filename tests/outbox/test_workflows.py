@@ -30,9 +30,10 @@ from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.overview import Pending, find_pending, ring_again
 from tableorm.outbox.worker import Outcome, Patience
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.stores import CLOCK
 from tests.databases import database_fixture
 from tests.outbox.network import drain
+from tests.rows import merge_row
 
 HOUR = dt.timedelta(hours=1)
 
@@ -197,7 +198,7 @@ async def test_a_step_that_is_unknown(db: Database) -> None:
     await begin(db, Ship, {})
     (left,) = await pending(db)
     row = {**left.decision.progress_row(), "Progress": '[{"work":0,"step":"weigh","arguments":1}]'}
-    await db.store.write("FlowShop", Operation(Verb.MERGE, row, "*"))
+    await merge_row(db, "FlowShop", row)
     worker = await drain(db, Ship)
 
     assert worker.counts == {Outcome.LEFT: 1} and RUNS == []

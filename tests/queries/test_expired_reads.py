@@ -21,10 +21,10 @@ from tableorm import (
     upgrade,
     utc_now,
 )
-from tableorm.stores import Operation, Verb
 from tableorm.testing import assert_requests
 from tests.database.between import Awkward, Recorded
 from tests.databases import memory_database
+from tests.rows import insert_row
 from tests.torture import seeds
 
 HOUR = dt.timedelta(hours=1)
@@ -186,7 +186,7 @@ async def test_rows_of_older_versions(stopped_clock: None) -> None:
             ends = f"{utc_now() + hours * HOUR:%Y-%m-%dT%H:%M:%SZ}"
             row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "EntityType": "Visit"}
             row |= {"ends": ends, "ends@odata.type": "Edm.DateTime"}
-            await db.store.write("ReadVisits", Operation(Verb.INSERT, row))
+            await insert_row(db, "ReadVisits", row)
         query = db.select(Visit)
 
         assert [each.id for each in await query.all()] == [1]

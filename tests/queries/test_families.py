@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tableorm import Database, EncodeError, Entity, Mapped, ModelError, PropertyBag, field
-from tableorm.stores import Operation, Verb
 from tests.databases import memory_database
+from tests.rows import insert_row
 
 
 class Document(Entity, table="Docs", partition_key="{project}", abstract=True):
@@ -127,7 +127,7 @@ async def test_a_copy_of_a_newer_row_keeps_its_version(db: Database) -> None:
     """Or newer code would upgrade what is new already."""
     await db.create_tables(Document)
     row = {"PartitionKey": "pages", "RowKey": "a", "EntityType": "Page:9", "price": "5", "flags": "{}", "novel": 1}
-    await db.store.write("Docs", Operation(Verb.INSERT, row))
+    await insert_row(db, "Docs", row)
     page = await db.get(Page, name="a")
     await db.insert(page.evolve(name="b"))
 

@@ -31,9 +31,10 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import CHANGE_KIND
 from tableorm.rekey.phases import RekeyPhase
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.databases import database_fixture, memory_database
 from tests.rekeys import set_phase
+from tests.rows import merge_row
 from tests.torture import examples
 
 pytestmark = pytest.mark.limit(20)  # what hangs shall fail soon
@@ -122,7 +123,7 @@ async def spoil(db: Database, entity: Any) -> None:
 
 async def write_past(db: Database, table: str, row: Row) -> None:
     """Merge members into a row as a program does that does not know tableorm."""
-    await connection_of(db).require_open().write(table, Operation(Verb.MERGE, row, "*"))
+    await merge_row(connection_of(db).require_open(), table, row)
 
 
 async def fill(db: Database, make: Callable[[int], Any], fits: Sequence[bool]) -> None:

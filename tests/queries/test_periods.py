@@ -29,10 +29,11 @@ from tableorm import (
     connect,
     field,
 )
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.stores import CLOCK
 from tableorm.testing import Faults
 from tests.databases import database_fixture
 from tests.queries.worlds import Column, Pair, Term, World, conditions
+from tests.rows import insert_row
 
 UTC = dt.UTC
 DAY = dt.timedelta(days=1)
@@ -197,7 +198,7 @@ async def test_a_row_in_the_wrong_table(db: Database) -> None:
     """A row that somebody else has put into the table of another period is found there, and the query goes on."""
     await fill(db)
     own = PropertyBag("QueriedPings20240302", "a", Ping.key(host="a", at=NOON).row_key, {"EntityType": "Ping", "ms": 7})
-    await db.store.write(own.table, Operation(Verb.INSERT, dict(own.row)))
+    await insert_row(db, own.table, dict(own.row))
     query = of_host(db, Ping.at >= NOON - DAY)
 
     found = [ping.ms for ping in await query.all()]

@@ -22,8 +22,9 @@ from tableorm import (
     upgrade,
 )
 from tableorm.models.entity import schema_of
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.databases import memory_database
+from tests.rows import replace_row
 
 
 class Clerk(Entity, table="Office", partition_key="{office}", row_key="id_{id:03d}", version=2):
@@ -121,7 +122,7 @@ async def test_a_primary_of_an_older_version_is_read_in_full(office: Database) -
     row = await office.store.get("Office", "Oslo", "id_000")
     kept = {name: row[name] for name in ("PartitionKey", "RowKey", "FullName", "note", "_ix")}
     old: Row = kept | {"EntityType": "Clerk", "years": 60}
-    await office.store.write("Office", Operation(Verb.REPLACE, old, "*"))
+    await replace_row(office, "Office", old)
     for query in of_name(office, "Ann"):
         with office.observe() as seen:
             ann = await query.only(Clerk.note).one()

@@ -27,9 +27,10 @@ from tableorm import (
     upgrade,
     utc_now,
 )
-from tableorm.stores import CLOCK, Operation, QueueStore, Row, RowPage, RowQuery, Verb
+from tableorm.stores import CLOCK, QueueStore, Row, RowPage, RowQuery
 from tests.database.between import Between
 from tests.databases import memory_database
+from tests.rows import insert_row
 from tests.torture import seeds
 
 HOUR = dt.timedelta(hours=1)
@@ -175,7 +176,7 @@ async def test_an_entry_that_is_old_deletes_nothing(db: Database) -> None:
     (entry,) = [each for each in await db.select_raw("SweptTimed").allow_scan().all() if each.partition_key == "expiry"]
     old = {name: value for name, value in entry.row.items() if name not in ("odata.etag", "Timestamp")}
     old["RowKey"] = entry.row_key.replace(entry.row_key.split("_")[1], "0" * 19)
-    await db.store.write("SweptTimed", Operation(Verb.INSERT, old))
+    await insert_row(db, "SweptTimed", old)
 
     report = await db.sweep(Timed)
 
@@ -215,7 +216,7 @@ async def test_rows_that_do_not_fit(db: Database) -> None:
     row = {"PartitionKey": "a", "RowKey": "x", "EntityType": "Plain", "expires": "1999"}
     row["expires@odata.type"] = "Edm.DateTime"
     row["expires"] = "1999-01-01T00:00:00Z"
-    await db.store.write("SweptPlain", Operation(Verb.INSERT, row))
+    await insert_row(db, "SweptPlain", row)
 
     report = await db.sweep(Plain)
 
@@ -246,7 +247,7 @@ async def test_versions(stopped_clock: None) -> None:
             number = await rows(db, "SweptVisits")
             ends = f"{utc_now() + hours * HOUR:%Y-%m-%dT%H:%M:%SZ}"
             row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "EntityType": kind, name: ends}
-            await db.store.write("SweptVisits", Operation(Verb.INSERT, {**row, f"{name}@odata.type": "Edm.DateTime"}))
+            await insert_row(db, "SweptVisits", {**row, f"{name}@odata.type": "Edm.DateTime"})
 
         report = await db.sweep(Visit)
 

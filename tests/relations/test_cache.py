@@ -23,9 +23,10 @@ from tableorm import (
     one,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.stores import CLOCK, Row
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.databases import database_fixture, memory_database
+from tests.rows import put_row
 from tests.writes.verbs import write
 
 
@@ -65,7 +66,7 @@ async def write_elsewhere(db: Database, value: int, tenant: str = "t") -> None:
         store = store.below
     row: Row = {"PartitionKey": tenant, "RowKey": "a", "EntityType": "Rate", "value": str(value)}
     row["value@odata.type"] = "Edm.Int64"
-    await store.write("Rates", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(store, "Rates", row)
 
 
 async def test_an_entity_is_read_once(db: Database) -> None:

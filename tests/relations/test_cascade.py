@@ -26,12 +26,13 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.overview import find_pending
-from tableorm.stores import Bounds, Operation, RowQuery, Verb
+from tableorm.stores import Bounds, RowQuery
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
 from tests.azurite import Azurite
 from tests.databases import database_fixture
+from tests.rows import delete_row, insert_row, merge_row
 from tests.torture import seeds
 
 
@@ -272,8 +273,8 @@ async def test_an_index_elsewhere_loads_children(db: Database) -> None:
     assert [(each.shelf, each.etag is None) for each in guild.works] == [("a2", False)]
     entries = await everything(db.store, "Shelves")
     (entry,) = [row for row in entries if row["RowKey"].startswith("work_a2")]
-    await db.store.write("Shelves", Operation(Verb.DELETE, entry, "*"))
-    await db.store.write("Shelves", Operation(Verb.INSERT, {**entry, "PartitionKey": "Bern_b"}))
+    await delete_row(db, "Shelves", entry)
+    await insert_row(db, "Shelves", {**entry, "PartitionKey": "Bern_b"})
     await db.load(guilds, Guild.works)
     assert [[each.shelf for each in guild.works] for guild in guilds] == [["a1"], ["a0", "b0", "b1", "b2"], []]
 
@@ -373,7 +374,7 @@ async def test_an_entity_that_changes_while_its_delete_begins_stays(db: Database
             if any(each.row.get("RowKey") == "guild_a" for each in request.operations):
                 for _ in changes:
                     row = {"PartitionKey": "Bern", "RowKey": "guild_a", "Founded": 1191}
-                    await self.below.write("Guilds", Operation(Verb.MERGE, row, "*"))
+                    await merge_row(self.below, "Guilds", row)
             return await super().send(request)
 
     connection_of(db).wrap_store(Busy)

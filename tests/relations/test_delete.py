@@ -32,9 +32,10 @@ from tableorm import (
     many,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import Bounds, Operation, RowQuery, Verb
+from tableorm.stores import Bounds, RowQuery
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.databases import database_fixture
+from tests.rows import merge_row
 from tests.torture import seeds
 
 
@@ -231,9 +232,7 @@ async def test_nothing_else_finds_what_has_expired_meanwhile(db: Database) -> No
 async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> None:
     """The other children are deleted, then the error names it."""
     folder = await fill(db)
-    await connection_of(db).store.write(
-        "Files", Operation(Verb.MERGE, {"PartitionKey": "d", "RowKey": "file_a_0001", "size": "many"}, "*")
-    )
+    await merge_row(db, "Files", {"PartitionKey": "d", "RowKey": "file_a_0001", "size": "many"})
 
     with pytest.raises(DecodeError, match="size"):
         await db.delete(folder, if_match="*")

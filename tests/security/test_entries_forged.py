@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tableorm import Database, Entity, Index, Mapped, PropertyBag, TableOrmError, field
-from tableorm.stores import Operation, Verb
+from tests.rows import insert_row
 
 
 class Noted(Entity, abstract=True):
@@ -41,7 +41,7 @@ async def forge(db: Database, index: str, partition: str, row_key: str, **member
     """Insert an entry, as a token for the keys of entries can."""
     row = {"PartitionKey": partition, "RowKey": row_key, "EntityType": index, **members}
     table = "ForgedNames" if index.startswith("Named") else "ForgedEntries"
-    await db.store.write(table, Operation(Verb.INSERT, row))
+    await insert_row(db, table, row)
 
 
 async def delete_each(db: Database, query: Any) -> None:

@@ -30,7 +30,7 @@ from tableorm.connection import rows
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import OtherDenied, read_other
 from tableorm.models.marker_rows import MoveState, mark_of
-from tableorm.stores import Operation, Row, RowAddress, Verb
+from tableorm.stores import Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm_migrations import (
     finalize_move,
@@ -46,6 +46,7 @@ from tableorm_migrations.rekey import phases
 from tests import rekeys
 from tests.databases import memory_database
 from tests.faults import FaultyStore
+from tests.rows import merge_row, put_row, replace_row
 from tests.security.world import write_row
 from tests.torture import every
 from tests.unfinished_moves import FORWARD, TENTATIVE, database_on, move_half
@@ -296,10 +297,10 @@ async def overwrite(db: Database, how: str) -> None:
     if how == "delete":
         await remove(db, RowAddress("ForgedBuys", "c0", "buy_000"))
     elif how == "merge":
-        await db.store.write("ForgedBuys", Operation(Verb.MERGE, {**keys, "note": "foreign"}, "*"))
+        await merge_row(db, "ForgedBuys", {**keys, "note": "foreign"})
     else:
         row = {**keys, "EntityType": "Buy", "shop": "a", "note": "foreign"}
-        await db.store.write("ForgedBuys", Operation(Verb.REPLACE, row, "*"))
+        await replace_row(db, "ForgedBuys", row)
 
 
 @pytest.mark.parametrize("how", ["merge", "replace", "delete"])
@@ -390,7 +391,7 @@ async def test_a_damaged_phase_is_told_of(db: Database) -> None:
     await run_move(db, Buy, no_blind_writers=True)
     row = {"PartitionKey": "re-keys", "RowKey": rekeys.rekeying_of(Buy).digest}
     for stored in ("moved", 5, ""):
-        await db.store.write("TableormUpkeep", Operation(Verb.INSERT_OR_REPLACE, {**row, "Phase": stored}))
+        await put_row(db, "TableormUpkeep", {**row, "Phase": stored})
         for ask in (rekey_phase, verify_move, run_move):
             with pytest.raises(TableOrmError, match=r"row \('re-keys', .* as Phase, which is none of expand, move"):
                 await ask(db, Buy)

@@ -56,9 +56,10 @@ from tableorm.models.manifest import UploadEntry
 from tableorm.models.reserved import BLOB_FIELDS, METADATA
 from tableorm.shapes.blob import content_of
 from tableorm.shapes.encrypted import ContentKeys
-from tableorm.stores import BlobStore, Operation, Row, Verb
+from tableorm.stores import BlobStore, Row
 from tableorm_migrations import plan_rekey, rewrite, run_rekey, verify_rekey
 from tests.databases import database_fixture, memory_database
+from tests.rows import put_row
 
 KEYS = {"old": bytes(range(32)), "new": bytes(range(32, 64))}
 RING = KeyRing(KEYS, wrap_with="new")
@@ -157,7 +158,7 @@ async def rows_of(db: Database, table: str) -> dict[str, Row]:
 async def put(db: Database, table: str, row: Row) -> None:
     """Put a row into the store, as somebody does who has no keys."""
     members = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-    await db.store.write(table, Operation(Verb.INSERT_OR_REPLACE, members))
+    await put_row(db, table, members)
 
 
 async def test_every_reader_decrypts(db: Database) -> None:

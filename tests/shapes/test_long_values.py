@@ -28,8 +28,9 @@ from tableorm import (
     to_dict,
 )
 from tableorm.shapes.chunked import MAX_EXPANDED_BYTES
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.databases import database_fixture
+from tests.rows import put_row
 
 
 class Note(Entity, table="Long", partition_key="p", row_key="note_{id}"):
@@ -64,7 +65,7 @@ async def sizes(db: Database, row_key: str = "note_1") -> dict[str, int]:
 
 async def write(db: Database, kind: str = "Note", **properties: Any) -> None:
     row: Row = {"PartitionKey": "p", "RowKey": f"{kind.lower()}_1", "EntityType": kind, **properties}
-    await db.store.write("Long", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Long", row)
 
 
 def body(db: Database, verb: Any, entity: Entity, **arguments: Any) -> tuple[str, dict[str, Any]]:

@@ -28,10 +28,11 @@ from tableorm import (
     series,
     to_dict,
 )
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tableorm_migrations.evolution import compare_snapshots
 from tableorm_migrations.snapshot import Snapshot, describe_models
 from tests.databases import database_fixture
+from tests.rows import put_row
 
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
@@ -64,7 +65,7 @@ async def stored(db: Database, row_key: str = "day_1") -> Row:
 
 async def write(db: Database, **properties: Any) -> None:
     row = {"PartitionKey": "ken", "RowKey": "day_1", "EntityType": "Traffic", **properties}
-    await db.store.write("Series", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Series", row)
 
 
 def body(db: Database, verb: Any, entity: Entity, **arguments: Any) -> tuple[str, bytes]:

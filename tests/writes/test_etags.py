@@ -14,13 +14,13 @@ from tableorm import (
     PreconditionFailed,
     PropertyBag,
 )
-from tableorm.stores import Operation, Verb
+from tests.rows import put_row
 from tests.writes.things import Second, Thing
 
 
 async def put(db: Database, name: str, group: str = "g", kind: str = "Thing", **properties: Any) -> None:
     row = {"PartitionKey": group, "RowKey": name, "EntityType": kind, **properties}
-    await db.store.write("Things", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Things", row)
 
 
 async def stored(db: Database, name: str, group: str = "g") -> dict[str, Any]:

@@ -24,9 +24,9 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.databases import memory_database
+from tests.rows import delete_row, insert_row
 
 
 class Stock(Entity, table="ExistOk", partition_key="{shop}", row_key="stock"):
@@ -146,7 +146,7 @@ async def test_an_index_entry_is_not_the_row(db: Database, way: Way, taken: str)
     if taken != "by another kind":
         await db.delete(PropertyBag.key("ExistOk", "s", "by_00001"), if_match="*")
         await db.insert(Named(id=1))
-        await db.store.write("ExistOk", Operation(Verb.DELETE, {"PartitionKey": "s", "RowKey": "named_00001"}, "*"))
+        await delete_row(db, "ExistOk", {"PartitionKey": "s", "RowKey": "named_00001"})
 
     with pytest.raises(TableOrmError):
         await insert_all(db, way, [Named(id=1), Named(id=2)])
@@ -180,7 +180,7 @@ class Raced(StoreLayer):
         if request.method == "query" and answer.rows and self.next_id < 60:
             key = {"PartitionKey": "s", "RowKey": f"plain_{self.next_id:05d}"}
             row = {**key, "EntityType": "Plain", "code": "theirs"}
-            await self.below.write(request.table, Operation(Verb.INSERT, row))
+            await insert_row(self.below, request.table, row)
             self.next_id += 1
         return answer
 

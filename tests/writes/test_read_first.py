@@ -17,8 +17,8 @@ from tableorm import (
     WrongKind,
     field,
 )
-from tableorm.stores import Operation, Verb
 from tests.database.between import Meanwhile
+from tests.rows import merge_row
 from tests.writes.verbs import write
 
 
@@ -91,7 +91,7 @@ async def test_an_index_entry_of_a_row_of_another_kind(books: Database, store: M
     await books.insert(Book(name="a", number=1))
     book = await books.get(Book.by_number, number=1, name="a")
     keys = {"PartitionKey": "g", "RowKey": "book_a"}
-    await store.write("BooksReadFirst", Operation(Verb.MERGE, {**keys, "EntityType": "Film"}, "*"))
+    await merge_row(store, "BooksReadFirst", {**keys, "EntityType": "Film"})
     book.text = "mine"
     with pytest.raises(WrongKind) as refused:
         await books.save(book)

@@ -35,9 +35,10 @@ from tableorm import (
 from tableorm.derived.index.eventual import EventualIndexSchema
 from tableorm.models.derivation import row_schemas
 from tableorm.models.entity import schema_of
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tableorm.testing import assert_requests
 from tests.databases import memory_database
+from tests.rows import delete_row, put_row
 
 
 class Person(Entity, table="ReadPersons", partition_key="{team}", row_key="id_{id:03d}", version=2):
@@ -75,7 +76,7 @@ def entries_of(name: str) -> EventualIndexSchema:
 
 
 async def store_row(db: Database, table: str, row: Row) -> None:
-    await db.store.write(table, Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, table, row)
 
 
 def row_of(person: Person) -> Row:
@@ -187,7 +188,7 @@ async def test_an_entry_without_its_entity_is_no_hit(db: Database, case: str) ->
     """Whatever is left of the entity, no verified read returns it; an unverified one tells what the entry holds."""
     changed, keys = STALE[case], {"PartitionKey": "a", "RowKey": "id_001"}
     if changed is None:
-        await db.store.write("ReadPersons", Operation(Verb.DELETE, keys, "*"))
+        await delete_row(db, "ReadPersons", keys)
     else:
         row = {name: value for name, value in (row_of(ANN) | changed).items() if value is not None}
         await store_row(db, "ReadPersons", row)

@@ -27,11 +27,12 @@ from tableorm import (
     upgrade,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tableorm.testing import MemoryStore, assert_requests
 from tableorm.testing.contract.base import everything
 from tests.databases import memory_database
 from tests.faults import FaultyBackend
+from tests.rows import insert_row
 
 
 class User(Entity, table="UniqueUsers", partition_key="{tenant}", row_key="user_{id:03d}"):
@@ -189,9 +190,7 @@ async def test_readers(db: Database) -> None:
         db.select(User.by_email).verify(False)
 
     stale: Row = {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12}
-    await db.store.write(
-        "UniqueEmails", Operation(Verb.INSERT, {"PartitionKey": "email_z", "RowKey": "taken", **stale})
-    )
+    await insert_row(db, "UniqueEmails", {"PartitionKey": "email_z", "RowKey": "taken", **stale})
     assert await db.get_or_none(User.by_email, email="z") is None
     with pytest.raises(EntityNotFound):
         await db.get(User.by_email, email="nobody")
@@ -200,9 +199,7 @@ async def test_readers(db: Database) -> None:
 async def test_an_abandoned_reservation_is_taken_over(db: Database) -> None:
     """Of whom it was cannot commit any more: its decision row is void."""
     stale: Row = {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12}
-    await db.store.write(
-        "UniqueEmails", Operation(Verb.INSERT, {"PartitionKey": "email_z", "RowKey": "taken", **stale})
-    )
+    await insert_row(db, "UniqueEmails", {"PartitionKey": "email_z", "RowKey": "taken", **stale})
 
     await db.insert(User(tenant="b", id=1, email="Z"))
 
@@ -222,7 +219,7 @@ async def test_an_abandoned_reservation_is_taken_over(db: Database) -> None:
 async def test_a_row_that_is_in_the_way(db: Database, row: Row) -> None:
     """What is no reservation of the model is not touched."""
     keys = {"PartitionKey": "email_z", "RowKey": "taken"}
-    await db.store.write("UniqueEmails", Operation(Verb.INSERT, {**keys, **row}))
+    await insert_row(db, "UniqueEmails", {**keys, **row})
 
     with pytest.raises(EntityExists, match=r"needs the row \('email_z', 'taken'\) of table UniqueEmails, where a row"):
         await db.insert(User(tenant="b", id=1, email="z"))
@@ -342,7 +339,7 @@ async def test_a_scope(db: Database) -> None:
         await mine.insert(User(tenant="a", id=7, email="x@x"))
 
     forged: Row = {"EntityType": "Seat#by_guest", "_of": '["UniqueSeats","b_1","seat_1"]', "_v": "x" * 12}
-    await db.store.write("UniqueGuests", Operation(Verb.INSERT, {"PartitionKey": "a", "RowKey": "Bo", **forged}))
+    await insert_row(db, "UniqueGuests", {"PartitionKey": "a", "RowKey": "Bo", **forged})
     with pytest.raises(EntityExists, match=r"needs the row \('a', 'Bo'\) .* no entity of Seat within reach"):
         await mine.insert(Seat(tenant="a", room=2, id=1, guest="Bo"))
     assert not [row for row in await everything(db.store, "UniqueSeats") if row["RowKey"] == "~o_" + "x" * 12]
