@@ -45,7 +45,6 @@ class Wrapper:
         return "k", key
 
     async def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-        del key_id
         return wrapped
 
     def __repr__(self) -> str:

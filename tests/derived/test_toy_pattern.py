@@ -83,7 +83,6 @@ class GroupEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 @entry_rules(LatestEntry)
 class LatestRules(EntryRules[LatestEntry]):
     def undo(self, name: str, entry: LatestEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        del name, checked
         return [GroupEffect(entry.group, write, entry.kind, {write.operation.row["RowKey"]: None})]
 
 
@@ -117,7 +116,6 @@ class LatestMaintainer(AuditedMaintainer):
         return (self.template,)
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> LatestEntry | None:
-        del partition_key, row_key
         if any(values[name] is None for name in self.template.fields):
             return None
         return LatestEntry(self.template.format(values), self.kind, values[self.by])
@@ -170,7 +168,6 @@ class LatestCheck(Check):
             yield f"{row['RowKey']}\n{row_key}", hash((row_key, moment))
 
     def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
-        del found
         entries = snapshot.expected.get(self.name), snapshot.manifest.get(self.name)
         return {entry.group for entry in entries if isinstance(entry, LatestEntry)}
 
@@ -183,7 +180,6 @@ class LatestCheck(Check):
         return ()
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
-        del phase
         row, row_key = await self.context.read(address), address.row_key
         if row is None:
             return

@@ -156,8 +156,7 @@ async def test_unknown_kinds_are_left_to_others(db: Database) -> None:
     assert new.counts == {Outcome.DONE: 1, Outcome.VOID: 1, Outcome.FAILED: 1}
 
 
-async def nothing(table: str, decision: Decision) -> None:
-    del table, decision
+async def nothing(table: str, decision: Decision) -> None: ...
 
 
 async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) -> None:

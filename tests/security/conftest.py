@@ -20,7 +20,6 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
 
     def pause_after(failures: int, policy: RetryPolicy) -> float:
-        del policy
         found.append(failures)
         return 0.0
 

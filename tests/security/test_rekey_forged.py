@@ -65,7 +65,6 @@ class Sale(Traded, table="ForgedSales", tracked=True, partition_key="{shop}", ro
 
 
 def sale_keys(customer: str, number: int) -> list[dict[str, Any]]:
-    del customer
     return [{"shop": shop, "number": number} for shop in SHOPS]
 
 

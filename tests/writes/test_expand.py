@@ -194,7 +194,6 @@ async def test_two_newer_keys_of_one_older_key(db: Database) -> None:
     """The second insert finds the older key taken, and says by which one."""
 
     def keys_of(number: int, cents: int) -> list[dict[str, Any]]:
-        del cents
         return keys_of_bill(number)
 
     class NewNote(

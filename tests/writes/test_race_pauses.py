@@ -148,7 +148,6 @@ async def test_lost_races_pause(
         await sleep(0)
 
     def pause_after(failures: int, policy: RetryPolicy) -> float:
-        del policy
         return failures + 1.0
 
     async with connect("local::memory:") as db:

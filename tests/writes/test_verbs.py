@@ -333,7 +333,6 @@ async def test_fields_that_writes_fill(things: Database, sent: Sent) -> None:
 
 
 def check_revision(item: Any, attribute: Any, value: int) -> None:
-    del attribute
     if value != item.revision:
         raise ValueError(f"{value} is not the revision {item.revision}")
 
