@@ -218,6 +218,8 @@ async def test_other_programs_learn_of_it_within_a_minute(open_program: Open) ->
 
     with assert_requests(other, 1):
         assert len(await by_age(other).all()) == 4
+    with pytest.raises(NotSupported, match="is not read"):  # a part has no other keys
+        await by_age(db).split(3)[0].bind(other).all()
     wait_a_minute(other)
     with assert_requests(other, 3):  # the states, then each time by the index
         assert len(await by_age(other).all()) == 4
