@@ -5,7 +5,7 @@ Queues in a table beyond the contract: how many requests they take, several prog
 import asyncio
 import datetime as dt
 import random
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 
 import pytest
 
@@ -52,13 +52,6 @@ def theirs(tables: CountingStore) -> TableQueueStore:
     return TableQueueStore(tables)
 
 
-@pytest.fixture
-def clock() -> Iterator[None]:
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
-
-
 async def rows_of(tables: TableStore) -> list[str]:
     return [row["RowKey"] for row in await everything(tables, QUEUES_TABLE) if row["RowKey"] != "!"]
 
@@ -94,7 +87,7 @@ async def test_deletes_at_the_same_time(tables: CountingStore, mine: TableQueueS
     assert await mine.length("mail") == 1
 
 
-async def test_the_oldest_visible_comes_first(mine: TableQueueStore, clock: None) -> None:
+async def test_the_oldest_visible_comes_first(mine: TableQueueStore, stopped_clock: None) -> None:
     """Messages are taken in the order in which they became visible, whatever the order in which they were put."""
     await mine.put("mail", b"last", delay_seconds=30)
     for body in (b"first", b"second"):
@@ -160,7 +153,7 @@ async def test_all_create_one_queue(tables: CountingStore) -> None:
     assert sorted(each.body for each in await stores[0].take("mail", 32)) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_expired_messages_are_removed(tables: CountingStore, mine: TableQueueStore, clock: None) -> None:
+async def test_expired_messages_are_removed(tables: CountingStore, mine: TableQueueStore, stopped_clock: None) -> None:
     """A take removes the expired messages that it meets, and a renewal of one finds nothing."""
     await mine.put("mail", b"short", ttl_seconds=30)
     (message,) = await mine.take("mail", visibility_seconds=10)
@@ -269,7 +262,7 @@ async def test_a_queue_whose_name_names_no_partition(tables: CountingStore, part
 
 
 @seeds(2, 500)
-async def test_a_network_that_fails(seed: int, clock: None) -> None:
+async def test_a_network_that_fails(seed: int, stopped_clock: None) -> None:
     """Each message whose put was answered is there until a delete of it was sent, whatever is lost, late or doubled."""
     chance = random.Random(seed)
     network = FaultyStore(MemoryStore())

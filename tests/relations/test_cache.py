@@ -2,7 +2,7 @@
 
 import asyncio
 import datetime as dt
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -45,12 +45,7 @@ class Sale(Entity, table="Sales", partition_key="{tenant}", row_key="{id}"):
     rate = one(lambda: Rate, tenant="{tenant}", code="{code}")
 
 
-@pytest.fixture(autouse=True)
-def clock() -> Iterator[None]:
-    CLOCK.freeze()
-    yield
-    CLOCK.reset()
-
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 db = database_fixture(Rate, Sale)
 
