@@ -45,13 +45,16 @@ class Office(Entity, table="Offices", partition_key="offices", row_key="office_{
     pay: Mapped[int] = field(default=0, maintained=True)
 
 
-class Clerk(Entity, table="Clerks", partition_key="{town}", row_key="clerk_{id:05d}"):
-    town: Mapped[str]
+class Titled(Entity, abstract=True):
     id: Mapped[int]
+    title: Mapped[str | None] = field(default=None, maintained=True)
+
+
+class Clerk(Titled, table="Clerks", partition_key="{town}", row_key="clerk_{id:05d}"):
+    town: Mapped[str]
     office: Mapped[str | None] = field(default=None)
     salary: Mapped[int] = field(default=0)
     rank: Mapped[int] = field(default=0)
-    title: Mapped[str | None] = field(default=None, maintained=True)
 
     counted = Count(lambda: Office.staff, name="{office}", consistency="eventual")
     paid = Sum("salary", lambda: Office.pay, name="{office}", consistency="eventual")
@@ -65,22 +68,18 @@ class Clerk(Entity, table="Clerks", partition_key="{town}", row_key="clerk_{id:0
     works = Embedded(lambda: Office, {"title": "title"}, name="{office}", via=by_office, consistency="eventual")
 
 
-class Branch(Entity, table="Branches", partition_key="{office}", row_key="branch_{id:05d}"):
+class Branch(Titled, table="Branches", partition_key="{office}", row_key="branch_{id:05d}"):
     """Its own keys tell to which office it belongs."""
 
     office: Mapped[str]
-    id: Mapped[int]
-    title: Mapped[str | None] = field(default=None, maintained=True)
 
     belongs = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual")
 
 
-class Desk(Entity, table="Branches", partition_key="{office}", row_key="desk_{id:05d}"):
+class Desk(Titled, table="Branches", partition_key="{office}", row_key="desk_{id:05d}"):
     """It is found by an index of its own partition."""
 
     office: Mapped[str]
-    id: Mapped[int]
-    title: Mapped[str | None] = field(default=None, maintained=True)
 
     by_id = Index(row_key="by_{id:05d}", include="keys")
     stands = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual", via=by_id)
@@ -94,10 +93,8 @@ class Firm(Entity, table="Firms", partition_key="firms", row_key="{kind}_{name}"
     sites: Mapped[int] = field(default=0, maintained=True)
 
 
-class Site(Entity, table="Sites", partition_key="{firm}", row_key="site_{id:05d}"):
+class Site(Titled, table="Sites", partition_key="{firm}", row_key="site_{id:05d}"):
     firm: Mapped[str]
-    id: Mapped[int]
-    title: Mapped[str | None] = field(default=None, maintained=True)
 
     counted = Count(lambda: Firm.sites, name="{firm}", consistency="eventual")
     belongs = Embedded(lambda: Firm, {"title": "title"}, name="{firm}", consistency="eventual")
@@ -420,11 +417,9 @@ def declare_far() -> type[Entity]:
 
 
 def declare_lost() -> type[Entity]:
-    class Lost(Entity, table="Lost", partition_key="{town}", row_key="lost_{id}"):
+    class Lost(Titled, table="Lost", partition_key="{town}", row_key="lost_{id}"):
         town: Mapped[str]
-        id: Mapped[int]
         office: Mapped[str]
-        title: Mapped[str | None] = field(default=None, maintained=True)
 
         works = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual")
 

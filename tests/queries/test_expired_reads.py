@@ -30,13 +30,16 @@ from tests.torture import seeds
 HOUR = dt.timedelta(hours=1)
 
 
-class Session(Entity, table="ReadSessions", partition_key="{user}", row_key="session_{id:03d}"):
-    user: Mapped[str]
+class Expiring(Entity, abstract=True):
     id: Mapped[int]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class Session(Expiring, table="ReadSessions", partition_key="{user}", row_key="session_{id:03d}"):
+    user: Mapped[str]
     place: Mapped[str] = field(default="x")
     size: Mapped[int] = field(default=0)
     note: Mapped[str] = field(default="")
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
     whole = Index(row_key="whole_{place}_{id:03d}")
     some = Index(row_key="some_{place}_{id:03d}", include=["size"])
@@ -146,9 +149,7 @@ async def test_few_requests(stopped_clock: None) -> None:
     assert len(backend.asked) == 2
 
 
-class Short(Entity, table="ReadShorts", partition_key="p", row_key="{id:06d}"):
-    id: Mapped[int]
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+class Short(Expiring, table="ReadShorts", partition_key="p", row_key="{id:06d}"): ...
 
 
 @seeds(1, 200)
@@ -167,10 +168,8 @@ async def test_pages_that_are_cut_anywhere(stopped_clock: None, seed: int) -> No
         assert await query.count() == len(live)
 
 
-class Visit(Entity, table="ReadVisits", partition_key="p", row_key="{id:03d}", version=2):
-    id: Mapped[int]
+class Visit(Expiring, table="ReadVisits", partition_key="p", row_key="{id:03d}", version=2):
     note: Mapped[str] = field(default="")
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
 @upgrade(Visit, from_version=1)

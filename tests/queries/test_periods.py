@@ -49,9 +49,12 @@ class Ping(Entity, table="QueriedPings{at:%Y%m%d}", partition_key="{host}", row_
     by_ms_keys = Index(row_key="kms_{ms:04d}_{at:ticks}", include="keys", building=False)
 
 
-class Latest(Entity, table="QueriedLatest{at:%Y%m}", partition_key="{host}", row_key="{at:ticks_desc}"):
+class OfHost(Entity, abstract=True, partition_key="{host}"):
     host: Mapped[str]
     at: Mapped[dt.datetime]
+
+
+class Latest(OfHost, table="QueriedLatest{at:%Y%m}", row_key="{at:ticks_desc}"): ...
 
 
 class Step(Entity, abstract=True, table="QueriedSteps{day:%Y%m}", partition_key="{host}"):
@@ -428,19 +431,13 @@ def satisfying(entities: Iterable[Any], terms: list[Term]) -> list[Any]:
     return [entity for entity in entities if all(truth(entity) for _, truth in terms)]
 
 
-class Hourly(Entity, table="SpanHours{at:%Y%m%d%H}", partition_key="{host}", row_key="{at:ticks}"):
-    host: Mapped[str]
-    at: Mapped[dt.datetime]
+class Hourly(OfHost, table="SpanHours{at:%Y%m%d%H}", row_key="{at:ticks}"): ...
 
 
-class Daily(Entity, table="SpanDays{at:%Y%m%d}", partition_key="{host}", row_key="{at:ticks_desc}"):
-    host: Mapped[str]
-    at: Mapped[dt.datetime]
+class Daily(OfHost, table="SpanDays{at:%Y%m%d}", row_key="{at:ticks_desc}"): ...
 
 
-class Monthly(Entity, table="SpanMonths{at:%Y%m}", partition_key="{host}", row_key="{at:ticks}"):
-    host: Mapped[str]
-    at: Mapped[dt.datetime]
+class Monthly(OfHost, table="SpanMonths{at:%Y%m}", row_key="{at:ticks}"): ...
 
 
 @given(data=st.data(), stored=st.lists(moments(), min_size=1, max_size=12), size=st.integers(1, 5))

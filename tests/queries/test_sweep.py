@@ -36,11 +36,14 @@ from tests.torture import seeds
 HOUR = dt.timedelta(hours=1)
 
 
-class Ticket(Entity, table="SweptTickets", partition_key="{show}", row_key="ticket_{id:05d}"):
-    show: Mapped[str]
+class Expiring(Entity, abstract=True):
     id: Mapped[int]
-    holder: Mapped[str] = field(default="")
     expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class Ticket(Expiring, table="SweptTickets", partition_key="{show}", row_key="ticket_{id:05d}"):
+    show: Mapped[str]
+    holder: Mapped[str] = field(default="")
     scans: Mapped[int] = field(default=0, maintained=True)
 
     by_holder = Index(row_key="holder_{holder}_{id:05d}", unique=True)
@@ -59,17 +62,13 @@ class Scan(Entity, table="SweptTickets", partition_key="{show}", row_key="scan_{
     counted = Count(lambda: Ticket.scans, show="{show}", id="{ticket}")
 
 
-class Plain(Entity, table="SweptPlain", partition_key="{part}", row_key="{id:05d}"):
+class Plain(Expiring, table="SweptPlain", partition_key="{part}", row_key="{id:05d}"):
     part: Mapped[str]
-    id: Mapped[int]
     note: Mapped[str] = field(default="")
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
-class Timed(Entity, table="SweptTimed", partition_key="{part}", row_key="{id:05d}"):
+class Timed(Expiring, table="SweptTimed", partition_key="{part}", row_key="{id:05d}"):
     part: Mapped[str]
-    id: Mapped[int]
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
     by_expiry = Index(partition_key="expiry", row_key="at_{expires:ticks}_{part}_{id:05d}", consistency="eventual")
 
@@ -224,9 +223,7 @@ async def test_rows_that_do_not_fit(db: Database) -> None:
     assert report.failures[0].startswith("('a', 'x') in table SweptPlain: DecodeError: ")
 
 
-class Visit(Entity, table="SweptVisits", partition_key="p", row_key="{id:03d}", version=2):
-    id: Mapped[int]
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+class Visit(Expiring, table="SweptVisits", partition_key="p", row_key="{id:03d}", version=2): ...
 
 
 @upgrade(Visit, from_version=1)
