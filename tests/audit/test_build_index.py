@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Database,
-    Entity,
-    Index,
-    Mapped,
-    ModelError,
-    NotSupported,
-    PropertyBag,
-    connect,
-    field,
-)
+from tableorm import Database, Entity, Index, Mapped, ModelError, NotSupported, PropertyBag, connect, field
 from tableorm.jobs.process import RunOptions
 from tableorm.stores import Operation, Verb
 from tableorm.writes.bulk.pacing import Pace

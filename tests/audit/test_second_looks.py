@@ -7,17 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tableorm import (
-    Damage,
-    Database,
-    Entity,
-    Index,
-    Mapped,
-    PropertyBag,
-    RetryPolicy,
-    connect,
-    upgrade,
-)
+from tableorm import Damage, Database, Entity, Index, Mapped, PropertyBag, RetryPolicy, connect, upgrade
 from tableorm.audit import context as audit_context
 from tableorm.stores import Verb
 from tableorm.testing import Faults

@@ -10,11 +10,7 @@ from contextlib import suppress
 import attrs
 import pytest
 
-from tableorm import (
-    NotRead,
-    PreconditionFailed,
-    TableOrmError,
-)
+from tableorm import NotRead, PreconditionFailed, TableOrmError
 from tableorm.connection.connection import connection_of
 from tableorm.outbox import worker as worker_module
 from tableorm.outbox.decision import Decision, delete_decision, settle_decision

@@ -15,13 +15,7 @@ from tableorm import Database, DecodeError, Entity, LimitExceeded, Mapped, NotSu
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry, ListEntry, ManifestEntry, UnknownEntry
 from tableorm.models.marker_rows import is_marker
-from tableorm.outbox.decision import (
-    Decision,
-    Work,
-    decision_of,
-    read_decision,
-    settle_decision,
-)
+from tableorm.outbox.decision import Decision, Work, decision_of, read_decision, settle_decision
 from tableorm.outbox.doorbell import Begun, Doorbell, doorbell_of
 from tableorm.protocol.codes import Fault
 from tableorm.protocol.limits import MAX_VALUE_BYTES, check_row

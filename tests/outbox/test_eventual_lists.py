@@ -10,17 +10,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    AccessDenied,
-    Damage,
-    Database,
-    DecodeError,
-    Entity,
-    IndexList,
-    Mapped,
-    NotSupported,
-    field,
-)
+from tableorm import AccessDenied, Damage, Database, DecodeError, Entity, IndexList, Mapped, NotSupported, field
 from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.index_list import EventualListMaintainer
 from tableorm.derived.index_list.rows import keys_of, list_row

@@ -9,18 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from tableorm import (
-    Database,
-    Entity,
-    EntityNotFound,
-    Index,
-    IndexList,
-    Mapped,
-    PropertyBag,
-    field,
-    upgrade,
-    utc_now,
-)
+from tableorm import Database, Entity, EntityNotFound, Index, IndexList, Mapped, PropertyBag, field, upgrade, utc_now
 from tableorm.testing import assert_requests
 from tests.database.between import Awkward, Recorded
 from tests.databases import memory_database

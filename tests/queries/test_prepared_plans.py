@@ -7,15 +7,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tableorm import (
-    EncodeError,
-    Entity,
-    Expression,
-    Mapped,
-    PropertyBag,
-    TemplateError,
-    field,
-)
+from tableorm import EncodeError, Entity, Expression, Mapped, PropertyBag, TemplateError, field
 from tableorm.expressions import AnyOf, Comparison, Field, Membership, PropertyComparison, SystemField
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import constant

@@ -9,18 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import (
-    Access,
-    Database,
-    Entity,
-    Int32,
-    Mapped,
-    ModelError,
-    PropertyBag,
-    RowKey,
-    ScanRefused,
-    field,
-)
+from tableorm import Access, Database, Entity, Int32, Mapped, ModelError, PropertyBag, RowKey, ScanRefused, field
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 

@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import (
-    Database,
-    ModelError,
-    MultipleEntitiesFound,
-    NotLoaded,
-    one,
-    to_dict,
-)
+from tableorm import Database, ModelError, MultipleEntitiesFound, NotLoaded, one, to_dict
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, Row, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest

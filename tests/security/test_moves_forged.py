@@ -13,17 +13,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Count,
-    Database,
-    Entity,
-    EntityExists,
-    Index,
-    Mapped,
-    PropertyBag,
-    TableOrmError,
-    field,
-)
+from tableorm import Count, Database, Entity, EntityExists, Index, Mapped, PropertyBag, TableOrmError, field
 from tableorm.models.marker_rows import MoveState, mark_of
 from tableorm.outbox.doorbell import MoveCommand
 from tableorm.stores import CLOCK, Row, RowAddress, Verb

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Database,
-    EntityNotFound,
-    ModelError,
-    NotLoaded,
-    PreconditionFailed,
-    PropertyBag,
-)
+from tableorm import Database, EntityNotFound, ModelError, NotLoaded, PreconditionFailed, PropertyBag
 from tests.rows import put_row
 from tests.writes.things import Second, Thing
 

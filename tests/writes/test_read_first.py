@@ -7,16 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from tableorm import (
-    Database,
-    Entity,
-    EntityNotFound,
-    Index,
-    Mapped,
-    PreconditionFailed,
-    WrongKind,
-    field,
-)
+from tableorm import Database, Entity, EntityNotFound, Index, Mapped, PreconditionFailed, WrongKind, field
 from tests.database.between import Meanwhile
 from tests.rows import merge_row
 from tests.writes.verbs import write

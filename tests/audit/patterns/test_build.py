@@ -8,17 +8,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Count,
-    Database,
-    Entity,
-    IndexList,
-    Mapped,
-    ModelError,
-    PropertyBag,
-    field,
-    upgrade,
-)
+from tableorm import Count, Database, Entity, IndexList, Mapped, ModelError, PropertyBag, field, upgrade
 from tableorm.audit import build as build_module
 from tableorm.derived.aggregate import audit as aggregate_audit
 from tests.audit.patterns.test_audit import HEAD, set_number

@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Conflict,
-    Database,
-    DecodeError,
-    Key,
-    NotSupported,
-    PropertyBag,
-    ReferenceNotFound,
-    TableOrmError,
-)
+from tableorm import Conflict, Database, DecodeError, Key, NotSupported, PropertyBag, ReferenceNotFound, TableOrmError
 from tableorm.stores import Row
 from tests.database.between import Between
 from tests.derived.index.test_verbs import raise_first
