@@ -3,7 +3,6 @@ Reads pass over entities that have expired, by whatever way they find them.
 """
 
 import datetime as dt
-import random
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 
@@ -11,10 +10,9 @@ import pytest
 
 from tableorm import Database, Entity, EntityNotFound, Index, IndexList, Mapped, PropertyBag, field, upgrade, utc_now
 from tableorm.testing import assert_requests
-from tests.database.between import Awkward, Recorded
+from tests.database.between import Recorded
 from tests.databases import memory_database
 from tests.rows import insert_row
-from tests.torture import seeds
 
 HOUR = dt.timedelta(hours=1)
 
@@ -139,22 +137,6 @@ async def test_few_requests(stopped_clock: None) -> None:
 
 
 class Short(Expiring, table="ReadShorts", partition_key="p", row_key="{id:06d}"): ...
-
-
-@seeds(1, 200)
-async def test_pages_that_are_cut_anywhere(stopped_clock: None, seed: int) -> None:
-    """Whatever pages the service gives, cursors and limits lead through all entities that live, each once."""
-    choose = random.Random(seed)
-    async with Database(Awkward(seed)) as db:
-        await db.create_tables(Short)
-        live = [number for number in range(30) if choose.random() < 0.5]
-        for number in range(30):
-            await db.insert(Short(id=number, expires=utc_now() + HOUR * (number in live)))
-        query = db.select(Short)
-
-        assert [each.id async for page in query.pages(3) for each in page.items] == live
-        assert [each.id for each in await query.limit(5).all()] == live[:5]
-        assert await query.count() == len(live)
 
 
 class Visit(Expiring, table="ReadVisits", partition_key="p", row_key="{id:03d}", version=2):
