@@ -326,7 +326,7 @@ async def test_a_closed_database(tmp_path: Path) -> None:
 class Account(Entity, table="Accounts", partition_key="{tenant}", row_key="account_{id}"):
     tenant: Mapped[str]
     id: Mapped[str]
-    mail: Mapped[str | None] = field(default=None)
+    mail: Mapped[str | None]
 
     by_mail = Index(row_key="mail_{mail}", unique=True)
     by_any = IndexList(row_key="any_{mail}")

@@ -5,7 +5,7 @@ What the store refuses of any row ends both.
 
 import pytest
 
-from tableorm import AccessDenied, Damage, Database, Entity, Index, Mapped, PropertyBag, Unavailable, field
+from tableorm import AccessDenied, Damage, Database, Entity, Index, Mapped, PropertyBag, Unavailable
 from tableorm.audit.report import Finding
 from tableorm.stores import Verb
 from tableorm.testing import Faults
@@ -21,8 +21,8 @@ FULL = 252 - 5
 class AnyFile(Entity, table="Files", partition_key="{shelf}", row_key="file_{id:03d}", abstract=True):
     shelf: Mapped[str]
     id: Mapped[int]
-    title: Mapped[str | None] = field(default=None)
-    code: Mapped[str | None] = field(default=None)
+    title: Mapped[str | None]
+    code: Mapped[str | None]
 
 
 class Before(AnyFile, kind="File"): ...

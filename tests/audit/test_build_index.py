@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, ModelError, NotSupported, PropertyBag, connect, field
+from tableorm import Database, Entity, Index, Mapped, ModelError, NotSupported, PropertyBag, connect
 from tableorm.jobs.process import RunOptions
 from tableorm.stores import Operation, Verb
 from tableorm.writes.bulk.pacing import Pace
@@ -20,7 +20,7 @@ from tests.derived.patterns.firm import Department
 class AnyWorker(Entity, table="Workers", partition_key="{team}", row_key="w_{id:05d}", abstract=True):
     team: Mapped[str]
     id: Mapped[int]
-    badge: Mapped[str | None] = field(default=None)
+    badge: Mapped[str | None]
 
 
 class Before(AnyWorker, kind="Worker"): ...

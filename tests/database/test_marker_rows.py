@@ -49,7 +49,7 @@ class Animal(
     Entity, table="Zoo", partition_key="zoo", row_key="{kind}_{id:03d}", abstract=True, discriminator="row_key"
 ):
     id: Mapped[int]
-    name: Mapped[str] = field(default="")
+    name: Mapped[str]
 
 
 class Lion(Animal, kind="LION"): ...

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, TemplateError, field
+from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, TemplateError
 from tableorm.keys.template import parse_pair
 from tableorm.models.entity import schema_of
 from tableorm.protocol.limits import FORBIDDEN_IN_KEYS
@@ -29,7 +29,7 @@ class Base(Entity, abstract=True, keys="verbatim"):
 
 class Valve(Base, table="Pumps", partition_key="valves", row_key="valve_{name}"):
     name: Mapped[str]
-    note: Mapped[str] = field(default="")
+    note: Mapped[str]
 
     by_note = Index(row_key="note_{note}_{name}")
 

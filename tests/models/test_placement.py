@@ -79,7 +79,7 @@ def test_entities_that_a_key_tells_beside_entries() -> None:
 class Person(Entity, table="PlacedPersons", abstract=True, partition_key="{town}", row_key="id_{id:03d}"):
     town: Mapped[str]
     id: Mapped[int]
-    name: Mapped[str] = field(default="")
+    name: Mapped[str]
 
     by_name = Index(table="PlacedNames", partition_key="{name}", row_key="{town}_{id:03d}", consistency="eventual")
 

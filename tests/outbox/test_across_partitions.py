@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("quick_workers")
 
 class Office(Entity, table="Offices", partition_key="offices", row_key="office_{name}"):
     name: Mapped[str]
-    title: Mapped[str] = field(default="")
+    title: Mapped[str]
     staff: Mapped[int] = field(default=0, maintained=True)
     pay: Mapped[int] = field(default=0, maintained=True)
 
@@ -52,7 +52,7 @@ class Titled(Entity, abstract=True):
 
 class Clerk(Titled, table="Clerks", partition_key="{town}", row_key="clerk_{id:05d}"):
     town: Mapped[str]
-    office: Mapped[str | None] = field(default=None)
+    office: Mapped[str | None]
     salary: Mapped[int] = field(default=0)
     rank: Mapped[int] = field(default=0)
 
@@ -89,7 +89,7 @@ class Firm(Entity, table="Firms", partition_key="firms", row_key="{kind}_{name}"
     """A key tells its kind."""
 
     name: Mapped[str]
-    title: Mapped[str] = field(default="")
+    title: Mapped[str]
     sites: Mapped[int] = field(default=0, maintained=True)
 
 

@@ -48,7 +48,7 @@ from tests.rows import insert_row
 class AnyBook(Entity, table="BlobBooks", partition_key="{shelf}", row_key="book_{id:03d}", abstract=True):
     shelf: Mapped[str]
     id: Mapped[int]
-    tag: Mapped[str | None] = field(default=None)
+    tag: Mapped[str | None]
     title: Mapped[str] = field(default="")
 
 

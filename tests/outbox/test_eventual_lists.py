@@ -34,7 +34,7 @@ HEAD = "player_" + "of_a_long_key_" * 28
 class Member(Entity, partition_key="{team}", row_key=HEAD + "{id:03d}", abstract=True):
     team: Mapped[str]
     id: Mapped[int]
-    city: Mapped[str | None] = field(default=None)
+    city: Mapped[str | None]
     name: Mapped[str] = field(default="")
 
 
@@ -261,7 +261,7 @@ async def test_a_program_that_does_not_declare_the_list(db: Database, model: Mod
 class Note(Entity, table="ListedJottings", partition_key="{tenant}", row_key="note_{id}"):
     tenant: Mapped[str]
     id: Mapped[str]
-    tag: Mapped[str] = field(default="")
+    tag: Mapped[str]
 
     tagged = IndexList(table="ListedTags", partition_key="{tenant}", row_key="tag_{tag}", consistency="eventual")
     shared = IndexList(table="ListedTags", partition_key="all", row_key="any_{tag}", consistency="eventual")

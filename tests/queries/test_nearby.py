@@ -35,7 +35,7 @@ from tests.rows import insert_row, merge_row
 class Box(Entity, table="NearBoxes", partition_key="{shelf}", row_key="box_{id:04d}"):
     shelf: Mapped[str]
     id: Mapped[int]
-    group: Mapped[str | None] = field(default=None)
+    group: Mapped[str | None]
     weight: Mapped[int] = field(default=0)
     parts: Mapped[int] = field(default=0, maintained=True)
 

@@ -31,9 +31,9 @@ class Clerk(Entity, table="Office", partition_key="{office}", row_key="id_{id:03
     office: Mapped[str]
     id: Mapped[int]
     name: Mapped[str] = field(default="", name="FullName")
-    age: Mapped[int | None] = field(default=None)
-    pay: Mapped[Decimal | None] = field(default=None)
-    note: Mapped[str] = field(default="")
+    age: Mapped[int | None]
+    pay: Mapped[Decimal | None]
+    note: Mapped[str]
 
     by_name = Index(row_key="name_{name}_{id:03d}", include="keys")
     by_id = Index(row_key="number_{id}", unique=True)

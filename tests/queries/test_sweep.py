@@ -43,7 +43,7 @@ class Expiring(Entity, abstract=True):
 
 class Ticket(Expiring, table="SweptTickets", partition_key="{show}", row_key="ticket_{id:05d}"):
     show: Mapped[str]
-    holder: Mapped[str] = field(default="")
+    holder: Mapped[str]
     scans: Mapped[int] = field(default=0, maintained=True)
 
     by_holder = Index(row_key="holder_{holder}_{id:05d}", unique=True)

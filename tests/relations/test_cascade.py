@@ -80,7 +80,7 @@ class Work(Entity, table="Works", partition_key="{shelf}", row_key="work_{id:04d
     shelf: Mapped[str]
     id: Mapped[int]
     town: Mapped[str]
-    guild: Mapped[str | None] = field(default=None)
+    guild: Mapped[str | None]
 
     by_guild = Index(
         partition_key="{town}_{guild}", row_key="work_{shelf}_{id:04d}", table="Shelves", consistency="eventual"
@@ -185,7 +185,7 @@ async def test_workers_delete_children_then_the_parent(db: Database) -> None:
 
 class Node(Entity, table="Nodes", partition_key="{name}", row_key="node", tracked=True):
     name: Mapped[str]
-    above: Mapped[str | None] = field(default=None)
+    above: Mapped[str | None]
 
     by_above = Index(partition_key="{above}", row_key="node_{name}", table="NodesAbove", consistency="eventual")
     below = many(lambda: Node, above="{name}", on_delete="cascade")

@@ -146,7 +146,7 @@ class Node(Entity, table="Nodes", partition_key="{tree}", row_key="node_{name}")
 
     tree: Mapped[str]
     name: Mapped[str]
-    above: Mapped[str | None] = field(default=None)
+    above: Mapped[str | None]
     note: Mapped[list[str]] = field(factory=list)
 
     by_above = Index(row_key="above_{above}_{name}")

@@ -42,7 +42,7 @@ class Buyer(Entity, table="MisfitBuyers", partition_key="{tenant}", row_key="buy
 class Purchase(Entity, table="MisfitPurchases", partition_key="{tenant}", row_key="purchase_{id:03d}"):
     tenant: Mapped[str]
     id: Mapped[int]
-    buyer: Mapped[Key[Buyer] | None] = field(default=None)
+    buyer: Mapped[Key[Buyer] | None]
 
     customer = one(lambda: Buyer, key="buyer")
     items = many(lambda: Item, tenant="{tenant}", purchase="{id}", on_delete="keep")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, connect, field
+from tableorm import Database, Entity, Index, Mapped, connect
 from tableorm.outbox import worker
 from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.table_queue import QUEUES_TABLE, TableQueueStore
@@ -20,7 +20,7 @@ from tests.rows import merge_row
 class Rung(Entity, table="Rung", partition_key="{department}", row_key="rung_{id}"):
     department: Mapped[str]
     id: Mapped[int]
-    city: Mapped[str | None] = field(default=None)
+    city: Mapped[str | None]
 
     by_city = Index(partition_key="city_{city}", row_key="in_{department}_{id}", consistency="eventual")
 

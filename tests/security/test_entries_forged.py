@@ -21,7 +21,7 @@ class Noted(Entity, abstract=True):
 
 class Listed(Noted, table="ForgedEntries", partition_key="{country}", row_key="listed_{tenant}_{id}"):
     tenant: Mapped[str]
-    name: Mapped[str] = field(default="unknown")
+    name: Mapped[str]
 
     by_name = Index(row_key="name_{tenant}_{id}_{name}")
     partly = Index(row_key="part_{tenant}_{id}_{name}", include=["name"])

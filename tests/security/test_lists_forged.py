@@ -23,7 +23,7 @@ from tests.security.world import work, write_row
 class Employee(Entity, table="ForgedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
     department: Mapped[str]
     id: Mapped[int]
-    city: Mapped[str | None] = field(default=None)
+    city: Mapped[str | None]
 
     by_city = Index(
         table="ForgedCities", partition_key="city_{city}", row_key="in_{department}_{id:06d}", consistency="eventual"

@@ -53,8 +53,8 @@ class Member(Entity, table="Manifests", partition_key="{country}", row_key="memb
 class Copying(Entity, abstract=True):
     country: Mapped[str]
     id: Mapped[int]
-    owner: Mapped[int | None] = field(default=None)
-    text: Mapped[str | None] = field(default=None)
+    owner: Mapped[int | None]
+    text: Mapped[str | None]
     name: Mapped[str | None] = field(default=None, maintained=True)
 
 

@@ -223,7 +223,7 @@ class Person(Located, table="Staff", partition_key="{country}", row_key="person_
 
 
 class Badge(Located, table="Staff", partition_key="{country}", row_key="badge_{tenant}_{id:03d}"):
-    owner: Mapped[str | None] = field(default=None)
+    owner: Mapped[str | None]
     name: Mapped[str | None] = field(default=None, maintained=True)
 
     person = Embedded(lambda: Person, {"name": "name"}, country="{country}", tenant="{owner}", id="{id}")

@@ -20,8 +20,8 @@ from tests.security.world import work, write_row
 class User(Entity, table="ForgedUsers", partition_key="{site}", row_key="user_{id}"):
     site: Mapped[str]
     id: Mapped[int]
-    mail: Mapped[str | None] = field(default=None)
-    city: Mapped[str | None] = field(default=None)
+    mail: Mapped[str | None]
+    city: Mapped[str | None]
     note: Mapped[str | None] = field(default=None)
 
     by_mail = Index(

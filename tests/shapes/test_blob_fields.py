@@ -511,7 +511,7 @@ async def test_an_upgrade_keeps_blobs() -> None:
 
     class Old(Entity, table="Upgraded", kind="Pic", partition_key="p", row_key="{id}"):
         id: Mapped[int]
-        photo: Mapped[Blob | None] = field(default=None)
+        photo: Mapped[Blob | None]
 
     class New(Entity, table="Upgraded", kind="Pic", version=2, partition_key="p", row_key="{id}"):
         id: Mapped[int]

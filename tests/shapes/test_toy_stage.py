@@ -92,7 +92,7 @@ class Letter(Boxed, table="Stages", partition_key="{box}", row_key="letter_{id:0
 
 class Note(Boxed, table="Stages", partition_key="{box}", row_key="note_{id:03d}"):
     id: Mapped[int]
-    note: Mapped[str | None] = field(default=None)
+    note: Mapped[str | None]
 
     turned = Reversed("note")
 

@@ -54,7 +54,7 @@ class NewRide(Trip, table="Expanded", partition_key="{id}", row_key="day_{day}",
 class Bill(Entity, table="ExpandedBills", tracked=True, partition_key="{payer}", row_key="{number}"):
     payer: Mapped[str]
     number: Mapped[int]
-    cents: Mapped[int] = field(default=0)
+    cents: Mapped[int]
 
 
 def bill_of(bill: Bill) -> "NewBill":

@@ -46,7 +46,7 @@ from tests.writes.verbs import write
 class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{id:03d}"):
     dep: Mapped[str]
     id: Mapped[int] = field(default=1)
-    text: Mapped[str] = field(default="")
+    text: Mapped[str]
 
     by_text = Index(row_key="text_{text}", unique=True)
 

@@ -15,7 +15,7 @@ from tests.writes.verbs import write
 
 class Book(Entity, table="BooksReadFirst", partition_key="g", row_key="book_{name}"):
     name: Mapped[str]
-    number: Mapped[int] = field(default=0)
+    number: Mapped[int]
     text: Mapped[str] = field(default="")
     by_number = Index(row_key="number_{number:04d}_{name}")
 

@@ -29,7 +29,7 @@ class EmployeeOfOld(Entity, table="Firm", kind="Employee", partition_key="{depar
 class BadgeOfOld(Entity, table="Firm", kind="Badge", partition_key="{department}", row_key="badge_{number:06d}"):
     department: Mapped[str]
     number: Mapped[int]
-    code: Mapped[str | None] = field(default=None)
+    code: Mapped[str | None]
 
 
 async def fill(db: Database, people: int) -> None:

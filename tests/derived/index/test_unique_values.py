@@ -38,7 +38,7 @@ from tests.rows import insert_row
 class User(Entity, table="UniqueUsers", partition_key="{tenant}", row_key="user_{id:03d}"):
     tenant: Mapped[str]
     id: Mapped[int]
-    email: Mapped[str | None] = field(default=None)
+    email: Mapped[str | None]
     name: Mapped[str] = field(default="")
 
     by_email = Index(
@@ -319,7 +319,7 @@ class Seat(Entity, table="UniqueSeats", partition_key="{tenant}_{room}", row_key
     tenant: Mapped[str]
     room: Mapped[int]
     id: Mapped[int]
-    guest: Mapped[str | None] = field(default=None)
+    guest: Mapped[str | None]
 
     by_guest = Index(
         table="UniqueGuests", partition_key="{tenant}", row_key="{guest}", unique=True, consistency="eventual"
