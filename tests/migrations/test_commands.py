@@ -208,7 +208,9 @@ def test_a_row_that_cannot_be_upgraded(project: Project) -> None:
 
     status, said, _ = project.run("rewrite", URL, "items")
     assert status == 1
-    assert "a note is bad" in said.splitlines()[-1]
+    failure, report = said.splitlines()[-2:]
+    assert "a note is bad" in failure
+    assert report.startswith("rewrite Item ") and ", 1 failed;" in report
 
 
 def test_a_snapshot_is_not_written_past_revisions(project: Project) -> None:
