@@ -30,6 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.py").write_text(f"{MODELS}\n\nprint(Manager)\n", encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
+    (folder / "keyless.csv").write_text("id,name\n1,Ann\n", encoding="utf-8")
 
     async def fill(db: Database) -> None:
         await db.create_tables(Employee)
@@ -64,7 +65,11 @@ CASES = {
     "tables": (2, "tables: argument URL: it is missing; give it first, such as local:./hr.tables, or set"),
     "tables foo": (2, "tables: 'foo' is not a URL; give one first, such as local:./hr.tables, or set TABLEORM_URL"),
     "copy local:./hr.tables": (2, "copy: TO is missing"),
-    f"tables {URL} Directory": (2, "tables: unknown argument in the wrong place, or one too many"),
+    f"tables {URL} Directory": (2, "tables: unknown argument 'Directory': in the wrong place, or one too many"),
+    f"migrate status {URL} UNKNOWN": (2, "migrate status: unknown argument 'UNKNOWN': in the wrong place"),
+    f"tables {URL} AccountKey=c2VjcmV0": (2, "tables: unknown argument in the wrong place, or one too many"),
+    "backup hr.tables local:./copy.tables": (2, "'local:./copy.tables' is a URL; give the path, ./copy.tables"),
+    f"query {URL} Directory --all --csv --json": (2, "query: --csv and --json cannot be combined; choose one"),
     "serve": (2, "serve: --data is missing"),
     f"browse {URL}": (1, "tableorm browse needs a terminal; give --web for a page that shows the same"),
     f"import {URL} Directory x.csv --if-exists merge": (
@@ -73,11 +78,20 @@ CASES = {
     ),
     # What is opened is not there, or is no database.
     "tables local:./notes.txt": (1, "notes.txt"),
-    "tables ./hr.tables": (1, "connect(): url does not begin with a scheme"),
+    "tables ./hr.tables": (1, "tableorm: url does not begin with a scheme"),
+    "tables local:./none": (1, "check the path, or let `tableorm import` or `tableorm copy` create it"),
     "tables ftp://example.org": (1, "no installed backend opens 'ftp:'"),
     "check hr.tabels": (1, "hr.tabels"),
     f"show {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
-    f"export {URL} Directory no/such/folder/x.csv": (1, "no/such/folder"),
+    f"query {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
+    f"get {URL} Directory PartitionKey=P RowKey=R": (1, "there is no row ('P', 'R') in table Directory"),
+    f"export {URL} Directory no/such/folder/x.csv": (1, "tableorm: no/such/folder/x.csv: "),
+    "backup hr.tables no/such/folder/x": (1, "tableorm: no/such/folder/x: "),
+    f"import {URL} Directory notes.txt": (1, "or give --format jsonl, csv or parquet"),
+    f"import {URL} Directory keyless.csv": (
+        1,
+        "keyless.csv, line 2: ['id', 'name'] are there, but no PartitionKey and no RowKey",
+    ),
     f"import {URL} Directory none.csv": (1, "none.csv"),
     # The models cannot be loaded.
     f"audit {URL} nowhere": (1, "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
@@ -89,15 +103,21 @@ CASES = {
     f"query {URL} mistaken:Employee --where agee>3": (1, "Employee has no field 'agee'; did you mean 'age'?"),
     f"query {URL} mistaken:Employee --where age>'x'": (1, "the field is int"),
     f"query {URL} mistaken:Employee --where age>": (1, "--where 'age>' is rejected: invalid syntax"),
-    f"query {URL} Directory --where age>3": (1, "select_raw('Directory').where()"),
+    f"query {URL} Directory --where age>3": (1, "tableorm: --where: filter at position 3: '>' is not an operator"),
     f"query {URL} mistaken:Employee --only nmae": (1, "Employee has no such field; the fields are department, id, age"),
-    f"query {URL} mistaken:Employee": (1, "it has no equality on department"),
+    f"query {URL} mistaken:Employee": (1, 'is built; add "department == ..." to --where, or --all to scan anyway'),
+    f"query {URL} Directory": (
+        1,
+        'tableorm: the query visits every partition of table Directory; add "PartitionKey eq',
+    ),
+    f"rewrap {URL} mistaken:Employee": (1, "tableorm: rewrap needs keys; give --encryption MODULE:NAME"),
+    f"drop-periods {URL} mistaken:Employee --before 2026-01-01": (1, "tableorm: drop-periods Employee is rejected: "),
     f"query {URL} Directory --top 0": (2, "argument --top: '0' is not a whole number from 1 up"),
     f"get {URL} mistaken:Employee department=Sales": (1, "Employee.key needs 'id'"),
     f"get {URL} mistaken:Employee department=Sales id=x": (1, "needs an int, got 'x'"),
     f"get {URL} mistaken:Employee department=Sales no=7": (1, "give FIELD=VALUE; the fields are department, id, age"),
     f"get {URL} Directory PartitionKey=Sales": (1, "RowKey is missing; give PartitionKey=VALUE and RowKey=VALUE"),
-    "lint mistaken --ignore x": (1, "lint(ignore='x') is rejected"),
+    "lint mistaken --ignore x": (1, "lint --ignore 'x' is rejected"),
     "migrate check mistaken": (1, "there is no snapshot models.snapshot.json; write the first one with --write"),
     f"migrate plan {URL} mistaken:Employee": (1, "give one model with moved_from=, as MODULE:MODEL; 0 were found"),
     f"migrate upgrade {URL} mistaken --directory none": (1, "none"),

@@ -310,7 +310,7 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     now = 100.0
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setenv("COLUMNS", "12")
+    monkeypatch.setenv("COLUMNS", "14")  # with room for the ^C of an interrupt
     show = each_second(show_progress)
     show("too early")
     for text in ("a long line\x1b[0m", "short"):
