@@ -117,21 +117,21 @@ class Typed(Side):
     def equal(self, other: Any) -> bool:
         if self._takes(other):
             return bool(self.value == other.value)
-        return self._is_other_number(other) and self.value == other.value and self.value in INT32
+        return self._is_other_number(other) and bool(self.value == other.value and self.value in INT32)
 
     def below(self, other: Any) -> bool:
         if self._takes(other):
             return bool(self._ordinal() < other._ordinal())
         if self._is_other_number(other):
             return bool(self.value < other.value and self.value < INT32.stop)
-        return self._rank() < other._rank()
+        return bool(self._rank() < other._rank())
 
     def above(self, other: Any) -> bool:
         if self._takes(other):
             return bool(self._ordinal() > other._ordinal())
         if self._is_other_number(other):
             return bool(self.value > other.value and self.value >= INT32.start)
-        return self._rank() > other._rank()
+        return bool(self._rank() > other._rank())
 
     def _is_other_number(self, constant: "Typed") -> bool:
         return constant.of_field and self.kind in NUMBERS and constant.kind in NUMBERS

@@ -134,7 +134,7 @@ def _negation_builder(target: QueryTarget, term: Expression) -> FilterBuilder:
     def build(values: Values) -> Filter | None:
         node = positive(values)
         last = node.terms[-1] if isinstance(node, Or) else node  # of numbers, an Int32 constant, which all types take
-        if isinstance(last, Compare):
+        if node is not None and isinstance(last, Compare):
             return And((Not(node), _presence_filter(last.property, last.constant)))
         return _negate_bounds(node.terms) if isinstance(node, And) else None  # startswith: two bounds of text
 
@@ -248,10 +248,10 @@ def _comparison_filter(member: Member, op: Op, value: Any) -> Filter | None:
 
 def _compare_int32(name: str, op: Op, value: float) -> list[Filter]:
     """
-    Return what finds the numbers that other programs stored as Int32, which a Double or an Int64 constant doesn't match.
+    Return what finds numbers that other programs stored as Int32, which a Double or an Int64 constant doesn't match.
 
-    JavaScript stores 20 as Int32 beside 20.5 as Double. An Int32 constant is compared with all types of numbers, so each
-    comparison here must also hold for them.
+    JavaScript stores 20 as Int32 beside 20.5 as Double. An Int32 constant is compared with all types of numbers, so
+    each comparison here must also hold for them.
     """
     if math.isnan(value):
         return []
