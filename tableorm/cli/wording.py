@@ -6,14 +6,14 @@ prompt have commands and options instead.
 import re
 
 _PHRASES = {
-    r"^connect\(\): ": "",
     r"^select_raw\(.*?\)\.where\(\)": "--where",
     r"^PropertyBag: ": "",
+    r"^<select\((\w+)\).*?>(?= would| is rejected|: )": r"the query of \1",
     # The call that a message begins with, and its first argument.
     r"^(?:run_)?(\w+?)(?:_rows|_table|_move)?\((.*?)\)(?= is rejected|: )": r"\1 \2",
     r"\(\)(?= works| needs)": "",
     r"^drop_periods": "drop-periods",
-    r"^connect ": "",
+    r"^connect (: )?": "",
     r"^(\w+ )?(\w+)=": r"\1--\2 ",
     r": blobs=": ": --delete-blobs ",
     # What a message advises.

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import Database
+from tableorm.cli.wording import in_options
 from tests.cli.models import Employee
 from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
@@ -20,13 +21,19 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
     id: Mapped[int]
     age: Mapped[int]
 """
+ENTRY = """
+import datetime as dt
+class Entry(Entity, table="Entries{at:%Y%m}", partition_key="{source}", row_key="{at:ticks}"):
+    source: Mapped[str]
+    at: Mapped[dt.datetime]
+"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a database of one table, a module of models, and modules that cannot be imported."""
     folder = tmp_path_factory.mktemp("mistakes")
-    (folder / "mistaken.py").write_text(MODELS, encoding="utf-8")
+    (folder / "mistaken.py").write_text(MODELS + ENTRY, encoding="utf-8")
     (folder / "broken.py").write_text(f"{MODELS}\n\nprint(Manager)\n", encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
@@ -110,6 +117,14 @@ CASES = {
         1,
         'tableorm: the query visits every partition of table Directory; add "PartitionKey eq',
     ),
+    f"query {URL} mistaken:Entry": (
+        1,
+        "the query of Entry would visit the tables of all periods; bound Entry.at, as in at >= ..., or add --all",
+    ),
+    f"query {URL} mistaken:Entry --where source>'a)'": (
+        1,
+        "tableorm: the query of Entry would visit the tables of all",
+    ),
     f"rewrap {URL} mistaken:Employee": (1, "tableorm: rewrap needs keys; give --encryption MODULE:NAME"),
     f"drop-periods {URL} mistaken:Employee --before 2026-01-01": (1, "tableorm: drop-periods Employee is rejected: "),
     f"query {URL} Directory --top 0": (2, "argument --top: '0' is not a whole number from 1 up"),
@@ -134,3 +149,40 @@ def test_mistakes(command: str, status: int, problem: str) -> None:
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1
     assert "c2VjcmV0" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("connect(prefix='9'): no name begins so", "--prefix '9': no name begins so"),
+        (
+            'this database has no queues; say where they are: connect(url, queues=...), for example queues="local:./q"',
+            "this database has no queues; say where they are: --queues URL",
+        ),
+        (
+            "read it with PropertyBag.key('Staff', 'a', 'b'), or declare the model with kind=None",
+            "read it with `get URL 'Staff' PartitionKey='a' RowKey='b'`, or declare the model with kind=None",
+        ),
+        (
+            "run db.build_index(Employee.by_name, no_older_writers=True) once every program",
+            "run `migrate build-index URL MODULE:Employee.by_name --no-older-writers` once every program",
+        ),
+        (
+            "run_move(Note) is rejected: stop it, and pass no_blind_writers=True (the command: --no-blind-writers)",
+            "move Note is rejected: stop it, and pass --no-blind-writers",
+        ),
+        (
+            "add .where(Log.a == ..., Log.b == ...), or .allow_scan() to scan",
+            'add "a == ... and b == ..." to --where, or --all to scan',
+        ),
+        ("drop_periods(Log): blobs='x' is rejected", "drop-periods Log: --delete-blobs 'x' is rejected"),
+        (
+            "there is such a file; overwrite=True or --overwrite replaces it",
+            "there is such a file; --overwrite replaces it",
+        ),
+        ("Employee.age: 'x' needs an int", "Employee.age: 'x' needs an int"),
+    ],
+)
+def test_words_of_the_command_line(message: str, shown: str) -> None:
+    """Calls and arguments of programs become commands and options; everything else stays."""
+    assert in_options(message) == shown
