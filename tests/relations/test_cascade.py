@@ -208,21 +208,6 @@ async def test_a_tree_is_deleted_from_any_node_on(db: Database, above: str | Non
     assert [each async for each in find_pending(connection_of(db), "Nodes")] == []
 
 
-async def test_an_entity_of_an_index_is_deleted_if_it_is_as_it_was(db: Database) -> None:
-    """As its fields tell, since the entry has no ETag."""
-    await fill(db, "a")
-    one, two, _ = await db.select(Master.by_craft).where(Master.guild == "a", Master.craft == "smith").all()
-    await db.modify(two.key, lambda each: each.evolve(craft="baker"))
-
-    assert await db.delete(one)
-    with pytest.raises(PreconditionFailed):
-        await db.delete(two)
-    await work(db)
-
-    assert (one.etag, two.etag) == (None, None)
-    assert [each.id for each in await db.select(Master).where(Master.guild == "a").all()] == [1, 2]
-
-
 @pytest.mark.usefixtures("quick_workers")
 async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> None:
     """All other children are deleted; the error names the child, and when that can be read again, both go."""
