@@ -5,7 +5,6 @@ Workflows: when they run, what their steps are given, and what faults leave of t
 import asyncio
 import datetime as dt
 from collections import Counter
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -22,7 +21,6 @@ from tableorm import (
     NotSupported,
     TransactionFailed,
     Workflow,
-    connect,
     field,
     workflow,
 )
@@ -367,21 +365,6 @@ async def test_what_a_workflow_costs(db: Database) -> None:
     assert [each.operation for each in decisions] == ["get", "merge", "delete"]
     assert [each for each in sent if each.endswith("-message")] == ["put-message", "renew-message", "delete-message"]
     assert sent.count("transaction") == 1
-
-
-async def test_a_token_that_reaches_one_table(tmp_path: Path) -> None:
-    """A database that such a token opens cannot start workflows, which is said before anything is sent."""
-    url = f"local:{tmp_path / 'shop.tables'}"
-    async with connect(url) as db:
-        await db.create_tables(Order)
-        token = str(await db.grant(Order, "raud", HOUR))
-    order = Order(customer="ann", id=7)
-    async with connect(url, sas=token) as limited:
-        with pytest.raises(TransactionFailed, match=r"workflow ship:2.* is for table FlowShop alone"):
-            async with limited.transaction() as tx:
-                tx.insert(order)
-                tx.start(Ship, order)
-        assert await limited.get_or_none(Order, customer="ann", id=7) is None
 
 
 async def test_a_workflow_of_a_scope(db: Database) -> None:
