@@ -6,6 +6,7 @@ import pytest
 
 from tableorm import Database, Entity, Mapped, field
 from tableorm.stores import Row
+from tableorm.testing.contract.base import user_part
 from tests.databases import database_fixture
 from tests.rows import put_row
 
@@ -26,7 +27,7 @@ async def put(db: Database, row: Row) -> Row:
 
 async def stored(db: Database, row: Row) -> Row:
     found = await db.store.get("Sensors", row["PartitionKey"], row["RowKey"])
-    return {name: value for name, value in found.items() if name not in ("odata.etag", "Timestamp")}
+    return user_part(found)
 
 
 @pytest.mark.parametrize("note", ["new", None])

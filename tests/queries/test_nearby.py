@@ -210,7 +210,6 @@ async def test_rows_that_change_between_the_two_reads() -> None:
         await fill(db, shelf_of(20))
         await db.insert(Box(shelf="b", id=1, group="y"))
         row = dict(await backend.inner.tables.get("NearBoxes", "b", "box_0001"))
-        row = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
         backend.due = [
             Operation(Verb.DELETE, {"PartitionKey": "a", "RowKey": "box_0003"}, "*"),
             Operation(Verb.REPLACE, row | {"PartitionKey": "a", "RowKey": "box_0005"}, "*"),

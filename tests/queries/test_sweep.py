@@ -173,9 +173,8 @@ async def test_an_entry_that_is_old_deletes_nothing(db: Database) -> None:
     entity = Timed(part="a", id=1, expires=utc_now() + HOUR)
     await db.insert(entity)
     (entry,) = [each for each in await db.select_raw("SweptTimed").allow_scan().all() if each.partition_key == "expiry"]
-    old = {name: value for name, value in entry.row.items() if name not in ("odata.etag", "Timestamp")}
-    old["RowKey"] = entry.row_key.replace(entry.row_key.split("_")[1], "0" * 19)
-    await insert_row(db, "SweptTimed", old)
+    late = entry.row_key.replace(entry.row_key.split("_")[1], "0" * 19)
+    await insert_row(db, "SweptTimed", {**entry.row, "RowKey": late})
 
     report = await db.sweep(Timed)
 

@@ -36,8 +36,7 @@ async def read(db: Database, row_key: str) -> Row:
 
 
 async def put(db: Database, row: Row, **properties: Any) -> None:
-    forged = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")} | properties
-    await put_row(db, "ForgedFeeds", forged)
+    await put_row(db, "ForgedFeeds", row | properties)
 
 
 async def heal(db: Database) -> None:

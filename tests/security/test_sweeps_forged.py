@@ -50,8 +50,7 @@ OWNERS = {
 async def test_an_entry_that_names_no_entity_ends_no_sweep(db: Database, owner: object) -> None:
     """It is reported, or passed over if there is no such entity, and what has expired is deleted."""
     [entry] = (await db.store.query("ForgedExpiry", RowQuery(), 10)).rows
-    forged: Row = {name: value for name, value in entry.items() if name not in ("odata.etag", "Timestamp")}
-    forged |= {"RowKey": entry["RowKey"].replace("0637", "0636"), "_of": owner}
+    forged: Row = {**entry, "RowKey": entry["RowKey"].replace("0637", "0636"), "_of": owner}
     await insert_row(db, "ForgedExpiry", forged)
     report = await db.sweep(Ticket)
     assert report.deleted == 1

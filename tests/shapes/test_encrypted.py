@@ -155,12 +155,6 @@ async def rows_of(db: Database, table: str) -> dict[str, Row]:
     return {bag.row_key: dict(bag.row) for bag in await db.select_raw(table).allow_scan().all()}
 
 
-async def put(db: Database, table: str, row: Row) -> None:
-    """Put a row into the store, as somebody does who has no keys."""
-    members = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-    await put_row(db, table, members)
-
-
 async def test_every_reader_decrypts(db: Database) -> None:
     """Get, get_many, query, pages, stream, union, refresh, a bag beside, `only`; a bag alone has what is stored."""
     people = [Person(id=number, salary=number, note="n") for number in range(5)]
@@ -197,7 +191,7 @@ async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) 
     await db.insert(Person(id=1, salary=SECRET))
     row = (await rows_of(db, "SealedPeople"))["0001"]
     async with memory_database(Person) as bare:
-        await put(bare, "SealedPeople", row)
+        await put_row(bare, "SealedPeople", row)
         query = bare.select(Person).where(Person.city == "Oslo")
         (found,) = await query.only(Person.name).all()
         assert found.name == "Ann"
@@ -216,11 +210,11 @@ async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) 
         with pytest.raises(TransactionFailed, match="Encryption"):
             async with bare.transaction() as tx:
                 tx.insert(Person(id=3))
-        await put(db, "SealedPeople", (await rows_of(bare, "SealedPeople"))["0001"])
+        await put_row(db, "SealedPeople", (await rows_of(bare, "SealedPeople"))["0001"])
     assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=SECRET, name="Bea")
     old = KeyRing({"old": KEYS["old"]}, wrap_with="old")
     async with memory_database(Person, encryption=Encryption(old)) as other:
-        await put(other, "SealedPeople", row)
+        await put_row(other, "SealedPeople", row)
         with pytest.raises(EncryptionError, match="needs the key 'new', and the KeyRing has old"):
             await other.get(Person, city="Oslo", id=1)
 
@@ -237,7 +231,7 @@ async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
     query = db.select(Person).where(Person.city == "Oslo", Person.id == 1)
 
     async def refuses(row: Row, *fields: Any) -> None:
-        await put(db, "SealedPeople", {**row, "RowKey": "0001"})
+        await put_row(db, "SealedPeople", {**row, "RowKey": "0001"})
         for calling in (
             db.get(Person, city="Oslo", id=1),
             query.all(),
@@ -257,7 +251,7 @@ async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
     plain = {name: value for name, value in first.items() if name.partition("@")[0] not in (METADATA, "Note", "scan")}
     await refuses({**plain, "salary": "5", "salary@odata.type": "Edm.Int64"})
     await refuses({name: value for name, value in plain.items() if not name.startswith("salary")})
-    await put(db, "SealedPeople", newer)
+    await put_row(db, "SealedPeople", newer)
     assert (await db.get(Person, city="Oslo", id=1)).salary == 5
 
 
@@ -289,7 +283,7 @@ async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
         {name: value for name, value in one.items() if name.partition("@")[0] not in ("salary", METADATA)},
         {**one, "salary": "5", "salary@odata.type": "Edm.Int64"},
     ):
-        await put(db, "SealedWorkers", spoilt)
+        await put_row(db, "SealedWorkers", spoilt)
         with pytest.raises(EncryptionError):
             await db.select(Worker.by_level).where(Worker.city == "Oslo", Worker.level == 2).all()
         assert (await db.audit(Worker)).found == 1
@@ -299,7 +293,7 @@ async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
     await db.delete(entry)
     assert min(await rows_of(db, "SealedWorkers")) == "0000"
     assert (await db.audit(Worker)).found == 0
-    await put(db, "SealedWorkers", {**stored["0000"], "salary": stored["0001"]["salary"]})
+    await put_row(db, "SealedWorkers", {**stored["0000"], "salary": stored["0001"]["salary"]})
     (problem,) = (await db.audit(Worker)).findings
     assert "EncryptionError" in str(problem)
 
@@ -330,7 +324,7 @@ async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
 
     await db.insert(Person(id=1, salary=1, note=str(SECRET)))
     async with memory_database(Short, encryption=Encryption(RING)) as other:
-        await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
+        await put_row(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
         short = await other.get(Short, city="Oslo", id=1)
         assert short.extra["Note"] == str(SECRET)
         short.salary = 2
@@ -341,7 +335,7 @@ async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
         await other.modify(Short, lambda each: each.evolve(salary=3), city="Oslo", id=1)
         row = (await rows_of(other, "SealedPeople"))["0001"]
         assert str(SECRET) not in str(row)
-        await put(db, "SealedPeople", row)
+        await put_row(db, "SealedPeople", row)
     assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=3, note=str(SECRET))
 
 
@@ -373,7 +367,7 @@ async def test_each_slot_of_a_series_is_encrypted_by_itself(db: Database) -> Non
     with pytest.raises(EncryptionError, match=r"a condition on Hours.worked\[3\] is rejected"):
         await query.where(Hours.worked[3] == 5).all()
     for row in ({**after, "H00": after["H02"]}, {**after, "H03": before["H03"]}):
-        await put(db, "SealedHours", row)
+        await put_row(db, "SealedHours", row)
         with pytest.raises(EncryptionError):
             await query.all()
     with pytest.raises(ModelError, match="add encrypted=True"):
@@ -466,7 +460,7 @@ async def test_blobs_are_encrypted(db: Database) -> None:
             with pytest.raises(EncryptionError, match=r"the blob of Record\.scan has a chunk"):
                 await reading
     row = (await rows_of(db, "SealedRecords"))["0002"]
-    await put(db, "SealedRecords", {**row, "scan": rows["0001"]["scan"]})
+    await put_row(db, "SealedRecords", {**row, "scan": rows["0001"]["scan"]})
     with pytest.raises(EncryptionError):
         await db.get(Record, city="Oslo", id=2)
 
@@ -592,7 +586,7 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
         salary: Mapped[bool] = encrypted()
 
     async with memory_database("SealedPeople", encryption=Encryption(RING), echo=True, show_values=True) as other:
-        await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
+        await put_row(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
         with pytest.raises(TableOrmError, match=r"Person|Other") as unread:
             await other.get(Other, city="Oslo", id=1)
         shown.append(str(unread.value))
@@ -619,12 +613,12 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
             for number in range(6):
                 await bulk.insert(Before(id=number, salary=SECRET, note="n"))
         for row in (await rows_of(old, "SealedPeople")).values():
-            await put(db, "SealedPeople", row)
+            await put_row(db, "SealedPeople", row)
     with pytest.raises(EncryptionError, match="accept_plain"):
         await db.get(Person, city="Oslo", id=1)
     async with memory_database(Between, encryption=Encryption(RING)) as db2:
         for row in (await rows_of(db, "SealedPeople")).values():
-            await put(db2, "SealedPeople", row)
+            await put_row(db2, "SealedPeople", row)
         query = db2.select(Between).where(Between.city == "Oslo")
         assert [each.salary for each in await query.all()] == [SECRET] * 6
         assert [each.salary for each in await query.only(Between.salary).all()] == [SECRET] * 6
@@ -644,7 +638,7 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         assert [each.salary for each in await entries.all()] == [SECRET] * 6
         assert (await rewrite(db2, Between)).written == 0
         for row in rows.values():
-            await put(db, "SealedPeople", row)
+            await put_row(db, "SealedPeople", row)
     people = await db.select(Person).where(Person.city == "Oslo").all()
     assert [(each.salary, each.note) for each in people] == [(SECRET, "n")] * 2 + [(SECRET, "m")] + [(SECRET, "n")] * 3
 
@@ -741,7 +735,7 @@ async def test_content_keys_are_wrapped_anew(db: Database) -> None:
         for table, model in (("SealedStaff", Staff), ("SealedYears", Year)):
             await db.create_tables(model)
             for row in (await rows_of(old, table)).values():
-                await put(db, table, row)
+                await put_row(db, table, row)
     stored = await rows_of(db, "SealedStaff")
     report = await db.rewrap(Staff)
     assert (report.state, report.written, report.failed) == ("done", 60, 0)
@@ -754,7 +748,7 @@ async def test_content_keys_are_wrapped_anew(db: Database) -> None:
     assert await db.select(Staff.by_level).where(Staff.city == "Oslo").all() == staff
     assert await db.get(Year, city="Oslo", id=1) == year
     assert (await db.audit(Staff)).found == 0
-    await put(db, "SealedStaff", stored["0003"])
+    await put_row(db, "SealedStaff", stored["0003"])
     report = await db.rewrap(Staff)
     assert (report.state, report.written, report.failed) == ("failed", 0, 1)
     assert "needs the key 'old'" in report.failures[0]

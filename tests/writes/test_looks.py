@@ -145,8 +145,7 @@ class Run:
         """Another program sets, or removes, a property that the model does not know."""
         bag = await self.db.get(PropertyBag.key("Things", self.key.partition_key, self.key.row_key))
         bag[name] = value
-        row = {member: each for member, each in bag.row.items() if member not in ("odata.etag", "Timestamp")}
-        await replace_row(self.store, "Things", row)
+        await replace_row(self.store, "Things", {**bag.row})
 
     async def take(self, step: Step) -> None:
         match step:

@@ -117,8 +117,7 @@ async def list_is_damaged(db: Database) -> None:
 
 
 async def replaced(db: Database, row: Row) -> None:
-    plain = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-    await replace_row(db, "Firm", plain)
+    await replace_row(db, "Firm", row)
 
 
 @CASES.case((Damage.MISSING, "by_last_name", E1, "lastname_Wu~"), same=False)
