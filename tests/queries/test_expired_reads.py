@@ -14,6 +14,8 @@ from tests.database.between import Recorded
 from tests.databases import memory_database
 from tests.rows import insert_row
 
+pytestmark = pytest.mark.usefixtures("stopped_clock")
+
 HOUR = dt.timedelta(hours=1)
 
 
@@ -46,7 +48,7 @@ LIVE = [1, 4, 5]
 
 
 @pytest.fixture
-async def db(stopped_clock: None) -> AsyncIterator[Database]:
+async def db() -> AsyncIterator[Database]:
     """Sessions of one user: without an end, some that have ended, the third at this moment, and some that have not."""
     async with memory_database(Session) as db:
         now = utc_now()
@@ -119,7 +121,7 @@ async def test_projections_bring_the_field(db: Database) -> None:
     assert "expires" in (request.select or ())
 
 
-async def test_few_requests(stopped_clock: None) -> None:
+async def test_few_requests() -> None:
     """A limit asks for full pages as soon as rows were dropped, so that a thousand of them are two requests."""
     backend = Recorded()
     async with Database(backend) as db:
@@ -149,7 +151,7 @@ def _rename(bag: PropertyBag) -> PropertyBag:
     return bag
 
 
-async def test_rows_of_older_versions(stopped_clock: None) -> None:
+async def test_rows_of_older_versions() -> None:
     """A row of an older version has expired if the entity has that it is upgraded to."""
     async with memory_database(Visit) as db:
         for number, hours in enumerate([-1, 1]):

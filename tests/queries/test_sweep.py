@@ -5,7 +5,7 @@ Sweeps: what has expired is deleted with all that is derived from it, and nothin
 import asyncio
 import datetime as dt
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -29,9 +29,11 @@ from tableorm import (
 )
 from tableorm.stores import CLOCK, QueueStore, Row, RowPage, RowQuery
 from tests.database.between import Between
-from tests.databases import memory_database
+from tests.databases import database_fixture, memory_database
 from tests.rows import insert_row
 from tests.torture import seeds
+
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 HOUR = dt.timedelta(hours=1)
 
@@ -73,10 +75,7 @@ class Timed(Expiring, table="SweptTimed", partition_key="{part}", row_key="{id:0
     by_expiry = Index(partition_key="expiry", row_key="at_{expires:ticks}_{part}_{id:05d}", consistency="eventual")
 
 
-@pytest.fixture
-async def db(stopped_clock: None) -> AsyncIterator[Database]:
-    async with memory_database(Ticket, Show, Scan, Plain, Timed) as db:
-        yield db
+db = database_fixture(Ticket, Show, Scan, Plain, Timed)
 
 
 async def insert_plain(db: Database, parts: str, count: int) -> None:
@@ -231,7 +230,7 @@ def _rename(bag: PropertyBag) -> PropertyBag:
     return bag
 
 
-async def test_versions(stopped_clock: None) -> None:
+async def test_versions() -> None:
     """A row of an older version expires as what it is upgraded to; one of a newer version is left to newer programs."""
     async with memory_database(Visit) as db:
         for kind, name, hours in (
@@ -267,7 +266,7 @@ class Bag(Parcel, row_key="bag_{id}", version=2):
 class Letter(Parcel, row_key="letter_{id}"): ...
 
 
-async def test_several_kinds(stopped_clock: None) -> None:
+async def test_several_kinds() -> None:
     """A base stands for its classes that expire; their kinds may be told by their keys."""
     async with memory_database(Box, Bag, Letter) as db:
         await db.insert(Box(id=1, expires=utc_now()))
@@ -301,7 +300,7 @@ async def test_refusals(db: Database) -> None:
 
 
 @seeds(1, 60)
-async def test_sweepers_beside_writers(stopped_clock: None, seed: int) -> None:
+async def test_sweepers_beside_writers(seed: int) -> None:
     """
     While the clock goes on, writers prolong lives and insert over what has expired, and sweepers delete: an entity that
     was written is found until its time, and every count is right in the end.
