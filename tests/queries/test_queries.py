@@ -82,16 +82,6 @@ async def test_a_query_is_immutable_and_can_be_run_again(db: Database) -> None:
     assert repr(narrow.limit(2)) == ("<select(Item).where(Item.group == 'g', Item.number >= 5).limit(2)>")
 
 
-async def test_wrong_arguments_are_refused(db: Database) -> None:
-    """Something that is no condition, a negative limit, models of two tables."""
-    with pytest.raises(ModelError, match="not a condition"):
-        db.select(Item).where(True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ModelError, match=r"limit\(-1\)"):
-        db.select(Item).limit(-1)
-    await db.create_tables(Item)
-    assert await db.select(Item).where(Item.group == "g").limit(0).all() == []
-
-
 class Shard(Entity, table="Shards", partition_key="{service}_{hash:04d}", row_key="{name}"):
     service: Mapped[str]
     hash: Mapped[int]

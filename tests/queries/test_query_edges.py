@@ -157,6 +157,8 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda db: db.select(1), "one to four"),
     (lambda db: db.select(Employee, int), "'int'> is not a model"),
     (lambda db: db.select(Entity), "Entity'> is not a model"),
+    (lambda db: db.select(Employee).where(True), "not a condition"),
+    (lambda db: db.select(Employee).limit(-1), r"limit\(-1\)"),
     (lambda db: db.union(1), r"union\(1\)"),
     (lambda db: db.union().concurrency(0), "number from 1"),
 ]
