@@ -9,12 +9,13 @@ import pytest
 
 from tableorm import Database, Entity, Index, Mapped, ModelError, NotSupported, PropertyBag, connect
 from tableorm.jobs.process import RunOptions
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
 from tableorm.writes.bulk.pacing import Pace
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
 from tests.audit.turns import MOST, count_snapshots
 from tests.databases import memory_database
 from tests.derived.patterns.firm import Department
+from tests.rows import insert_row
 
 
 class AnyWorker(Entity, table="Workers", partition_key="{team}", row_key="w_{id:05d}", abstract=True):
@@ -74,16 +75,12 @@ async def test_what_is_built_is_as_written(db: Database) -> None:
             await write(db, Verb.DELETE, *key)
     for employee in [*everyone("Sales"), *everyone("HR")]:
         members = wanted[employee.department, employee.key.row_key]
-        await db.store.write(TABLE, _insert({name: value for name, value in members.items() if name != "_ix"}))
+        await insert_row(db, TABLE, {**members, "_ix": None})
 
     reports = [await db.build_index(index) for index in (Employee.by_email, Employee.by_name, Employee.by_age)]
 
     assert [report.written for report in reports] == [6, 10, 8]
     assert await snapshot(db) == wanted
-
-
-def _insert(row: dict[str, object]) -> Operation:
-    return Operation(Verb.INSERT, dict(row))
 
 
 async def test_row_in_the_way_is_a_finding(db: Database) -> None:
