@@ -70,7 +70,7 @@ async def test_there_and_back(served: str, rows: list[Row]) -> None:
         assert (await db.copy_rows(server)).complete
         assert (await server.copy_rows(back)).complete
 
-        assert await content_of(back, ordered=False) == await content_of(db, ordered=False)
+        assert await content_of(back) == await content_of(db)
         assert (await db.compare_rows(back)).equal == len(rows)
 
 
@@ -86,8 +86,8 @@ async def test_through_azurite(azurite: Azurite, rows: list[Row]) -> None:
         lost = sum("-0.0" in each for each in await content_of(db))
         assert (await emulator.compare_rows(back)).complete
         assert (await db.compare_rows(back)).failed == lost
-        changed = {each.replace("-0.0", "0.0") for each in await content_of(db, ordered=False)}
-        assert {*await content_of(back, ordered=False)} == changed
+        changed = {each.replace("-0.0", "0.0") for each in await content_of(db)}
+        assert {*await content_of(back)} == changed
         await emulator.drop_table(TABLE)
 
 
