@@ -185,6 +185,24 @@ async def test_a_filter(where: str, count: int) -> None:
             assert seen.rows == count
 
 
+async def test_one_database_under_two_connections(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of a database to itself is rejected however its URL is spelled; another prefix is another database."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "linked").symlink_to(tmp_path)
+    spellings = [
+        ("local:a.tables", f"local:{other}") for other in ("./a.tables", tmp_path / "a.tables", "linked/a.tables")
+    ]
+    for one, other in [*spellings, (served, served)]:
+        async with connect(one) as db, connect(other) as again, connect(other, prefix="prod") as prefixed:
+            await fill(db.store, make_rows(3))
+            for call in (db.copy_rows, db.compare_rows):
+                with pytest.raises(ModelError, match="both sides are one database"):
+                    await call(again)
+            assert (await db.copy_rows(prefixed, TABLE)).written == 3
+            await db.drop_table(TABLE)
+            await prefixed.drop_table(TABLE)
+
+
 async def test_other_names() -> None:
     """Prefixes are those of either side; a scope copies nothing, and a mistake is told before anything is made."""
     memory = "local::memory:"
