@@ -42,6 +42,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
+from .protocol.codes import Fault
+
 __all__ = [
     "MAX_FAULTS",
     "AccessDenied",
@@ -113,7 +115,13 @@ class TableOrmError(Exception):
     Args:
         message: What happened, to what, and what to do.
         code: The service's error code, if it gave one.
+
+    Attributes:
+        fault: What the store raised, if it rejected a request. A traceback doesn't show it. Its `__cause__` is the
+            error of the transport or of SQLite, if there is one.
     """
+
+    fault: Fault | None = None
 
     def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)

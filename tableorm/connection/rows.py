@@ -56,7 +56,7 @@ async def read_row(
             what = f"{purpose}, which reads {what}"
         else:
             what = f"get of {name} {what}" if name else f"get of {what}"
-        raise translate(fault, what, address.table) from fault
+        raise translate(fault, what, address.table) from None
     counts.rows += 1
     return row
 
@@ -180,7 +180,7 @@ async def write_as_read(db: Connection, table: str, operations: Sequence[Operati
         if fault.code in LOST_RACE or fault.transient:
             return False
         keys = first.row["PartitionKey"], first.row["RowKey"]
-        raise translate(fault, f"{first.verb} of {what}, {keys}", table) from fault
+        raise translate(fault, f"{first.verb} of {what}, {keys}", table) from None
     return True
 
 

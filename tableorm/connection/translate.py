@@ -2,6 +2,8 @@
 From a store's `Fault` to the error that a user sees, which names the model and the key.
 """
 
+from typing import TypeVar
+
 from ..errors import (
     AccessDenied,
     AccountNotFound,
@@ -16,6 +18,8 @@ from ..errors import (
     Unavailable,
 )
 from ..protocol.codes import THROTTLING, TRANSIENT, Code, Fault
+
+E = TypeVar("E", bound=TableOrmError)
 
 _ERRORS: dict[str, type[TableOrmError]] = {
     **dict.fromkeys(TRANSIENT, Unavailable),
@@ -55,9 +59,19 @@ _MISSING: dict[str, str] = {
 }
 
 
+def with_fault(error: E, fault: Fault) -> E:
+    """Return an error with what the store said, of which it keeps no frames."""
+    # What the program was handling meanwhile, the context of the first of them, keeps its own.
+    seen: BaseException | None = fault
+    while seen is not None:
+        seen.__traceback__, seen = None, seen.__cause__
+    error.fault = fault
+    return error
+
+
 def translate(fault: Fault, what: str, table: str, entity: object = None, key: object = None) -> TableOrmError:
     """
-    The error for a refused request.
+    The error for a refused request. Raise it `from None`: it has the fault.
 
     Args:
         fault: What the store said.
@@ -66,11 +80,10 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         entity: What was to be written, for `Conflict`.
         key: The key, for `EntityNotFound`.
     """
-    # A traceback of the error shows what the store said in a line, and not the way that this took within the store.
-    # What the program was handling meanwhile, the context of the first of them, keeps its own.
-    seen: BaseException | None = fault
-    while seen is not None:
-        seen.__traceback__, seen = None, seen.__cause__
+    return with_fault(_error_of(fault, what, table, entity, key), fault)
+
+
+def _error_of(fault: Fault, what: str, table: str, entity: object, key: object) -> TableOrmError:
     code = fault.code
     if code == Code.ENTITY_EXISTS:
         return EntityExists(
@@ -94,4 +107,5 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
     if code in (Code.TABLE_EXISTS, Code.TABLE_BEING_DELETED):
         return Conflict(f"{what}: {fault.message}", code, entity)
     denied = code.startswith("Authorization")
-    return (AccessDenied if denied else _ERRORS.get(code, TableOrmError))(f"{what}: {fault.message}", code)
+    named = f" ({code}, request ID {fault.request_id})" if fault.request_id else ""
+    return (AccessDenied if denied else _ERRORS.get(code, TableOrmError))(f"{what}: {fault.message}{named}", code)

@@ -233,7 +233,7 @@ class LogStream(AsyncOnly, AwaitsCalls):
                 segment.name = None
                 self._note_number(segment.hour, await self._find_last(segment.hour, self._numbers[segment.hour]))
         except Fault as fault:
-            raise translate(fault, what, "") from fault
+            raise translate(fault, what, "") from None
         raise Conflict(
             f"{what}: the server says of each number that the hour {segment.hour:%Y-%m-%d %H} has a segment with it, "
             f"{_MOST_TRIES} times in a row; see which blobs the container {self.container!r} has, and try it again"

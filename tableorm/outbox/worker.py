@@ -144,7 +144,7 @@ class Worker(AsyncOnly):
             await self._queues.peek(OUTBOX)
         except Fault as fault:
             if not (fault.transient or fault.code == Code.QUEUE_NOT_FOUND):
-                raise translate(fault, f"worker on the queue {OUTBOX}", "") from fault
+                raise translate(fault, f"worker on the queue {OUTBOX}", "") from None
         self._task = asyncio.create_task(self._run())
         return self
 

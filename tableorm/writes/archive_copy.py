@@ -214,7 +214,7 @@ def check_archivable(archive: Archive[E], entity: E, key: Key[E]) -> None:
         try:
             check_blob_name(archive.prefix(key) + "x" * 17)
         except Fault as fault:
-            raise translate(fault, f"archive of {key}", "") from fault
+            raise translate(fault, f"archive of {key}", "") from None
 
 
 # Copies
@@ -288,7 +288,7 @@ class _BlobCopy:
             yield
         except Fault as fault:
             what = f"{operation} of {self.name} in {self.container}, for the archive of {self.key}"
-            raise translate(fault, what, "") from fault
+            raise translate(fault, what, "") from None
 
 
 @attrs.frozen

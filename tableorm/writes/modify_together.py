@@ -45,7 +45,7 @@ from ..models.property_bag import PropertyBag
 from ..models.schema import DerivedSchema, FieldInfo, Schema
 from ..models.state import STATE, EntityState, PackedState, set_state, state_of
 from ..models.write_tokens import new_token
-from ..protocol.codes import Code, Fault
+from ..protocol.codes import Code
 from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from ..stores import Row, RowAddress
 from .commit import commit, load_row, read_current, write_change
@@ -582,14 +582,13 @@ def _sets_maintained(change: Change) -> bool:
 
 def _concerns_all(error: TableOrmError) -> bool:
     """Return whether an error of calls that are made together is that of each of them."""
-    denied = isinstance(error, AccessDenied) and isinstance(error.__cause__, Fault)
+    denied = isinstance(error, AccessDenied) and error.fault is not None
     return denied or isinstance(error, _FOR_ALL)
 
 
 def _own_error(error: TableOrmError, call: _ModifyCall) -> TableOrmError:
     """Return an error of several calls for one of them."""
     own = copy.copy(error)
-    own.__cause__ = error.__cause__
     if "entity" in own.__dict__:
         own.__dict__["entity"] = call.result
     return own

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.period_tables import make_missing_table
-from ...connection.translate import translate
+from ...connection.translate import translate, with_fault
 from ...errors import LimitExceeded, TableOrmError, TransactionFailed
 from ...models.entity import Entity
 from ...models.property_bag import PropertyBag, note_written
@@ -527,6 +527,7 @@ def refusal(plan: WritePlan, fault: Fault) -> TableOrmError:
         what = f"transaction of {len(writes)} operations in {plan.table}, partition {plan.partition_key!r}"
         translated = translate(fault, what, plan.table)
         whole = TransactionFailed(translated.message, translated.code)
+        whole.fault = fault
     else:
         whole = in_transaction(write.origin, write.index, error, "; nothing was applied")
     whole.__cause__ = error
@@ -538,8 +539,7 @@ def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
     change = write.origin
     keys = change.partition_key, change.row_key
     error = translate(_named(fault, write), str(change), change.table, change.subject, keys)
-    error.__cause__ = fault
-    return error
+    return with_fault(error, fault)
 
 
 def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
