@@ -80,32 +80,31 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         entity: What was to be written, for `Conflict`.
         key: The key, for `EntityNotFound`.
     """
-    return with_fault(_error_of(fault, what, table, entity, key), fault)
-
-
-def _error_of(fault: Fault, what: str, table: str, entity: object, key: object) -> TableOrmError:
     code = fault.code
+    error: TableOrmError
     if code == Code.ENTITY_EXISTS:
-        return EntityExists(
+        error = EntityExists(
             f"{what}: table {table} has a row with this key already; read it and save, or use another key", code, entity
         )
-    if code == Code.CONDITION_NOT_SATISFIED:
-        return PreconditionFailed(
+    elif code == Code.CONDITION_NOT_SATISFIED:
+        error = PreconditionFailed(
             f"{what}: the row has changed since it was read; read it again and repeat the change", code, entity
         )
-    if table and code in (Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND):
-        return EntityNotFound(f"{what}: table {table} has no such row", code, key)
-    if code == Code.TABLE_NOT_FOUND:
-        return TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)
-    if code == Code.NO_ACCOUNT:
-        return AccountNotFound(
+    elif table and code in (Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND):
+        error = EntityNotFound(f"{what}: table {table} has no such row", code, key)
+    elif code == Code.TABLE_NOT_FOUND:
+        error = TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)
+    elif code == Code.NO_ACCOUNT:
+        error = AccountNotFound(
             f"{what}: the server does not know the account; check the URL passed to connect()",
             Code.RESOURCE_NOT_FOUND,
         )
-    if code in _MISSING:
-        return TableOrmError(f"{what}: there is no such {_MISSING[code]}", code)
-    if code in (Code.TABLE_EXISTS, Code.TABLE_BEING_DELETED):
-        return Conflict(f"{what}: {fault.message}", code, entity)
-    denied = code.startswith("Authorization")
-    named = f" ({code}, request ID {fault.request_id})" if fault.request_id else ""
-    return (AccessDenied if denied else _ERRORS.get(code, TableOrmError))(f"{what}: {fault.message}{named}", code)
+    elif code in _MISSING:
+        error = TableOrmError(f"{what}: there is no such {_MISSING[code]}", code)
+    elif code in (Code.TABLE_EXISTS, Code.TABLE_BEING_DELETED):
+        error = Conflict(f"{what}: {fault.message}", code, entity)
+    else:
+        kind = AccessDenied if code.startswith("Authorization") else _ERRORS.get(code, TableOrmError)
+        named = f" ({code}, request ID {fault.request_id})" if fault.request_id else ""
+        error = kind(f"{what}: {fault.message}{named}", code)
+    return with_fault(error, fault)

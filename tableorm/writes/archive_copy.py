@@ -33,7 +33,7 @@ from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.marker_rows import note_follower
-from ..models.reserved import MANIFEST, MOVE, PLACES, WRITE_TOKENS
+from ..models.reserved import BOUND_TO_KEYS, PLACES, WRITE_TOKENS
 from ..models.state import set_state, state_of
 from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code, Fault
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
-_BOOKKEEPING = frozenset({MANIFEST, MOVE, WRITE_TOKENS, PLACES})  # of the row where it was, and not of the entity
+_BOOKKEEPING = (*BOUND_TO_KEYS, PLACES)  # of the row where it was, and not of the entity
 
 
 class _StoredRow(msgspec.Struct, frozen=True, gc=False):

@@ -53,7 +53,7 @@ from .modify import applied, check_arguments, insertion, made_new, refuse_other_
 from .patch import then
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
-from .rows import NOT_PROPERTIES, compare
+from .rows import NOT_CONTENT, compare
 from .stages.change import save_change
 from .stages.complete import marker_error
 from .stages.compose import encode_joined
@@ -68,8 +68,6 @@ _MOST = 1000
 _SLICE = 0.002  # seconds for which functions are called before other tasks get a turn
 
 _FEW = 16  # light rows, which are never too much for a transaction: each has 200 KiB at most
-
-_OF_STORE = NOT_PROPERTIES - {"PartitionKey", "RowKey"}
 
 _LOST = (EntityExists, EntityNotFound, PreconditionFailed)
 
@@ -564,7 +562,7 @@ def _as_one(writes: Sequence[PlannedWrite]) -> Change:
 
 def _of_store(row: Row) -> Row:
     """Return the members of a row that no entity has, but its keys: what the store and earlier writes have made."""
-    return {name: row[name] for name in _OF_STORE if name in row}
+    return {name: row[name] for name in NOT_CONTENT if name in row}
 
 
 def _is_kept(info: FieldInfo, value: object) -> bool:

@@ -22,7 +22,7 @@ from ...errors import LimitExceeded, TableOrmError, TransactionFailed
 from ...models.entity import Entity
 from ...models.property_bag import PropertyBag, note_written
 from ...models.property_types import Member
-from ...models.reserved import MANIFEST, OPENED
+from ...models.reserved import MANIFEST, NOT_PROPERTIES, OPENED
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
 from ...models.write_tokens import newest_token
@@ -55,7 +55,7 @@ from ..plan import (
     in_transaction,
     refuse_before_sending,
 )
-from ..rows import NOT_PROPERTIES, rebased
+from ..rows import rebased
 from ..subject import forget
 from .derive import Derived
 from .lost_replies import InDoubt, look_at_decision, resolve
