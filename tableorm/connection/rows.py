@@ -13,7 +13,7 @@ from ..models.reserved import MOVE
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import datetime_from_text
 from ..protocol.limits import check_key, check_table_name
-from ..stores import Operation, Row, RowAddress, Verb, row_keys
+from ..stores import Operation, Row, RowAddress, Verb, row_keys, unstamped
 from .connection import Connection
 from .period_tables import is_absent
 from .translate import translate
@@ -202,6 +202,5 @@ async def settle_forward(db: Connection, place: RowAddress, row: Row, other: Row
     mark = mark_of(row)
     assert mark is not None
     settled = structs.replace(mark, state=MoveState.SETTLED, move="", other=other or mark.other)
-    kept = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-    operation = Operation(Verb.REPLACE, {**kept, MOVE: settled.to_text()}, row["odata.etag"])
+    operation = Operation(Verb.REPLACE, {**unstamped(row), MOVE: settled.to_text()}, row["odata.etag"])
     return await write_as_read(db, place.table, [operation], name="", what=f"the forward {place}")

@@ -6,7 +6,7 @@ from ..models.property_types import PropertyType
 from ..models.reserved import NOT_PROPERTIES, WRITE_TOKENS
 from ..models.schema import MISFITS, FieldInfo, Schema
 from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, Edm
-from ..stores import Row
+from ..stores import Row, unstamped
 
 NOT_CONTENT = NOT_PROPERTIES - {"PartitionKey", "RowKey"}
 """Members of a row that no entity has: what the store and earlier writes have made."""
@@ -23,7 +23,7 @@ def content(row: Row) -> Row:
 
 def overlaid(row: Row, members: Row) -> Row:
     """Return a row after a merge of some members: without ETag, Timestamp, and types of values that were replaced."""
-    result = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+    result = unstamped(row)
     for name in members:
         result.pop(name + ANNOTATION, None)
     result.update(members)

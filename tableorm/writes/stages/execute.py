@@ -613,7 +613,7 @@ def _update_extra(change: Change, schema: Schema, members: Row, row: Row) -> Non
         members: The members of the mapping, which are changed in place.
         row: The row as it was written.
     """
-    now = {name: value for name, value in members.items() if name not in SYSTEM_MEMBERS}
+    now = without(members, SYSTEM_MEMBERS)
     old = schema.unknown(change.shown or {})
     keys = {name: members[name] for name in ("PartitionKey", "RowKey")}
     members.clear()
