@@ -60,12 +60,12 @@ _MISSING: dict[str, str] = {
 
 
 def with_fault(error: E, fault: Fault) -> E:
-    """Return an error with what the store said, of which it keeps no frames."""
+    """Return an error with what the store said, of which it keeps no frames, and which no traceback shows."""
     # What the program was handling meanwhile, the context of the first of them, keeps its own.
     seen: BaseException | None = fault
     while seen is not None:
         seen.__traceback__, seen = None, seen.__cause__
-    error.fault = fault
+    error.fault, error.__suppress_context__ = fault, True
     return error
 
 

@@ -250,4 +250,6 @@ class Stores(Connected):
             await connection.call(f"deletion of table {name!r}", name, store.delete_table(name))
         except EntityNotFound as error:
             if not missing_ok:
-                raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from error
+                missing = TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name)
+                missing.fault = error.fault
+                raise missing from None

@@ -619,9 +619,9 @@ async def _correct(db: Connection, write: PlannedWrite, derived: Derived, fault:
             effect.check_survivor(row_key, row)
         derived.effects[effect.row_key] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
-        with_fault(error, fault)
+        with_fault(error, fault).with_traceback(None)
         if not write.transaction:
-            raise error.with_traceback(None) from None
+            raise
         raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
 
 

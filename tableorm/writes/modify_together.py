@@ -239,7 +239,10 @@ class _ModifyLine:
         with db.turns.begin() as turn:
             async for _ in Attempts(db, call.attempts):
                 await turn.take((RowAddress.of(key),))
-                row = await read_current(db, key, call.fields)
+                try:
+                    row = await read_current(db, key, call.fields)
+                except TableOrmError as error:
+                    raise error.with_traceback(None) from error.__cause__
                 subject = None if row is None else load_row(db, key.model, key.table, row)
                 if subject is not None:
                     refuse_other_version(key, subject, call.if_match)

@@ -14,6 +14,7 @@ import pytest
 from tableorm import (
     Blob,
     BulkFailed,
+    CursorError,
     Database,
     DecodeError,
     EncodeError,
@@ -295,7 +296,11 @@ REFUSED: list[tuple[type[TableOrmError], Callable[[Database], Awaitable[object]]
     (EntityExists, lambda db: db.insert(Pictured(photo=Blob(b"x"))), "has a row with this key already"),
     (TableNotFound, lambda db: db.select(Unmade).where(Unmade.group == "g").all(), "there is no table"),
     (TableNotFound, lambda db: db.select(Unmade).where(Unmade.group == "g").count(), "there is no table"),
+    (TableNotFound, lambda db: db.select(Unmade).where(Unmade.group == "g").one(), "there is no table"),
     (TableNotFound, lambda db: db.get(Unmade, group="g"), "there is no table"),
+    (TableNotFound, lambda db: db.modify(Unmade, lambda _: None, group="g"), "there is no table"),
+    (TableNotFound, lambda db: db.drop_table("Unmade"), "there is no table 'Unmade' to delete"),
+    (CursorError, lambda db: db.select(Named).where(Named.group == "g").page(1, "x"), "'x' is not a cursor"),
     (EntityNotFound, lambda db: db.modify(Named, lambda _: None, group="g", id="x"), "there is no Named"),
     (PreconditionFailed, save_stale, "has changed since it was read"),
     (Throttled, upload_refused, "upload of Pictured.photo"),
@@ -342,6 +347,24 @@ async def test_the_fault_of_a_refusal(db: Database) -> None:
         assert "Fault" not in text and text.count("direct cause") == (error in (together.value, many.value))
     assert all(isinstance(cause, EntityExists) for cause in causes)
     assert missing.value.fault is None
+
+
+async def test_the_traceback_of_a_refused_transaction_shows_two_errors(db: Database) -> None:
+    """The second is that of the operation, also where reading another row has told what is wrong."""
+    await db.create_tables(Named)
+    await db.insert(Named())
+    with pytest.raises(TransactionFailed) as together:
+        async with db.transaction() as tx:
+            tx.insert(Named(id="b"))
+    with pytest.raises(BulkFailed) as many:
+        async with db.bulk() as bulk:
+            await bulk.insert(Named(id="b"))
+
+    for error in (together.value, many.value):
+        text = "".join(traceback.format_exception(error))
+        assert isinstance(error.__cause__, UniqueViolation) and error.fault is not None
+        assert len(re.findall("^[a-z_.]+[A-Za-z]+: ", text, re.MULTILINE)) == 2
+        assert text.count("Traceback (most recent call last)") == 1
 
 
 async def test_the_traceback_of_the_program_stays(db: Database) -> None:
