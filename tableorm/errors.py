@@ -35,7 +35,8 @@ Every error that tableorm raises, in one tree. `BulkFailed` is defined next to t
         Throttled           the store refuses requests for now
 
 Each message names the model, the key or field, and the value, and tells what to do. `.code` is the service's error code
-if there is one. All errors can be pickled.
+if there is one, and `.fault` what the store raised. A traceback shows no fault, so that it ends where a program can do
+something; it's raised `from None`, by `connection/translate.py`. All errors can be pickled.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -136,4 +136,4 @@ async def require_blobs(db: Connection, what: str) -> None:
     try:
         _ = db.blobs
     except NotSupported as error:
-        raise NotSupported(f"{what}: {error}") from error
+        raise NotSupported(f"{what}: {error}") from None
