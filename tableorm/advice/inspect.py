@@ -31,7 +31,7 @@ async def inspect_table(
     is written.
 
     All rows are read, and are in memory at the same time. With `rows` these are the first rows of evenly spread ranges
-    of PartitionKeys.
+    of PartitionKeys. The names of all tables, if the client may list them, show whether each period has a table.
 
     Args:
         db: The open database.

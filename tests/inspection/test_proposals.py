@@ -4,6 +4,7 @@ What `inspect` says of rows that no layout explains: kinds, types, samples, and 
 
 import asyncio
 import datetime as dt
+import gc
 import json
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.inspection import propose
 from tableorm.keys.format import Format
 from tableorm.keys.formats import make_format
+from tableorm.models.periods import is_of_period
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, StoreLayer, StoreRequest, Verb
@@ -146,6 +148,16 @@ def test_tables_of_periods(table: str, others: list[str], template: str | None) 
     said = f"# A table for each period: 2 tables have such names. Only rows of {table} were read.\n"
     assert (said in proposal.text) == (template is not None)
     assert [(model.rows, model.exact) for model in proposal.models] == [(20, 20)]
+
+
+def test_periods_that_are_proposed_are_forgotten() -> None:
+    """A table that only a proposal took for one of a period isn't made by the first write."""
+    rows = [make_row("p", f"2026-03-07_{n}") for n in range(9)]
+    proposal = propose("Forgotten202603", rows, tables=["Forgotten202602", "Forgotten202603"])
+    gc.collect()
+
+    assert 'table="Forgotten{day:%Y%m}"' in proposal.text
+    assert not is_of_period("Forgotten202604")
 
 
 def test_periods_of_some_kinds() -> None:
