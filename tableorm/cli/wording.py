@@ -24,6 +24,7 @@ _PHRASES = {
     r"\w+=True or (?=--)|\w+=True \(the command: (.*?)\)": r"\1",
     r"\w+\.(\w+ [=>]= \.\.\.)": r"\1",
     r"(== \.\.\.), (?=\w+ ==)": r"\1 and ",
+    r", which relations have too": "",
     r"\.where\((.*?)\)": r'"\1" to --where',
     r"conditions that give one PartitionKey": "\"PartitionKey eq '...'\" to --where",
     r"\.allow_scan\(.*?\)": "--all",

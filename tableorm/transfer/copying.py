@@ -63,7 +63,7 @@ class Selection:
         try:
             return cls(verb, tuple(dict.fromkeys(tables)), where, None if where is None else parse_filter(where))
         except FilterSyntaxError as error:
-            raise ModelError(f"{verb}(where=...) is rejected: {error}") from error
+            raise ModelError(f"{verb}(where=...) is rejected: {error}") from None
 
     def filter_of(self, table: str) -> Filter | None:
         """Return the condition of the rows of a table: shared runs stay with the database that they are of."""
@@ -110,7 +110,8 @@ async def _select(
 ) -> Selection:
     for each in (db, target):
         each.require_whole_tables(f"{verb}()")
-    if db.backend is target.backend:
+    one, other = ((getattr(each.backend, "place", each.backend), each.prefix) for each in (db, target))
+    if one == other:
         raise ModelError(f"{verb}() is rejected: both sides are one database; give another one as the target")
     if not tables:
         tables = await db.list_tables()

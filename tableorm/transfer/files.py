@@ -164,7 +164,7 @@ def _check(name: str, rows: Sequence[tuple[int, Row]]) -> None:
             field, problem = fault.property or "", fault.message.rstrip(".")
             for said in (f"{field}: ", f"{field} ", f"{row.get(field)!r} "):  # the error names these itself
                 problem = problem.removeprefix(said)
-            raise bad_row(name, number, problem, row, field, row.get(field)) from fault
+            raise bad_row(name, number, problem, row, field, row.get(field)) from None
 
 
 # Opening files

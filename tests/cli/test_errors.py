@@ -119,7 +119,7 @@ CASES = {
     ),
     f"query {URL} mistaken:Entry": (
         1,
-        "the query of Entry would visit the tables of all periods; bound Entry.at, as in at >= ..., or add --all",
+        'the query of Entry would visit the tables of all periods; add "at >= ..." to --where, or --all',
     ),
     f"query {URL} mistaken:Entry --where source>'a)'": (
         1,
