@@ -138,11 +138,12 @@ class Writer:
     async def _write(self) -> str:
         """Any verb, on a player that was not read, or by its key or a nick; one that is not there is inserted."""
         verb, player = self._random.choice(OF_ANY_KEY), Player(id=self._id(), **self._values(5))
-        found: Player | None = player
         match self._random.randrange(5):
             case 0:
                 found = await self._db.get_or_none(Player.by_nick, club=CLUB, nick=self._random.choice(NICKS[1:]))
-            case 1 | 2 | 3:
+            case 1:
+                found = player
+            case _:
                 found = await self._db.get_or_none(player.key)
         if found is None:
             await self._db.insert(player)
