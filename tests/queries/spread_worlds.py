@@ -104,6 +104,9 @@ SPREAD_WORLDS = [
 ]
 """Queries of them that begin with the first term of their world never need `allow_scan`."""
 
+MOST_BUCKETS = 5 + 5 + 2
+"""Hash buckets of all kinds of a world together, at most: those of letters, boxes and crates."""
+
 
 def merged(entities: list[Any]) -> list[Any]:
     """The same entities in the order in which those of several partitions are merged."""
