@@ -165,8 +165,8 @@ async def test_an_error_says_whether_it_may_happen_yet(plan: Plan, rounds: Round
                 await plan.act(db)
             except TableOrmError as raised:
                 error = raised
-        await arrive_and_recover(broken, fate, last=fine > 0)
-        problems = find_untrue(run, error, await content_of(store))
+        problems = await arrive_and_recover(broken, fate, last=fine > 0)
+        problems += find_untrue(run, error, await content_of(store))
 
         assert problems == [], f"request {at} of {network.requests}, {fate}, {fine} fine: {error!r}"
 
