@@ -95,7 +95,7 @@ async def test_through_azurite(azurite: Azurite, rows: list[Row]) -> None:
 def _as_azurite_keeps(row: str) -> str:
     """Return the JSON of a row as Azurite returns it, which writes -0.0 as 0.0."""
     members = json.loads(row)
-    zeros = {name: 0.0 for name, value in members.items() if isinstance(value, float) and value == 0}
+    zeros = {name: 0.0 for name, value in members.items() if isinstance(value, float) and value == 0.0}
     return json.dumps(members | zeros)
 
 
