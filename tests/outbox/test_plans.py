@@ -5,7 +5,9 @@ Each write of the writer, and of a worker that comes after it, meets each fault;
 """
 
 import asyncio
+import gc
 import random
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, product, repeat
@@ -169,6 +171,27 @@ async def test_an_error_says_whether_it_may_happen_yet(plan: Plan, rounds: Round
         problems += find_untrue(run, error, await content_of(store))
 
         assert problems == [], f"request {at} of {network.requests}, {fate}, {fine} fine: {error!r}"
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=[plan.name for plan in PLANS])
+async def test_nothing_of_a_failed_plan_stays_in_memory(plan: Plan) -> None:
+    """When nobody has its error any more, the database that it was done by is collected, and what it has written."""
+    store = await prepared(plan)
+
+    async def fail(fine: int) -> "weakref.ref[Database]":
+        broken = Unsteady(store, [*repeat(Fate.FINE, fine), *repeat(Fate.BUSY, 999)])
+        async with connected(broken, ONCE) as db:
+            with suppress(TableOrmError):
+                await plan.act(db)
+        return weakref.ref(db)
+
+    databases = [await fail(fine) for fine in range(8)]
+    for _ in range(3):
+        # The event loop holds tasks until their callbacks have run, and closes generators that are collected.
+        await asyncio.sleep(0)
+        gc.collect()
+
+    assert [each() for each in databases] == [None] * 8
 
 
 async def set_back(db: Database) -> None:
