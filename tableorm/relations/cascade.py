@@ -18,6 +18,7 @@ from msgspec import structs
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race
+from ..derived.aggregate.schema import AggregateSchema
 from ..errors import (
     AccessDenied,
     Conflict,
@@ -50,7 +51,7 @@ from ..writes.relocation import entity_of_row
 from ..writes.stages.change import delete_change, guard_change
 from ..writes.stages.encode import encode_surely
 from ..writes.subject import forget, key_of_target
-from .declarations import OnDelete, cascades_elsewhere
+from .declarations import OnDelete, cascades_elsewhere, find_cascades
 from .relation import BoundRelation, bind, pages_with_expired
 
 _VERB = "delete with children"
@@ -108,6 +109,8 @@ async def delete_with_children(
                     problem = "the row has changed since it was read; read it again and repeat the delete"
                     raise PreconditionFailed(f"delete of {key}: {problem}", Code.CONDITION_NOT_SATISFIED, key)
                 last, refused, elsewhere = entity, None, cascades_elsewhere(entity.__schema__)
+                if not elsewhere:
+                    await _refuse_others(db, entity)
                 # Where others insert children all the time, the entity goes all the same.
                 if not elsewhere and await _delete_local(db, entity, above | {key}) and attempt < ATTEMPTS // 2:
                     attempts.skip_pause()
@@ -140,6 +143,33 @@ def _own(entity: Entity) -> Mapping[str, Any]:
     schema: Schema = entity.__schema__
     own = {name for name, info in schema.fields.items() if not info.maintained}
     return {name: value for name, value in entity.__dict__.items() if name in own}
+
+
+async def _refuse_others(db: Connection, entity: Any) -> None:
+    """
+    Refuse to delete an entity while others that stay belong to it, before any child is deleted.
+
+    Raises:
+        Conflict: It has children by a relation that refuses, or counts entities that are not deleted with it.
+        ModelError: Nothing finds the children that would be deleted.
+    """
+    schema: Schema = entity.__schema__
+    for bound, values in _relations_of(schema, "cascade", entity.__dict__):
+        bound.by_eventual_index(db, values)
+    for bound, values in _relations_of(schema, "refuse", entity.__dict__):
+        async for page in pages_with_expired(bound.query(db, values).limit(1)):  # they are counted too
+            if page.items:
+                raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
+    counts = [each for _, _, child in find_cascades(schema) for each in child.derived_as(AggregateSchema).values()]
+    emptied = {each.target[1].name for each in counts if schema in concrete(each.target[0])}
+    for info in schema.maintained:
+        value = entity.__dict__[info.name]
+        if not info.optional and info.name not in emptied and value != info.absent():
+            raise Conflict(
+                f"delete of {entity.key}: its {info.name} is {value}: entities that stay are counted in it; delete "
+                "those first",
+                entity=entity,
+            )
 
 
 async def _delete_local(db: Connection, entity: Any, family: frozenset[Key[Any]]) -> bool:
@@ -252,12 +282,7 @@ async def _begin(db: Connection, entity: Entity) -> None:
     if found is not None:
         await ring_again(db, Pending(write.change.table, found[0]))
         return
-    for bound, values in _relations_of(entity.__schema__, "cascade", entity.__dict__):
-        bound.by_eventual_index(db, values)  # refuses what nothing finds
-    for bound, values in _relations_of(entity.__schema__, "refuse", entity.__dict__):
-        async for page in pages_with_expired(bound.query(db, values).limit(1)):  # they are counted too
-            if page.items:
-                raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
+    await _refuse_others(db, entity)
     await commit(db, (write,))
 
 
@@ -269,7 +294,7 @@ def _beginning_write(boundary: Boundary, entity: Entity, token: str) -> PlannedW
         AccessDenied: Some children may be outside of the boundary.
     """
     if boundary.narrows:
-        _check_boundary(boundary, entity.__schema__, frozenset())
+        _check_boundary(boundary, entity.__schema__)
     write = encode_surely(guard_change(entity), token)
     after = {**(write.after or {})}
     after[MANIFEST] = manifest_text({**manifest_of(after), _NAME: DeletedEntry(token)})
@@ -295,21 +320,16 @@ async def _find_begun(db: Connection, entity: Entity) -> tuple[Decision, int] | 
     return None
 
 
-def _check_boundary(boundary: Boundary, schema: Schema, above: frozenset[Schema]) -> None:
+def _check_boundary(boundary: Boundary, schema: Schema) -> None:
     """Refuse children that may be outside of a boundary: workers, who delete them, have none. Raises AccessDenied."""
-    for declared in schema.relations if schema not in above else ():
-        if not declared.cascades:
-            continue
-        bound = bind(declared.of(schema.model))
-        for each in boundary.narrow(KindSet.of([bound.target]), ()):
+    for bound, parent, child in find_cascades(schema):
+        for each in boundary.narrow(KindSet.of([child.model]), ()):
             name = each.field.name if isinstance(each, Comparison) else ""
-            if declared.fields.get(name) != name:
+            if bound.relation.declared.fields.get(name) != name:
                 raise AccessDenied(
-                    f"{bound.relation}: children may be of others than this scope; delete {schema.name} by the "
+                    f"{bound.relation}: children may be of others than this scope; delete {parent.name} by the "
                     "database itself, or find them by the field of the scope too"
                 )
-        for child in concrete(bound.target.__schema__):
-            _check_boundary(boundary, child, above | {schema})
 
 
 def explain_elsewhere(boundary: Boundary, target: object) -> WriteExplanation:
