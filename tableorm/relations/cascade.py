@@ -36,6 +36,7 @@ from ..models.kinds import KindSet
 from ..models.manifest import DeletedEntry, ManifestEntry, manifest_of, manifest_text
 from ..models.reserved import MANIFEST
 from ..models.schema import Schema, concrete
+from ..models.visibility import including_expired
 from ..models.write_tokens import new_token
 from ..outbox.decision import Decision, Work, read_decision, read_decisions
 from ..outbox.overview import Pending, ring_again
@@ -92,7 +93,7 @@ async def delete_with_children(
     # Read from an index entry, an entity has no ETag: its fields tell whether it has changed since.
     last: Any = target if etag is None else None
     refused: Conflict | None = None
-    attempts = Attempts(db)
+    attempts, most = Attempts(db), dict[str, int]()
     async for attempt in attempts:
         # Writers of this program wait meanwhile; others are met by the ETag.
         with db.turns.begin() as turn:
@@ -111,10 +112,10 @@ async def delete_with_children(
                 last, refused, elsewhere = entity, None, cascades_elsewhere(entity.__schema__)
                 if not elsewhere:
                     await _refuse_others(db, entity)
-                # Where others insert children all the time, the entity goes all the same.
-                if not elsewhere and await _delete_local(db, entity, above | {key}) and attempt < ATTEMPTS // 2:
-                    attempts.skip_pause()
-                    continue
+                    # Where others insert children all the time, the entity goes all the same.
+                    if await _delete_local(db, entity, above | {key}, most, again=attempt < ATTEMPTS // 2):
+                        attempts.skip_pause()
+                        continue
                 try:
                     if elsewhere:
                         await _begin(db, entity)
@@ -172,13 +173,15 @@ async def _refuse_others(db: Connection, entity: Any) -> None:
             )
 
 
-async def _delete_local(db: Connection, entity: Any, family: frozenset[Key[Any]]) -> bool:
-    """Delete the children that an entity has now, in its partition. Returns and raises what `_delete_children` does."""
+async def _delete_local(
+    db: Connection, entity: Any, family: frozenset[Key[Any]], most: dict[str, int], *, again: bool
+) -> bool:
+    """Delete the children that an entity has now, in its partition. Takes and returns what `_delete_children` does."""
 
     async def delete_family(child: Any) -> None:
         await delete_with_children(db, child, {}, if_match=None, missing_ok=True, above=family)
 
-    return await _delete_children(db, entity.__schema__, entity.__dict__, family, delete_family)
+    return await _delete_children(db, entity.__schema__, entity.__dict__, family, delete_family, most=most, again=again)
 
 
 async def _delete_children(
@@ -188,10 +191,13 @@ async def _delete_children(
     family: frozenset[Key[Any]],
     delete_family: Callable[[Any], Awaitable[None]],
     is_over: Callable[[], Awaitable[bool]] | None = None,
+    *,
+    most: dict[str, int],
+    again: bool,
 ) -> bool:
     """
-    Delete the children that an entity has now, and return whether there were any. Raises the error of the first that
-    cannot be deleted, when all others are: the entity stays with it.
+    Delete the children that an entity has now. Raises the error of the first that cannot be deleted, when all others
+    are: the entity stays with it.
 
     Args:
         db: Where they are.
@@ -200,10 +206,17 @@ async def _delete_children(
         family: The keys of the entity, and of those whose children are being deleted.
         delete_family: Deletes a child that has children of its own.
         is_over: Whether they need not be deleted any more; it is asked whenever some were read. None if they must be.
+        most: About how many children to read by each relation: as many as the first call has found, which notes that
+            here. Otherwise a call would never end while others insert children as fast.
+        again: Whether to look again if there were any, as others may have been inserted meanwhile.
+
+    Returns:
+        Whether to look again before the entity is deleted; always if some were not read.
     """
-    found, errors = False, list[TableOrmError]()
+    found, unread, errors = False, False, list[TableOrmError]()
     for bound, values in _relations_of(schema, "cascade", fields):
         query = bound.by_eventual_index(db, values).query(db, values)
+        name, read = bound.relation.declared.name, 0
         async for page in pages_with_expired(query.misfits(errors.append)):
             # One whose children are being deleted goes after these, also if it is a child of its own.
             children = [child for child in page.items if child.key not in family]
@@ -213,9 +226,17 @@ async def _delete_children(
                     return True
                 errors += await _delete_page(db, children, delete_family)
             del errors[1:]
+            read += len(page.items)
+            if page.cursor is not None and name not in most:
+                with including_expired():
+                    most[name] = read + await query.misfits("skip").count()
+            if page.cursor is not None and read >= most[name]:
+                unread = True
+                break
+        most.setdefault(name, read)
     if errors:
         raise errors[0]
-    return found
+    return unread or (found and again)
 
 
 async def _delete_page(
@@ -403,15 +424,22 @@ class _Cascade:
     async def carry_out(self) -> Decision | None:
         """Delete the children, then the entity, then other children. Returns what `carry_out_cascades` does."""
         fields = self.schema.parse_keys(self._key.partition_key, self._key.row_key)
+        most = dict[str, int]()
         for attempt in range(ATTEMPTS):
             decision, row, is_on = await self._look()
             if decision is None or not is_on:
                 return decision
-            found = await _delete_children(
-                self.db, self.schema, fields, self._family, self._delete_family, self._is_over
-            )
             # Where others insert children all the time, the entity goes all the same, and their children after it.
-            if found and attempt < (ATTEMPTS if row is None else ATTEMPTS // 2):
+            if await _delete_children(
+                self.db,
+                self.schema,
+                fields,
+                self._family,
+                self._delete_family,
+                self._is_over,
+                most=most,
+                again=row is None or attempt < ATTEMPTS // 2,
+            ):
                 continue
             if row is None:
                 return decision

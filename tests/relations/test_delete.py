@@ -20,6 +20,7 @@ from tableorm import (
     EntityNotFound,
     Index,
     Key,
+    LostRace,
     Mapped,
     ModelError,
     NotRead,
@@ -291,6 +292,33 @@ async def test_a_delete_that_is_refused_deletes_no_child(db: Database, *, guest:
     await db.delete(Guest if guest else Hand, disk="d", id=1, if_match="*")
     await db.delete(House, disk="d", if_match="*")
     assert await keys(db) == []
+
+
+@pytest.mark.limit(20)
+async def test_children_that_keep_coming_end_in_a_lost_race(db: Database) -> None:
+    """Also where others insert faster than a delete reads and deletes: no look for children goes on for ever."""
+    await db.insert(House(disk="d"))
+    numbers = iter(range(2000))
+
+    class Busy(StoreLayer):
+        """Short pages, and more new children before each that is read in full than it has."""
+
+        async def send(self, request: StoreRequest) -> Any:
+            if request.method != "query":
+                return await super().send(request)
+            query, limit, continuation = request.arguments
+            for _ in range(3 if query.select is None else 0):
+                await db.insert(Room(disk="d", id=next(numbers)))
+            return await super().send(StoreRequest("query", request.table, (query, min(limit, 2), continuation)))
+
+    plain = db.store
+    connection_of(db).wrap_store(Busy)
+    with pytest.raises(LostRace, match="50 times in a row"):
+        await db.delete(House, disk="d", if_match="*")
+    connection_of(db).wrap_store(lambda _: plain)
+
+    left = await db.select(Room).where(Room.disk == "d").count()
+    assert (await db.get(House, disk="d")).size == left > 0
 
 
 async def test_a_parent_that_has_changed_stays(db: Database) -> None:
