@@ -5,6 +5,7 @@ import datetime as dt
 import random
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tableorm import (
     PreconditionFailed,
     PropertyBag,
     ReferenceNotFound,
+    TableOrmError,
     TransactionFailed,
     WrongKind,
     connect,
@@ -34,6 +36,7 @@ from tableorm import (
     many,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Bounds, Operation, RowQuery, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.torture import seeds
@@ -319,6 +322,45 @@ async def test_children_that_keep_coming_end_in_a_lost_race(db: Database) -> Non
 
     left = await db.select(Room).where(Room.disk == "d").count()
     assert (await db.get(House, disk="d")).size == left > 0
+
+
+@pytest.mark.parametrize("fate", ["reply lost", "request lost", "crash"])
+async def test_a_delete_that_is_interrupted_can_be_repeated(db: Database, fate: str) -> None:
+    """At each of its requests: no child has lost its parent, the count is right, and another delete ends it."""
+    await fill(db, "other", 1)
+    plain, at, sent = db.store, 0, 0
+
+    class Interrupted(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            nonlocal sent
+            sent += 1
+            if sent > at and fate == "crash":
+                raise _StopError
+            if sent != at + 1:
+                return await super().send(request)
+            if fate == "reply lost":
+                await super().send(request)
+            raise Fault(Code.NO_ANSWER, "lost", doubt=bool(request.operations))
+
+    while sent >= at:
+        await db.upsert(Folder(disk="d", name="a"))
+        for number in range(3):
+            await db.insert(File(disk="d", folder="a", id=number))
+        connection_of(db).wrap_store(Interrupted)
+        sent = 0
+        with suppress(_StopError, TableOrmError):
+            await db.delete(Folder, disk="d", name="a", if_match="*")
+        connection_of(db).wrap_store(lambda _: plain)
+
+        folder = await db.get_or_none(Folder, disk="d", name="a")
+        left = await db.select(File).where(File.disk == "d", File.folder == "a").count()
+        assert left == (0 if folder is None else folder.files) <= 3
+        assert (await db.audit(Folder, File)).clean
+        await db.delete(Folder, disk="d", name="a", if_match="*", missing_ok=True)
+        assert await keys(db) == ["file_other_0000", "folder_other", "share_other_x", "size_000001_other_0000"]
+        at += 1
+
+    assert at > 5
 
 
 async def test_a_parent_that_has_changed_stays(db: Database) -> None:
