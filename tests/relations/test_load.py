@@ -144,6 +144,15 @@ async def test_a_query_loads_page_by_page(db: Database) -> None:
     async with query.stream(cursor) as stream:
         assert [ids(team) async for team in stream] == [[0, 1]]
     assert ids(await query.limit(1).one()) == [0]
+    explained = query.load(Team.by_name, Employee.reviews).explain()
+    assert explained.then == ("Team.employees", "Team.by_name", "Employee.reviews")
+    assert explained.max_transactions is None
+    assert str(explained).endswith(
+        "rows found, and those of relations\n"
+        "  then Team.employees, for what was found on each page\n"
+        "  then Team.by_name, for what was found on each page\n"
+        "  then Employee.reviews, for what was found on each page"
+    )
     both = db.select(Team, Employee).where(Team.company == "c").load(Team.employees).load(Employee.own_team)
     found = await pickle.loads(pickle.dumps(both)).bind(db).all()
     assert sum(len(each.employees) if isinstance(each, Team) else each.own_team is not None for each in found) == 6
