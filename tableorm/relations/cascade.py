@@ -353,12 +353,18 @@ def _check_boundary(boundary: Boundary, schema: Schema) -> None:
                 )
 
 
-def explain_elsewhere(boundary: Boundary, target: object) -> WriteExplanation:
-    """Return what the delete of an entity sends whose children workers delete. Raises ModelError for a key."""
+def explain_cascade(boundary: Boundary, target: object) -> WriteExplanation:
+    """
+    Return what the delete of an entity sends whose children workers delete.
+
+    Raises:
+        ModelError: A key is given, or the call itself deletes the children.
+    """
+    call = f"explain_write('delete', {shown(target)})"
     if not isinstance(target, Entity):
-        raise ModelError(
-            f"explain_write('delete', {shown(target)}) is rejected: give the entity, which was read before"
-        )
+        raise ModelError(f"{call} is rejected: give the entity, which was read before")
+    if not cascades_elsewhere(target.__schema__):
+        raise ModelError(f"{call} is rejected: what the delete sends depends on the children that it finds")
     found = explain_writes(boundary, [_beginning_write(boundary, target, TOKEN)])
     looks = [
         WriteStep("GET", f"/{bound.target.__schema__.table_text()}()")

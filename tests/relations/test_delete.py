@@ -385,6 +385,8 @@ async def test_other_verbs_refuse_it(db: Database) -> None:
     with pytest.raises(ModelError, match="Folder is deleted by"):
         async with db.bulk() as bulk:
             await bulk.delete(folder)
+    with pytest.raises(ModelError, match="what the delete sends depends on the children"):
+        db.explain_write("delete", folder)
     with pytest.raises(ModelError, match="Folder is deleted by"):
         await db.select(Folder).where(Folder.disk == "d").delete()
     assert len(await keys(db)) == 8

@@ -127,6 +127,13 @@ async def test_what_is_loaded_is_no_field(db: Database) -> None:
     assert not db.explain_write("save", team).steps
     with pytest.raises(ModelError, match=r"Team\.employees cannot be set.*db\.insert.*db\.move\(entity, company="):
         team.employees = ()  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    for refused in (
+        lambda: team.evolve(employees=()),
+        lambda: Team(company="c", name="a", employees=()),  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        lambda: delattr(team, "employees"),
+    ):
+        with pytest.raises(ModelError, match=r"employees.*it shows what was loaded\. Insert or delete .*db\.insert"):
+            refused()
     with pytest.raises(ModelError, match=r"own_team cannot be set.*entity\.team"):
         team.employees[0].own_team = team  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
 
