@@ -70,7 +70,7 @@ async def test_there_and_back(served: str, rows: list[Row]) -> None:
         assert (await db.copy_rows(server)).complete
         assert (await server.copy_rows(back)).complete
 
-        assert await content_of(back, ordered=False) == await content_of(db, ordered=False)
+        assert await content_of(back) == await content_of(db)
         assert (await db.compare_rows(back)).equal == len(rows)
 
 
@@ -86,8 +86,8 @@ async def test_through_azurite(azurite: Azurite, rows: list[Row]) -> None:
         lost = sum("-0.0" in each for each in await content_of(db))
         assert (await emulator.compare_rows(back)).complete
         assert (await db.compare_rows(back)).failed == lost
-        changed = {each.replace("-0.0", "0.0") for each in await content_of(db, ordered=False)}
-        assert {*await content_of(back, ordered=False)} == changed
+        changed = {each.replace("-0.0", "0.0") for each in await content_of(db)}
+        assert {*await content_of(back)} == changed
         await emulator.drop_table(TABLE)
 
 
@@ -183,6 +183,24 @@ async def test_a_filter(where: str, count: int) -> None:
         assert (await db.compare_rows(target, where=where)).equal == count
         if "eq" in where and "or" not in where:
             assert seen.rows == count
+
+
+async def test_one_database_under_two_connections(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of a database to itself is rejected however its URL is spelled; another prefix is another database."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "linked").symlink_to(tmp_path)
+    spellings = [
+        ("local:a.tables", f"local:{other}") for other in ("./a.tables", tmp_path / "a.tables", "linked/a.tables")
+    ]
+    for one, other in [*spellings, (served, served)]:
+        async with connect(one) as db, connect(other) as again, connect(other, prefix="prod") as prefixed:
+            await fill(db.store, make_rows(3))
+            for call in (db.copy_rows, db.compare_rows):
+                with pytest.raises(ModelError, match="both sides are one database"):
+                    await call(again)
+            assert (await db.copy_rows(prefixed, TABLE)).written == 3
+            await db.drop_table(TABLE)
+            await prefixed.drop_table(TABLE)
 
 
 async def test_other_names() -> None:
