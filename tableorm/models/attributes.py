@@ -195,5 +195,5 @@ def _refuse_deletion(self: Any, attribute: str) -> None:
         object.__delattr__(self, attribute)
     else:
         usual = "an entity has all of its fields; set it to None, which removes the property when the entity is saved"
-        instead = instead_of_field(type(self), attribute) or usual
+        instead = instead_of_field(self.__class__, attribute) or usual
         raise ModelError(f"del {type(self).__name__}.{attribute} is rejected: {instead}")

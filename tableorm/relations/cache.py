@@ -232,10 +232,10 @@ class CachedEntities(Generic[E]):
     async def _read(self, read: _Read, addresses: Sequence[RowAddress]) -> dict[RowAddress, Any]:
         keys = [Key(self.model, each.table, each.partition_key, each.row_key) for each in addresses]
         misfits: dict[Key[Any], DecodeError | WrongKind] = {}
-        found: dict[RowAddress, Any] = dict(
-            zip(addresses, await self._db.reader.get_many(keys, misfits=misfits), strict=True)
-        )
-        found |= {address: misfits[key] for address, key in zip(addresses, keys, strict=True) if key in misfits}
+        entities = await self._db.reader.get_many(keys, misfits=misfits)
+        found = {
+            address: misfits.get(key, entity) for address, key, entity in zip(addresses, keys, entities, strict=True)
+        }
         self._keep(found, read)
         return found
 

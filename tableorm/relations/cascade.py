@@ -164,8 +164,8 @@ async def _refuse_others(db: Connection, entity: Any) -> None:
     counts = [each for _, _, child in find_cascades(schema) for each in child.derived_as(AggregateSchema).values()]
     emptied = {each.target[1].name for each in counts if schema in concrete(each.target[0])}
     for info in schema.maintained:
-        value = entity.__dict__[info.name]
-        if not info.optional and info.name not in emptied and value != info.absent():
+        value = entity.__dict__.get(info.name)  # None in an entity of an index entry
+        if not info.optional and info.name not in emptied and value not in (None, info.absent()):
             raise Conflict(
                 f"delete of {entity.key}: its {info.name} is {value}: entities that stay are counted in it; delete "
                 "those first",
