@@ -158,8 +158,8 @@ async def _refuse_others(db: Connection, entity: Any) -> None:
     for bound, values in _relations_of(schema, "cascade", entity.__dict__):
         bound.by_eventual_index(db, values)
     for bound, values in _relations_of(schema, "refuse", entity.__dict__):
-        async for page in pages_with_expired(bound.query(db, values).limit(1)):  # they are counted too
-            if page.items:
+        with including_expired():  # they are counted too
+            if await bound.query(db, values).exists():
                 raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
     counts = [each for _, _, child in find_cascades(schema) for each in child.derived_as(AggregateSchema).values()]
     emptied = {each.target[1].name for each in counts if schema in concrete(each.target[0])}
@@ -213,7 +213,7 @@ async def _delete_children(
     Returns:
         Whether to look again before the entity is deleted; always if some were not read.
     """
-    found, unread, errors = False, False, list[TableOrmError]()
+    found, errors = False, list[TableOrmError]()
     for bound, values in _relations_of(schema, "cascade", fields):
         query = bound.by_eventual_index(db, values).query(db, values)
         name, read = bound.relation.declared.name, 0
@@ -227,16 +227,18 @@ async def _delete_children(
                 errors += await _delete_page(db, children, delete_family)
             del errors[1:]
             read += len(page.items)
-            if page.cursor is not None and name not in most:
+            if page.cursor is None:
+                break
+            if name not in most:
                 with including_expired():
                     most[name] = read + await query.misfits("skip").count()
-            if page.cursor is not None and read >= most[name]:
-                unread = True
+            if read >= most[name]:
+                found = again = True
                 break
         most.setdefault(name, read)
     if errors:
         raise errors[0]
-    return unread or (found and again)
+    return found and again
 
 
 async def _delete_page(
