@@ -3,6 +3,7 @@
 """
 
 import datetime as dt
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import product
@@ -77,18 +78,30 @@ async def test_there_and_back(served: str, rows: list[Row]) -> None:
 @settings(examples(4, 1500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row_lists)
 async def test_through_azurite(azurite: Azurite, rows: list[Row]) -> None:
-    """The same through Azurite, which writes -0.0 as 0.0: that is found by a comparison."""
+    """The same through Azurite, which changes -0.0: that is found by a comparison."""
     async with connect(azurite.connection_string) as emulator, two(rows) as (db, back):
         await emulator.drop_table(TABLE, missing_ok=True)
         await db.copy_rows(emulator)
         await emulator.copy_rows(back)
 
-        lost = sum("-0.0" in each for each in await content_of(db))
+        sent = {_sorted(json.loads(each)) for each in await content_of(db)}
+        kept = {_as_azurite_keeps(each) for each in sent}
         assert (await emulator.compare_rows(back)).complete
-        assert (await db.compare_rows(back)).failed == lost
-        changed = {each.replace("-0.0", "0.0") for each in await content_of(db)}
-        assert {*await content_of(back)} == changed
+        assert (await db.compare_rows(back)).failed == len(sent - kept)
+        assert {_sorted(json.loads(each)) for each in await content_of(back)} == kept
         await emulator.drop_table(TABLE)
+
+
+def _sorted(row: Row) -> str:
+    """Return the JSON of a row, whatever the order of its properties is: Azurite has its own."""
+    return json.dumps(row, sort_keys=True)
+
+
+def _as_azurite_keeps(row: str) -> str:
+    """Return the JSON of a row as Azurite returns it, which writes -0.0 as 0.0."""
+    members = json.loads(row)
+    zeros = {name: 0.0 for name, value in members.items() if isinstance(value, float) and value == 0.0}
+    return _sorted(members | zeros)
 
 
 async def test_a_whole_database() -> None:
