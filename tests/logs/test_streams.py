@@ -26,20 +26,13 @@ from tableorm import (
 from tableorm.logs import LogRecord, LogStream, read_log
 from tableorm.logs.segments import make_segments, read_records
 from tableorm.stores import CLOCK
+from tests.database.between import Between
 from tests.databases import database_fixture
 from tests.faults import QUICK, Fate, FaultyBackend
 from tests.torture import seeds
 
 NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
-
-
-class TablesAlone(FaultyBackend):
-    """A store without blobs."""
-
-    @property
-    def blobs(self) -> None:  # type: ignore[override]
-        return None
 
 
 FAR = 3600  # seconds, which no test lasts
@@ -329,7 +322,7 @@ async def test_refused_arguments(db: Database) -> None:
 
 async def test_a_database_without_blobs() -> None:
     """A stream is rejected when it is opened, and not when it first has much to store."""
-    async with Database(TablesAlone(), retry=QUICK) as db:
+    async with Database(Between()) as db:
         with pytest.raises(NotSupported, match="has no blobs"):
             async with LogStream(db, "q"):
                 pass

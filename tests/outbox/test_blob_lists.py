@@ -6,7 +6,6 @@ import asyncio
 import datetime as dt
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,8 +38,9 @@ from tableorm.writes import deferred
 from tableorm.writes.maintainer import deferred_rules
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite
+from tests.database.between import Between
 from tests.databases import database_fixture, memory_database
-from tests.faults import Fate, FaultyBackend, FaultyStore
+from tests.faults import Fate, FaultyStore
 from tests.outbox.network import connected, drain
 from tests.rows import insert_row
 
@@ -282,15 +282,9 @@ async def test_what_a_move_asks(db: Database, entity: Book | Note, asked: int) -
 # Where there are no blobs
 
 
-class WithoutBlobs(FaultyBackend):
-    @property
-    def blobs(self) -> Any:
-        return None
-
-
 async def test_a_database_without_blobs() -> None:
     """Writes that concern the list, and lookups, are rejected by name before anything is sent; all else is not."""
-    async with Database(WithoutBlobs(MemoryStore())) as db:
+    async with Database(Between()) as db:
         await db.create_tables(Book)
         before = db.stats.requests
         remedy = r"Book\.tagged keeps its lists in blobs: this database has no blobs; .* connect\(url, blobs=...\)"

@@ -2,7 +2,6 @@
 `copy_rows` and `compare_rows`: rows come as they are stored, nothing is overwritten, and every difference is seen.
 """
 
-import datetime as dt
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -26,17 +25,17 @@ from tableorm import (
     connect,
 )
 from tableorm.jobs import scan
-from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb
+from tableorm.stores import Row, RowPage, RowQuery
 from tableorm.testing import MemoryStore
 from tableorm_local import Account, serve
 from tests.azurite import KEY, Azurite
 from tests.database.between import Between, Shuffled
+from tests.databases import memory_database
 from tests.faults import Fate, FaultyStore
 from tests.outbox.network import FATES, Death, connected, failing_at
+from tests.rows import replace_row
 from tests.torture import Rounds, every, examples
 from tests.transfer.rows import TABLE, content_of, fill, make_rows, row_lists
-
-THEN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 class Part(Entity, table="TransferParts", partition_key="{shop}", row_key="part_{id:04d}"):
@@ -49,7 +48,7 @@ class Part(Entity, table="TransferParts", partition_key="{shop}", row_key="part_
 @asynccontextmanager
 async def two(rows: list[Row]) -> AsyncGenerator[tuple[Database, Database]]:
     """Two databases in memory, of which the first has these rows."""
-    async with connect("local::memory:") as db, connect("local::memory:") as target:
+    async with memory_database() as db, memory_database() as target:
         await fill(db.store, rows)
         yield db, target
 
@@ -106,8 +105,7 @@ def _as_azurite_keeps(row: str) -> str:
 
 async def test_a_whole_database() -> None:
     """Entities, index entries, unique values and states of indexes: a program goes on with the copy."""
-    async with connect("local::memory:") as db, connect("local::memory:") as target:
-        await db.create_tables(Part)
+    async with memory_database(Part) as db, memory_database() as target:
         for number in range(20):
             await db.insert(Part(shop=f"s{number % 3}", id=number, name=f"n{number}"))
         await db.copy_rows(target, name="nightly")
@@ -129,7 +127,8 @@ async def test_what_is_there_stays() -> None:
         await db.copy_rows(target, TABLE)
         changed = await target.select_raw(TABLE).where("n lt 3").allow_scan().all()
         for bag in changed:
-            await target.save(_with(bag, n=-1))
+            bag["n"] = -1
+            await target.save(bag)
         await target.delete(PropertyBag.key(TABLE, "p3", "000003"), if_match="*")
         before = await content_of(target)
 
@@ -145,25 +144,15 @@ async def test_what_is_there_stays() -> None:
         assert await content_of(target) == await content_of(db)
 
 
-def _with(bag: PropertyBag, **values: object) -> PropertyBag:
-    bag.update(values)
-    return bag
-
-
 async def test_a_comparison_sees_every_difference() -> None:
     """A changed row, a missing one, one more, and a value of another type are found, each by its keys."""
     async with two(make_rows(1_100)) as (db, target):
         await db.copy_rows(target)
         assert (await db.compare_rows(target)).complete
-        key = PropertyBag.key(TABLE, "p1", "000001")
-        await target.delete(key, if_match="*")
+        await target.delete(PropertyBag.key(TABLE, "p1", "000001"), if_match="*")
         await target.insert(PropertyBag(TABLE, "p9", "more"))
-        typed = await target.get(PropertyBag.key(TABLE, "p2", "000002"))
-        typed["n"] = 2.0
-        await target.save(typed)
-        extra = await target.get(PropertyBag.key(TABLE, "p3", "000003"))
-        extra["m"] = 1
-        await target.save(extra)
+        await target.merge(PropertyBag(TABLE, "p2", "000002", {"n": 2.0}), if_match="*")
+        await target.merge(PropertyBag(TABLE, "p3", "000003", {"m": 1}), if_match="*")
 
         report = await db.compare_rows(target)
 
@@ -218,16 +207,11 @@ async def test_one_database_under_two_connections(served: str, tmp_path: Path, m
 
 async def test_other_names() -> None:
     """Prefixes are those of either side; a scope copies nothing, and a mistake is told before anything is made."""
-    memory = "local::memory:"
-    async with connect(memory, prefix="dev") as db, connect(memory, prefix="prod") as target:
-        await db.create_tables(Part)
+    async with memory_database(Part, prefix="dev") as db, memory_database(prefix="prod") as target:
         await db.insert(Part(shop="s", id=1, name="n"))
         await db.copy_rows(target, "TransferParts")
         assert await target.tables() == ["TransferParts"]
-        assert (await target.store.list_tables(), len(await target.select(Part).allow_scan().all())) == (
-            ["TransferParts"],
-            1,
-        )
+        assert await target.select(Part).allow_scan().count() == 1
         with pytest.raises(AccessDenied, match="copy_rows"):
             await db.scope(Part, shop="s").copy_rows(target)
         with pytest.raises(ModelError, match="both sides are one database"):
@@ -317,7 +301,7 @@ class Raced(Between):
         if any(row["RowKey"] == "000000" for row in page.rows) and not self.raced:
             self.raced = True
             row = {"PartitionKey": "p0", "RowKey": "000000", "n": 77}
-            await self.write(table, Operation(Verb.REPLACE, row, "*"))
+            await replace_row(self, table, row)
         return page
 
 

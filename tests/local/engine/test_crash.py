@@ -9,21 +9,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tableorm.stores import Row, RowQuery
+from tableorm.testing.contract.base import everything
 from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import connect
 from tests.local.engine.conftest import Child
 from tests.torture import seeds
-
-
-async def all_rows(engine: Engine, query: RowQuery | None = None) -> list[Row]:
-    rows: list[Row] = []
-    page = await engine.query("Shared", query or RowQuery())
-    while True:
-        rows += page.rows
-        if page.continuation is None:
-            return rows
-        page = await engine.query("Shared", query or RowQuery(), continuation=page.continuation)
 
 
 @pytest.mark.one_of(3, group="killed")
@@ -49,7 +39,9 @@ async def test_killed_writers_lose_nothing_acknowledged(path: Path, child: Child
                 key = ("single", words[1]) if words[0] == "single" else (words[1], "4")
                 acknowledged[key] = words[2]
         await engine.open()
-        stored = {(each["PartitionKey"], each["RowKey"]): each["odata.etag"] for each in await all_rows(engine)}
+        stored = {
+            (each["PartitionKey"], each["RowKey"]): each["odata.etag"] for each in await everything(engine, "Shared")
+        }
         await engine.close()
 
         assert {key: stored.get(key) for key in acknowledged} == acknowledged
