@@ -114,9 +114,8 @@ class Sized(Entity, table="EvolvedModels", kind="Item", partition_key="{group}",
     note: Mapped[str] = field(default="")
 
 
-class Other(Entity, table="EvolvedModels", partition_key="{group}", row_key="other_{id:03d}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Other(Base, row_key="other_{id:03d}"):
+    pass
 
 
 class Indexed(Base, kind="Item"):
@@ -185,9 +184,7 @@ class Fed(Base, kind="Item"):
     changes = Feed(keep=dt.timedelta(days=7))
 
 
-class Note(Entity, table="EvolvedModels", tracked=True, partition_key="{group}", row_key="noted_{id:03d}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Note(Base, tracked=True, row_key="noted_{id:03d}"):
     text: Mapped[str] = field(default="t")
 
 

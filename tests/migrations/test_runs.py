@@ -145,15 +145,16 @@ async def test_what_fails_is_told_and_done_again(db: Database) -> None:
 async def test_what_no_attempt_cures_fails_at_once() -> None:
     """A value that an upgrade makes, and another entity has, is named after one attempt."""
 
-    class V1(Entity, table="RunMails", kind="Mail", partition_key="p", row_key="row_{id}"):
+    class Mail(Entity, table="RunMails", abstract=True, partition_key="p", row_key="row_{id}"):
         id: Mapped[int]
         mail: Mapped[str]
         by_mail = Index(row_key="m_{mail}", unique=True)
 
-    class V2(Entity, table="RunMails", kind="Mail", version=2, partition_key="p", row_key="row_{id}"):
-        id: Mapped[int]
-        mail: Mapped[str]
-        by_mail = Index(row_key="m_{mail}", unique=True)
+    class V1(Mail, kind="Mail"):
+        pass
+
+    class V2(Mail, kind="Mail", version=2):
+        pass
 
     @upgrade(V2, from_version=1)
     def _(bag: PropertyBag) -> PropertyBag:
