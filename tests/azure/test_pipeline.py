@@ -22,6 +22,7 @@ from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, 
 
 Call = Callable[[TableStore], Awaitable[object]]
 INSERT = Operation(Verb.INSERT, row(A=1))
+TWO = [INSERT, Operation(Verb.INSERT, row(row_key="2"))]
 
 READS: dict[str, Call] = {
     "get": lambda store: store.get("Table1", "p", "r"),
@@ -314,7 +315,7 @@ async def test_a_transaction_without_an_index(stub: Stub, code: str) -> None:
     """The service omits it at times: then it is not known; the SDK says 0."""
     stub.answers = [batch_answer(error_answer(409, code))]
     async with stub.backend() as backend:
-        fault = await refusal(backend.tables.transact("Table1", [INSERT, Operation(Verb.INSERT, row(row_key="2"))]))
+        fault = await refusal(backend.tables.transact("Table1", TWO))
 
     assert (fault.code, fault.index, fault.doubt) == (code, None, False)
 
@@ -323,7 +324,7 @@ async def test_an_answer_that_does_not_count_up(stub: Stub) -> None:
     """Fewer parts than operations prove nothing."""
     stub.answers = [batch_answer(NO_CONTENT)]
     async with stub.backend() as backend:
-        fault = await refusal(backend.tables.transact("Table1", [INSERT, Operation(Verb.INSERT, row(row_key="2"))]))
+        fault = await refusal(backend.tables.transact("Table1", TWO))
 
     assert fault.doubt
 
@@ -333,7 +334,7 @@ async def test_an_error_text_like_an_answer(stub: Stub) -> None:
     text = "1:HTTP/1.1 204 No Content\nETag: nothing\n--changesetresponse_1"
     stub.answers = [batch_answer(error_answer(409, "EntityAlreadyExists", text))]
     async with stub.backend() as backend:
-        fault = await refusal(backend.tables.transact("Table1", [INSERT, Operation(Verb.INSERT, row(row_key="2"))]))
+        fault = await refusal(backend.tables.transact("Table1", TWO))
 
     assert (fault.code, fault.index) == ("EntityAlreadyExists", 1)
 
