@@ -29,10 +29,10 @@ from tableorm import (
     Sum,
     field,
 )
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tableorm.testing.contract.base import everything
 from tests.databases import memory_database
-from tests.rows import insert_row, replace_row
+from tests.rows import delete_row, insert_row, merge_row, replace_row
 from tests.torture import Rounds, seeds
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -325,8 +325,10 @@ async def damage(db: Database, table: str, find: dict[str, str], change: Row | N
     """Merge something into the first row with these properties, or delete it."""
     row = next(each for each in await everything(db.store, table) if all(each.get(n) == v for n, v in find.items()))
     keys = {"PartitionKey": row["PartitionKey"], "RowKey": row["RowKey"]}
-    operation = Operation(Verb.DELETE, keys, "*") if change is None else Operation(Verb.MERGE, {**keys, **change}, "*")
-    await db.store.write(table, operation)
+    if change is None:
+        await delete_row(db, table, keys)
+    else:
+        await merge_row(db, table, {**keys, **change})
 
 
 @pytest.mark.one_of(3)
