@@ -139,26 +139,26 @@ async def test_decompression_is_bounded(decompressors: Decompressors, api: Api) 
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "status", "code"),
+    ("kind", "body", "code"),
     [
-        ("gzip", BOMB[:-10], 400, "InvalidInput"),
-        ("gzip", BOMB + b"more", 400, "InvalidInput"),
-        ("gzip", b"no gzip", 400, "InvalidInput"),
-        ("deflate", b"\xff", 400, "InvalidInput"),
-        ("br", b"{}", 400, "InvalidHeaderValue"),
-        ("gzip, gzip", b"{}", 400, "InvalidHeaderValue"),
-        ("identity", b'{"PartitionKey":"p","RowKey":"r"}', 201, ""),
-        ("GZIP", gzip.compress(b'{"PartitionKey":"p","RowKey":"r"}', mtime=0), 201, ""),
-        ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}'), 201, ""),
-        ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}', wbits=-15), 201, ""),
+        ("gzip", BOMB[:-10], "InvalidInput"),
+        ("gzip", BOMB + b"more", "InvalidInput"),
+        ("gzip", b"no gzip", "InvalidInput"),
+        ("deflate", b"\xff", "InvalidInput"),
+        ("br", b"{}", "InvalidHeaderValue"),
+        ("gzip, gzip", b"{}", "InvalidHeaderValue"),
+        ("identity", b'{"PartitionKey":"p","RowKey":"r"}', ""),
+        ("GZIP", gzip.compress(b'{"PartitionKey":"p","RowKey":"r"}', mtime=0), ""),
+        ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}'), ""),
+        ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}', wbits=-15), ""),
     ],
     ids=[f"case{number}" for number in range(10)],
 )
-async def test_encodings(api: Api, kind: str, body: bytes, status: int, code: str) -> None:
+async def test_encodings(api: Api, kind: str, body: bytes, code: str) -> None:
     """Bodies are read in gzip and in both forms of deflate; what is malformed, or encoded otherwise, is rejected."""
     reply = await api("POST", "/Tab", body, Content_Encoding=kind)
 
-    assert (reply.status, reply.headers.get("x-ms-error-code", "")) == (status, code)
+    assert (reply.status, reply.headers.get("x-ms-error-code", "")) == (400 if code else 201, code)
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 50000000", "Transfer-Encoding: chunked"])

@@ -68,8 +68,6 @@ async def test_headers_of_every_answer(api: Api) -> None:
         ({"x_ms_version": "2011-08-18"}, 400),
         ({"x_ms_version": "2019-13-45"}, 400),
         ({"x_ms_version": "latest"}, 400),
-        ({"x_ms_client_request_id": "x" * 1024}, 200),
-        ({"x_ms_client_request_id": "x" * 1025}, 400),
         ({"x_ms_client_request_id": "a b"}, 400),
         ({"DataServiceVersion": "3.0;NetFx", "MaxDataServiceVersion": "3.0;"}, 200),
     ],
