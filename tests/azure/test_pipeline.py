@@ -18,7 +18,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RetryPolicy, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import refusal, row
 from tableorm_azure import AzureBackend
-from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, row_answer
+from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, page_answer, row_answer
 
 Call = Callable[[TableStore], Awaitable[object]]
 INSERT = Operation(Verb.INSERT, row(A=1))
@@ -38,8 +38,7 @@ WRITES: dict[str, Call] = {
     "create table": lambda store: store.create_table("Table1"),
     "delete table": lambda store: store.delete_table("Table1"),
 }
-PAGE = Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}')
-GOOD = {"get": row_answer(), "query": PAGE, "list": PAGE, "transaction": batch_answer(NO_CONTENT)}
+GOOD = {"get": row_answer(), "query": page_answer(), "list": page_answer(), "transaction": batch_answer(NO_CONTENT)}
 
 
 def good(name: str) -> Answer:

@@ -10,7 +10,7 @@ import pytest
 
 from tableorm import Database, Entity, Mapped, OutcomeUnknown, RetryPolicy, Stats, Throttled, connect, field
 from tableorm.errors import TableOrmError, TransactionFailed
-from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, row_answer
+from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, page_answer, row_answer
 from tests.faults import QUICK, Fate, FaultyBackend
 
 
@@ -34,7 +34,7 @@ CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
     "tables": lambda db: db.tables(),
     "transaction": _transact,
 }
-NOTHING = Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}')
+NOTHING = page_answer()
 GOOD = {
     "get": row_answer(),
     "query": NOTHING,

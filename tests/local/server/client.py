@@ -186,14 +186,16 @@ class Wire:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def connect(cls, server: "Server | Api") -> "Wire":
-        return cls(*await asyncio.open_connection("127.0.0.1", server.port))
+    async def connect(cls, server: "Server | Api", sent: bytes = b"") -> "Wire":
+        """Open a connection, and send something."""
+        wire = cls(*await asyncio.open_connection("127.0.0.1", server.port))
+        wire.writer.write(sent)
+        return wire
 
     @classmethod
     async def ask(cls, server: Server, request: bytes) -> int:
         """Send a request by a connection of its own, and return the status of the answer."""
-        wire = await cls.connect(server)
-        wire.writer.write(request)
+        wire = await cls.connect(server, request)
         status = await wire.status()
         await wire.close()
         return status

@@ -65,8 +65,7 @@ async def test_a_name_that_stands_for_an_address_of_other_machines(monkeypatch: 
 
 async def test_a_port_can_be_used_again_at_once(server: Server) -> None:
     """A server listens where another one has just ended, whose connections the system still remembers."""
-    wire = await Wire.connect(server)
-    wire.writer.write(head("GET", "/Tables", "Connection: close"))
+    wire = await Wire.connect(server, head("GET", "/Tables", "Connection: close"))
     assert b" 200 OK" in await wire.everything()
     await server.stop()
     await wire.close()
@@ -133,8 +132,7 @@ async def test_what_the_service_raises(
     monkeypatch.setattr(Service, "answer", fail)
     log = io.BytesIO()
     async with serve(None, port=0, access_log=log) as server:
-        wire = await Wire.connect(server)
-        wire.writer.write(head("GET", "/Tab"))
+        wire = await Wire.connect(server, head("GET", "/Tab"))
         top = (await wire.reader.readuntil(b"\r\n\r\n")).decode()
         await wire.close()
     entry = json.loads(log.getvalue())
