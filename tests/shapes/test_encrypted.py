@@ -57,6 +57,10 @@ from tableorm.models.reserved import BLOB_FIELDS, METADATA
 from tableorm.shapes.blob import content_of
 from tableorm.shapes.encrypted import ContentKeys
 from tableorm.stores import BlobStore, Operation, Row, Verb
+from tableorm.writes.stages.change import insert_change
+from tableorm.writes.stages.encode import encode_surely
+from tableorm.writes.stages.execute import plan_writes
+from tableorm.writes.stages.seal import sealed
 from tableorm_migrations import plan_rekey, rewrite, run_rekey, verify_rekey
 
 KEYS = {"old": bytes(range(32)), "new": bytes(range(32, 64))}
@@ -604,6 +608,55 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
             await other.get(Other, city="Oslo", id=1)
         shown.append(str(unread.value))
     assert str(SECRET) not in "".join([*shown, caplog.text])
+
+
+@pytest.mark.parametrize("verb", ["insert", "save", "replace", "upsert"])
+async def test_a_bulk_of_wide_entities_encrypts_what_it_sends(db: Database, verb: str) -> None:
+    """What is measured before the keys are there stands for the rows that are sent, and is never sent itself."""
+    years = [Year(id=number, secret="plain") for number in range(3)]
+    if verb in ("save", "replace"):
+        for year in years:
+            await db.insert(year)
+    async with db.bulk() as bulk:
+        for year in years:
+            year.secret = str(SECRET)
+            await getattr(bulk, verb)(year)
+
+    found = await db.select(Year).where(Year.city == "Oslo").all()
+    assert [each.secret for each in found] == [str(SECRET)] * 3
+    assert str(SECRET) not in str(await rows_of(db, "SealedYears"))
+
+
+async def test_a_rewrite_encrypts_wide_entities(db: Database) -> None:
+    """It reads plain rows, and sends them by a bulk."""
+
+    class Before(Local, table="SealedYears", partition_key="{city}", row_key="{id:04d}", kind="Year", wide=3):
+        name: Mapped[str] = field(default="n")
+        months: Series[int] = series(length=6, default=0)
+        secret: Mapped[str | None] = field(default=None)
+
+    class After(Local, table="SealedYears", partition_key="{city}", row_key="{id:04d}", kind="Year", wide=3):
+        name: Mapped[str] = field(default="n")
+        months: Series[int] = series(length=6, default=0)
+        secret: Mapped[str | None] = encrypted(default=None, accept_plain=True)
+
+    for number in range(3):
+        await db.insert(Before(id=number, months=[number] * 6, secret=str(SECRET)))
+    assert (await rewrite(db, After)).written == 3
+
+    found = await db.select(After).where(After.city == "Oslo").all()
+    assert [(each.secret, each.months[5]) for each in found] == [(str(SECRET), number) for number in range(3)]
+    assert str(SECRET) not in str(await rows_of(db, "SealedYears"))
+
+
+async def test_a_wide_row_that_no_key_has_encrypted_is_not_sent(db: Database) -> None:
+    """Even if its rows were made before, to measure them."""
+    change = insert_change(Year(id=1, secret="s"))
+    (measured,) = plan_writes([encode_surely(change)]).writes
+    assert len(sealed(measured)) > 1
+
+    with pytest.raises(EncryptionError, match="was not encrypted, and is not sent"):
+        sealed(measured, sending=True)
 
 
 async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> None:

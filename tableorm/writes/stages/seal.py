@@ -58,7 +58,7 @@ async def seal_with_keys(db: Connection, writes: Sequence[PlannedWrite]) -> Sequ
                     operation = stage.seal(operation)
         except TableOrmError as error:
             refuse_before_sending(write, error)
-        return structs.replace(write, sealed=(given, operation.row))
+        return structs.replace(write, sealed=(given, operation.row), sent=None)
 
     return await map_together(seal, writes) if len(writes) > 1 else [await seal(writes[0])]
 
@@ -74,13 +74,14 @@ def sealed(write: PlannedWrite, *, sending: bool = False) -> Sequence[Operation]
     schema, operation = schema_of_row(write), write.operation
     if schema is None or not schema.stages:
         return (operation,)
+    with_key = write.sealed[1] if write.sealed is not None and write.sealed[0] is operation.row else None
+    if sending and with_key is None and is_keyed(write):
+        raise EncryptionError(f"{write.origin}: its row was not encrypted, and is not sent")
     if write.sent is not None and write.sent[0] is operation:
         return write.sent[1:]
-    if write.sealed is not None and write.sealed[0] is operation.row:
-        operation = structs.replace(operation, row=write.sealed[1], canonical=False)
+    if with_key is not None:
+        operation = structs.replace(operation, row=with_key, canonical=False)
     elif write.after is not None:
-        if sending and is_keyed(write):
-            raise EncryptionError(f"{write.origin}: its row was not encrypted, and is not sent")
         for stage in schema.stages:
             operation = stage.seal(operation)
         if schema.opaque:
