@@ -17,11 +17,16 @@ from ..plan import PlannedWrite, refuse_before_sending
 
 
 def split_once(write: PlannedWrite) -> PlannedWrite:
-    """Return a write with what is sent for it, if that is several operations, so that these are made once."""
+    """
+    Return a write with what is sent for it, if that is several operations, so that these are made once.
+
+    They are made anew from the write as it is now: its row may have got a manifest or the address of a blob since it
+    was measured.
+    """
     schema = schema_of_row(write)
     if schema is None or schema.split is None:
         return write
-    return structs.replace(write, sent=(write.operation, *sealed(write)))
+    return structs.replace(write, sent=(write.operation, *sealed(structs.replace(write, sent=None))))
 
 
 def schema_of_row(write: PlannedWrite) -> Schema | None:
