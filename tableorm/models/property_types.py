@@ -22,7 +22,7 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from ..errors import EncodeError, ModelError, NotLoaded, shown
+from ..errors import ENCRYPTED, EncodeError, ModelError, NotLoaded, shown
 from ..expressions import ComposedField
 from ..protocol.edm import (
     ANNOTATION,
@@ -240,18 +240,6 @@ class _Part(Shape[Any]):
     def read(self, values: Sequence[Any]) -> Any:
         found = iter(values)
         return self.whole.read([next(found) if asked else ... for asked in self.asked])
-
-
-class _Encrypted:
-    def __repr__(self) -> str:
-        return "<encrypted>"
-
-    def __reduce__(self) -> str:
-        return "ENCRYPTED"
-
-
-ENCRYPTED = _Encrypted()
-"""What is shown in place of a value that is encrypted in the store."""
 
 
 @attrs.frozen(kw_only=True)

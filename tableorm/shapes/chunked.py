@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from ..expressions import ComposedField, Expression
+from ..expressions import ComposedField, FieldTerm, misfit_error
 from ..models.fields import SHAPES, Mapped
 from ..models.property_types import PropertyType, Shape, annotation_name, property_type, split_optional
 from ..protocol.edm import utf16_length
@@ -31,9 +31,9 @@ class _ChunkedField(ComposedField[Any]):
 
     __slots__ = ()
 
-    def _require_constant(self, other: object, term: Expression) -> NoReturn:
+    def _require_constant(self, other: object, term: FieldTerm) -> NoReturn:
         problem = "a field with chunked=True is stored in parts, which the service cannot compare as one value; "
-        raise self._misfit(term, other, f"{problem}filter in Python, or declare a short field beside it")
+        raise misfit_error(term, other, f"{problem}filter in Python, or declare a short field beside it")
 
 
 class _ChunkedShape(Shape[Any]):
