@@ -35,12 +35,15 @@ Every error that tableorm raises, in one tree. `BulkFailed` is defined next to t
         Throttled           the store refuses requests for now
 
 Each message names the model, the key or field, and the value, and tells what to do. `.code` is the service's error code
-if there is one. All errors can be pickled.
+if there is one, and `.fault` what the store raised. A traceback shows no fault, so that it ends where a program can do
+something; it's raised `from None`, by `connection/translate.py`. All errors can be pickled.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
+
+from .protocol.codes import Fault
 
 __all__ = [
     "ENCRYPTED",
@@ -126,7 +129,13 @@ class TableOrmError(Exception):
     Args:
         message: What happened, to what, and what to do.
         code: The service's error code, if it gave one.
+
+    Attributes:
+        fault: What the store raised, if it rejected a request. A traceback doesn't show it. Its `__cause__` is the
+            error of the transport or of SQLite, if there is one.
     """
+
+    fault: Fault | None = None
 
     def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)

@@ -237,8 +237,8 @@ def _values(field: object, values: Iterable[Any]) -> list[Any]:
     return found
 
 
-class _Operators(Generic[T]):
-    """The operators of what stands on the left side of a comparison. Subclasses make the conditions."""
+class Comparable(Generic[T]):
+    """What stands on the left side of a comparison: a field, or a property that every row has."""
 
     __slots__ = ()
 
@@ -295,7 +295,7 @@ class _Operators(Generic[T]):
         raise NotImplementedError
 
 
-class Field(_Operators[T]):
+class Field(Comparable[T]):
     """
     A field of a model, such as `Employee.age`. Comparing it builds a query condition: `Employee.age >= 30`.
 
@@ -435,7 +435,7 @@ class ComposedField(Field[T]):
 S = TypeVar("S", str, dt.datetime)
 
 
-class SystemField(_Operators[S]):
+class SystemField(Comparable[S]):
     """
     The PartitionKey, RowKey or Timestamp of a row, as stored. Comparing it builds a query condition.
 

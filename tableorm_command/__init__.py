@@ -2,6 +2,7 @@
 The program `tableorm`. Importing its command line takes a moment, in which Ctrl-C ends it as at any other.
 """
 
+import signal
 import sys
 
 __all__ = ["main"]
@@ -18,3 +19,6 @@ def main() -> int:
             raise
         sys.stderr.write("tableorm: interrupted; run it again\n")
         return 130
+    finally:
+        # The outcome is reported. As Python ends, it would let the signal kill the process without a line.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

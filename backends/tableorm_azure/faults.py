@@ -138,7 +138,9 @@ def fault_of_response(
     if strange and (status >= 500 or status in _TELLING):
         code = ""
     code = code or _STATUS_CODES.get(status, Code.INVALID_INPUT if status < 500 else Code.INTERNAL_ERROR)
-    text = re.split(r"[\r\n](?:RequestId|Time):", text, maxsplit=1)[0].strip()
+    text, *noted = map(str.strip, re.split(r"[\r\n](?:RequestId|Time):", text))
+    # An answer within that of a transaction has it in the text alone.
+    request_id = headers.get("x-ms-request-id") or next(iter(noted), None)
     if code == Code.RESOURCE_NOT_FOUND and (_is_xml(body) or text.endswith(_NO_ACCOUNT)):
         code = named = Code.NO_ACCOUNT
     index: int | None = None
@@ -154,7 +156,7 @@ def fault_of_response(
     text += detail
     # A gateway's 503 has no code, or one of its own, and the request may have been done.
     doubt = write and (status in (408, 500, 502, 504) or status > 504 or (status == 503 and strange))
-    return Fault(code, text, index, doubt=doubt, retry_after=retry_after_of(headers))
+    return Fault(code, text, index, doubt=doubt, retry_after=retry_after_of(headers), request_id=request_id)
 
 
 def _is_xml(body: bytes) -> bool:
@@ -286,7 +288,7 @@ def body_of(response: Any) -> bytes:
 
 
 def _describe(error: BaseException) -> str:
-    """Describe an exception in one line; the text of a time-out is often empty."""
+    """Describe an exception in one line."""
     inner = error.__cause__ if type(error) in (NoHost, ServiceRequestError) else error
     if isinstance(inner, aiohttp.ClientSSLError):
         where = f"{inner.host}:{inner.port} ({inner.strerror or inner.args[1]})"
@@ -297,8 +299,6 @@ def _describe(error: BaseException) -> str:
             return f"The host {inner.host!r} is not found ({reason}); check the URL and the network"
         return f"Nothing answers at {inner.host}:{inner.port} ({reason}); start the server, or check the URL"
     text = " ".join(without_named_secrets(str(error)[:_LONGEST_TEXT]).split())[:300].rstrip(".")
-    if isinstance(error, TimeoutError) and not text:
-        return "No answer came within the seconds of connect(timeout=)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -60,7 +60,8 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise aiohttp.ClientConnectionError(f"the connection broke: {error}") from error
+        broken = f"the connection to {request.url.host}:{request.url.port} broke: {error}"
+        raise aiohttp.ClientConnectionError(broken) from error
 
 
 class _BoundedResponse(aiohttp.ClientResponse):
@@ -223,6 +224,10 @@ class Pipeline:
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 done = await self._pipeline.run(request, stream=stream, **{DEADLINE: limit.when()})
+        except TimeoutError:
+            host = request.url.split("/")[2]
+            late = f"{host} did not answer within the {self._timeout} seconds of connect(timeout=)"
+            raise TimeoutError(late) from None
         finally:
             self._in_flight.remove()
         return done.http_response

@@ -4,9 +4,11 @@ The command `tableorm backup`, which copies a database file.
 
 import argparse
 
+from tableorm.cli.arguments import add_flag
 from tableorm.cli.output import emit
 
 from .backup import back_up
+from .file_argument import add_file, parse_path
 
 
 class Backup:
@@ -21,9 +23,9 @@ class Backup:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("file", metavar="FILE", help="the database file")
-        parser.add_argument("copy", metavar="TO", help="name of the copy")
-        parser.add_argument("--overwrite", action="store_true", help="replace a file of that name")
+        add_file(parser)
+        parser.add_argument("copy", metavar="TO", type=parse_path, help="name of the copy")
+        add_flag(parser, "--overwrite", "replace a file of that name")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Copy the file, and print its name."""

@@ -6,10 +6,9 @@ import argparse
 
 from tableorm.cli.output import emit
 from tableorm.errors import Unavailable
-from tableorm.protocol.codes import Fault
 
-from .engine import Engine
 from .engine.damage import find_damage
+from .file_argument import add_file, open_engine
 
 
 class Check:
@@ -24,27 +23,17 @@ class Check:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("file", metavar="FILE", help="the database file")
+        add_file(parser)
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print that the file is in order; otherwise raise what is wrong."""
         file: str = args.file
-        await _check(file)
+        async with open_engine(file) as engine:
+            problem = await engine.read(find_damage)
+        if problem is not None:
+            raise Unavailable(f"{file!r} is damaged: {problem}; restore it from a backup")
         emit(args, {"file": file, "in_order": True}, f"{file} is in order")
         return 0
-
-
-async def _check(file: str) -> None:
-    engine = Engine(file, create=False)
-    await engine.open()
-    try:
-        problem = await engine.read(find_damage)
-    except Fault as fault:
-        raise Unavailable(fault.message) from fault
-    finally:
-        await engine.close()
-    if problem is not None:
-        raise Unavailable(f"{file!r} is damaged: {problem}; restore it from a backup")
 
 
 CHECK = Check()

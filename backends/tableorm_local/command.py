@@ -5,8 +5,11 @@
 import argparse
 import contextlib
 
+from tableorm.cli.arguments import add_flag
 from tableorm.cli.output import report
 from tableorm.errors import NotSupported
+
+from .file_argument import parse_path
 
 
 class Serve:
@@ -25,6 +28,7 @@ class Serve:
         parser.add_argument(
             "--data",
             metavar="FILE",
+            type=parse_path,
             required=True,
             help="the file; with several accounts a folder; or :memory:",
         )
@@ -40,19 +44,19 @@ class Serve:
         parser.add_argument("--cert-key", metavar="FILE", help="its private key, if that is not in the same file")
         parser.add_argument("--workers", metavar="N", type=_parse_count, default=1, help="processes (default: 1)")
         parser.add_argument("--access-log", metavar="FILE", help="a line of JSON for each request; - for stderr")
-        parser.add_argument(
+        add_flag(
+            parser,
             "--no-file-tokens",
-            action="store_true",
-            help="refuse tokens that are signed with the key of the file, which copies of the file have too",
+            "refuse tokens that are signed with the key of the file, which copies of the file have too",
         )
-        parser.add_argument("--open-metrics", action="store_true", help="let other machines read /metrics")
+        add_flag(parser, "--open-metrics", "let other machines read /metrics")
 
     def run(self, args: argparse.Namespace) -> int:
         """Serve until SIGTERM or SIGINT."""
         if len(args.account) != len(args.key_file):
             raise NotSupported("each --account needs a --key-file of its own, in the same order")
         # The other commands do not wait for the import of an HTTP server.
-        from .server_process import Options, has_terminal, run_alone, warn_of_open_keys  # noqa: PLC0415
+        from .server_process import Options, run_alone, warn_of_open_keys  # noqa: PLC0415
         from .workers import supervise  # noqa: PLC0415
 
         options = Options(
@@ -69,8 +73,7 @@ class Serve:
         warn_of_open_keys(options)
         _allow_many_files()
         status = run_alone(options) if args.workers == 1 else supervise(options, args.workers)
-        if has_terminal():
-            report(f"stopped; the same command serves {args.data} again", "dim")
+        report(f"stopped; the same command serves {args.data} again", "dim")
         return status
 
 

@@ -5,10 +5,8 @@ The command `tableorm keys`, which replaces the key of a database file that sign
 import argparse
 
 from tableorm.cli.output import emit
-from tableorm.errors import Unavailable
-from tableorm.protocol.codes import Fault
 
-from .engine import Engine
+from .file_argument import add_file, open_engine
 
 
 class Keys:
@@ -25,30 +23,20 @@ class Keys:
         """Declare the arguments."""
         actions = parser.add_subparsers(metavar="ACTION", required=True)
         rotate = actions.add_parser("rotate", help="make a new key; tokens that were signed with the old one end")
-        rotate.add_argument("file", metavar="FILE", help="the database file")
+        add_file(rotate)
         rotate.epilog = "examples:\n    tableorm keys rotate hr.tables"
 
     async def run(self, args: argparse.Namespace) -> int:
         """Replace the key, and print what that means."""
         file: str = args.file
-        rotated = await _rotate(file)
+        async with open_engine(file) as engine:
+            rotated = await engine.access.rotate_key()
         if rotated:
             done = "has a new key; tokens signed with the old one are rejected from now on, by running programs too"
         else:
             done = "has no key, as it has never signed a token; nothing is changed"
         emit(args, {"file": file, "rotated": rotated}, f"{file} {done}")
         return 0
-
-
-async def _rotate(file: str) -> bool:
-    engine = Engine(file, create=False)
-    await engine.open()
-    try:
-        return await engine.access.rotate_key()
-    except Fault as fault:
-        raise Unavailable(fault.message) from fault
-    finally:
-        await engine.close()
 
 
 KEYS = Keys()

@@ -63,7 +63,12 @@ def warn_of_open_keys(options: Options) -> None:
             if verbs:
                 can = f"every user of this machine can {' and '.join(verbs)}"
                 problem = f"{can} the keys in {file}; do: chmod 600 {shlex.quote(file)}"
-                print(f"tableorm: {problem}", file=sys.stderr, flush=True)  # noqa: T201
+                print_error(problem)
+
+
+def print_error(text: str) -> None:
+    """Print a line on stderr."""
+    print(f"tableorm: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run_alone(options: Options) -> int:
@@ -191,6 +196,6 @@ def _reload(server: Server, options: Options) -> None:
         if options.cert is not None:
             server.replace_certificate(options.cert, options.cert_key)
     except (OSError, ValueError) as error:
-        print(f"tableorm: nothing is changed: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        print_error(f"nothing is changed: {error}")
     else:
-        print("tableorm: keys and certificate are read again", file=sys.stderr, flush=True)  # noqa: T201
+        print_error("keys and certificate are read again")

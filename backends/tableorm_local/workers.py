@@ -25,7 +25,7 @@ from tableorm.errors import NotSupported, TableOrmError, Unavailable
 
 from .server.front.metrics import drop_process, share_metrics
 from .server.serving import bind
-from .server_process import Options, has_terminal, print_urls, run_server
+from .server_process import Options, has_terminal, print_error, print_urls, run_server
 
 # After so many deaths within so many seconds another process would die too.
 _MAX_DEATHS = 5
@@ -141,11 +141,11 @@ class _Supervisor:
             self._deaths.append(time.monotonic())
             if len(self._deaths) == _MAX_DEATHS and self._deaths[-1] - self._deaths[0] < _DEATHS_SECONDS:
                 raise Unavailable(f"the processes of the server end again and again, status {status}")
-            _print_error(f"process {process.pid} ended with status {status}; another takes its place")
+            print_error(f"process {process.pid} ended with status {status}; another takes its place")
             drop_process(self._metrics_folder, process.pid)
             process = await self._start()
             if problem := (await self._wait_for(process)).problem:
-                _print_error(f"a process of the server: {problem}")
+                print_error(f"a process of the server: {problem}")
 
 
 async def _read_report(process: Process) -> _StartReport:
@@ -156,10 +156,6 @@ async def _read_report(process: Process) -> _StartReport:
             if line := await process.stdout.readline():
                 return msgspec.json.decode(line, type=_StartReport)
     return _StartReport(problem="it does not start")
-
-
-def _print_error(text: str) -> None:
-    print(f"tableorm: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _serve() -> int:

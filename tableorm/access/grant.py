@@ -156,7 +156,7 @@ async def issue_grant(
     try:
         signer = await access.signer()
     except Fault as fault:
-        raise translate(fault, what, table) from fault
+        raise translate(fault, what, table) from None
     now = CLOCK.now()
     try:
         expiry = None if expires_in is None else (now + expires_in).replace(microsecond=0)

@@ -285,7 +285,7 @@ class AuditContext:
         except Fault as fault:
             if fault.code in LOST_RACE or fault.transient:
                 return False
-            raise translate(fault, "audit(repair=True)", self.kinds.table) from fault
+            raise translate(fault, "audit(repair=True)", self.kinds.table) from None
         return True
 
     def record(self, schema: Schema, entity: RowAddress, problem: Problem) -> None:

@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from logging import ERROR, getLogger
@@ -244,6 +244,14 @@ def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
     )
 
 
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of a job on the rows of models, which processes share under a name."""
+    add_database(parser)
+    add_models(parser, plain_tables=True)
+    add_name(parser)
+    add_run(parser)
+
+
 def add_name(parser: argparse.ArgumentParser) -> None:
     """Declare the name of a run."""
     parser.add_argument("--name", metavar="NAME", help="name of the run, the same for all processes that share it")
@@ -271,6 +279,11 @@ def parse_table(text: str) -> str:
     return text
 
 
+def add_table(parser: argparse.ArgumentParser) -> None:
+    """Declare the table that a command is for."""
+    parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
+
+
 def find_targets(module: str, bases: tuple[type, ...], instances: tuple[type, ...] = ()) -> list[Any]:
     """
     Return the models and the like of a module, those that it imports included; each once.
@@ -287,6 +300,10 @@ def find_targets(module: str, bases: tuple[type, ...], instances: tuple[type, ..
     found = [each for each in vars(_import(module)).values() if _is_target(each, bases, instances)]
     if not found:
         raise ModelError(f"{module!r} has no models; name the module that declares or imports them")
+    return _once(found)
+
+
+def _once(found: Iterable[Any]) -> list[Any]:
     return list({id(each): each for each in found}.values())
 
 
@@ -327,8 +344,9 @@ def _load_targets(bases: tuple[type, ...], instances: tuple[type, ...], text: st
     module, colon, name = text.partition(":")
     try:
         if not colon:
-            found = [each for each in find_targets(module, bases, instances) if not _is_abstract(each)]
-            left_out = [each for each in found if plain_tables and _has_periods(each)]
+            found = find_targets(module, bases, instances)
+            found = [each for each in found if not (_is_model(each) and schema_of(each).abstract)]
+            left_out = [each for each in found if plain_tables and _is_model(each) and schema_of(each).periods]
             return _Targets([each for each in found if each not in left_out], left_out)
         target: Any = _import(module)
         for part in name.split("."):
@@ -356,12 +374,8 @@ def _find_member(holder: Any, name: str, kinds: tuple[tuple[type, ...], tuple[ty
         raise ModelError(f"{holder.__name__} has no attribute {name!r}{hint}") from error
 
 
-def _is_abstract(target: Any) -> bool:
-    return isinstance(target, type) and issubclass(target, Entity) and schema_of(target).abstract
-
-
-def _has_periods(target: Any) -> bool:
-    return isinstance(target, type) and issubclass(target, Entity) and schema_of(target).periods is not None
+def _is_model(target: Any) -> bool:
+    return isinstance(target, type) and issubclass(target, Entity)
 
 
 class _StoreModels(argparse.Action):
@@ -371,8 +385,8 @@ class _StoreModels(argparse.Action):
         self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, __: str | None = None
     ) -> None:
         given: list[_Targets] = values
-        found = list({id(each): each for part in given for each in part.found}.values())
-        left_out = list({id(each): each for part in given for each in part.left_out}.values())
+        found = _once(each for part in given for each in part.found)
+        left_out = _once(each for part in given for each in part.left_out)
         if given and not found:
             names = ", ".join(each.__name__ for each in left_out)
             has = "have" if len(left_out) > 1 else "has"

@@ -5,8 +5,7 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 import argparse
 
 from ..audit.report import AuditReport
-from ..errors import counted
-from .arguments import add_database, add_flag, add_models, add_name, add_run, add_state, open_existing, run_options
+from .arguments import add_flag, add_job, add_state, open_existing, run_options
 from .progress import ProgressReporter, print_report
 
 
@@ -25,16 +24,13 @@ class Audit:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        add_database(parser)
-        add_models(parser, plain_tables=True)
+        add_job(parser)
         add_flag(parser, "--repair", "repair what is found")
-        add_name(parser)
-        add_run(parser)
         add_state(parser, "audit")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Run the audit and print its report."""
-        with ProgressReporter(args.state, _describe) as progress:
+        with ProgressReporter(args.state, AuditReport.__str__) as progress:
             async with open_existing(args) as db:
                 report = await db.audit(
                     *args.models,
@@ -44,11 +40,6 @@ class Audit:
                     **run_options(args),
                 )
         return print_report(report, args)
-
-
-def _describe(report: AuditReport) -> str:
-    counts = (report.entities, "entity"), (report.derived_rows, "derived row"), (report.found, "finding")
-    return ", ".join(counted(*count) for count in counts)
 
 
 AUDIT = Audit()

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import inspect
 import os
-import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from importlib.metadata import EntryPoint, entry_points
@@ -21,11 +20,17 @@ from .. import __version__
 from ..errors import TableOrmError
 from .output import report
 from .parser import CommandParser, add_command
+from .wording import in_options
 
 COMMANDS = "tableorm.commands"
 """The entry-point group that subcommands are found in; the entry point's name is the command's."""
 
 _OWN = "tableorm"
+_EXAMPLES = """examples:
+    tableorm init staff
+    tableorm tables local:./hr.tables
+    tableorm query local:./hr.tables Directory --top 10
+    tableorm stats local:./hr.tables"""
 
 
 @runtime_checkable
@@ -90,14 +95,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--traceback" in given:
             raise
         if isinstance(error, KeyboardInterrupt):
-            if arguments is None:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process ends anyway
             report(f"interrupted; {getattr(args, 'resume', 'run it again')}")
             return 130
+        problem = str(error)
         if isinstance(error, OSError) and error.filename is not None:
-            report(f"{error.filename}: {error.strerror}")
-        else:
-            report(str(error))
+            problem = f"{error.filename}: {error.strerror}"
+        report(in_options(problem))
         return 1
     assert isinstance(status, int)
     return status
@@ -106,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def make_parser(arguments: Sequence[str]) -> CommandParser:
     """Return a parser with the command that the arguments begin with, or with all commands if they name none."""
     about = "Show, check and serve the tables of a database."
-    parser = CommandParser(prog="tableorm", description=about)
+    parser = CommandParser(prog="tableorm", description=about, epilog=_EXAMPLES)
     parser.add_argument("--version", action="version", version=f"tableorm {__version__}")
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in sorted(_commands(next(iter(arguments), "")).items()):

@@ -4,7 +4,9 @@ Conditions and values that are typed at the prompt: `age > 30 and city == 'Oslo'
 
 import ast
 import datetime as dt
+import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import reduce
 from itertools import pairwise
 from operator import eq, ge, gt, le, lt, ne
@@ -35,7 +37,10 @@ _SIGNS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.NotIn: lambda field, values: ~field.in_(values),
 }
 _FLIPPED = {gt: lt, ge: le, lt: gt, le: ge}
-_EXAMPLE = "compare fields with values, as in: age > 30 and city == 'Oslo'"
+_EXAMPLE = "compare fields with values, as in: age > 30 and city == 'Oslo'; or in OData: age gt 30 and city eq 'Oslo'"
+# What OData spells in another way: strings, with their types before them; numbers with a suffix; and operators.
+_ODATA = re.compile(r"(?:datetime|guid)?'((?:[^']|'')*)'|\b(\d+)L\b|\b(eq|ne|gt|ge|lt|le)\b")
+_OPERATORS = {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def read_value(annotation: Any, value: object) -> Any:
@@ -83,7 +88,7 @@ def parse_where(text: str, model: type[Entity]) -> Expression:
         EncodeError: A value does not fit its field.
     """
     try:
-        condition: Expression = _Reader(text, model).read(ast.parse(text.strip(), mode="eval").body)
+        condition: Expression = _Reader(text, model).read(parse_syntax(text)[0])
     except SyntaxError as error:
         raise ModelError(f"--where {text!r} is rejected: {error.msg}; {_EXAMPLE}") from error
     except TableOrmError:
@@ -93,12 +98,33 @@ def parse_where(text: str, model: type[Entity]) -> Expression:
     return condition
 
 
+def parse_syntax(text: str) -> tuple[ast.expr, str]:
+    """
+    Return the tree of a condition, and in which language it is: Python, or OData if it cannot be Python.
+
+    Raises:
+        SyntaxError: It is neither.
+    """
+    try:
+        return ast.parse(text.strip(), mode="eval").body, "Python"
+    except SyntaxError:
+        with suppress(SyntaxError):
+            return ast.parse(_ODATA.sub(_as_python, text).strip(), mode="eval").body, "OData"
+        raise
+
+
+def _as_python(token: re.Match[str]) -> str:
+    """Return a literal or an operator of OData as Python writes it."""
+    string, number, operator = token.groups()
+    return repr(string.replace("''", "'")) if string is not None else number or _OPERATORS[operator]
+
+
 class _Reader:
     """Makes conditions of the parts of a text."""
 
     def __init__(self, text: str, model: type[Entity]) -> None:
         self._text, self._model = text, model
-        self._members = schema_of(model).by_path
+        self._members = schema_of(model).by_path | schema_of(model).by_property
 
     def read(self, node: ast.expr) -> Any:
         """Return a part as a condition."""
@@ -149,11 +175,12 @@ class _Reader:
         if path not in self._members:
             known = f"{self._model.__name__} has no field {path!r}; {near(path, [*self._members, *_KEYS], 'field')}"
             raise ModelError(f"--where {self._text!r} is rejected: {known}")
-        name, dot, _ = path.partition(".")
+        member = self._members[path]
+        name, dot, _ = member.path.partition(".")
         field: Any = getattr(self._model, name)
         if dot:
-            field = next(part for part in field.parts if part.name == path)
-        return field, self._members[path].type.annotation
+            field = next(part for part in field.parts if part.name == member.path)
+        return field, member.type.annotation
 
     def _value(self, node: ast.expr, kind: Any) -> Any:
         match node:

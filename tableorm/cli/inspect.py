@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ..advice import inspect_table
-from .arguments import add_count, add_database, open_existing, parse_table
+from .arguments import add_count, add_database, add_table, open_existing
 from .output import emit
 from .progress import show_reading
 
@@ -28,7 +28,7 @@ class Inspect:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
+        add_table(parser)
         add_count(parser, "--rows", "read about N rows, the first of evenly spread ranges of keys")
 
     async def run(self, args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 
 import attrs
 
-from ..advice import LintFinding, lint
+from ..advice import lint
 from .arguments import add_models
 from .output import emit
 
@@ -39,14 +39,11 @@ class LintCommand:
         """Print what is found. Raises ModelError if no rule has a code."""
         found = lint(*args.models, ignore=args.ignore)
         for each in found:
-            emit(args, _to_dict(each), str(each))
+            values = {"subject": each.subject, "detail": each.detail, **attrs.asdict(each.rule)}
+            emit(args, values, str(each))
         if not found and not args.json:
             print("nothing was found")
         return int(bool(found))
-
-
-def _to_dict(finding: LintFinding) -> dict[str, str]:
-    return {"subject": finding.subject, "detail": finding.detail, **attrs.asdict(finding.rule)}
 
 
 LINT = LintCommand()

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from shutil import get_terminal_size
 from typing import Any, Literal, TextIO
 
@@ -46,7 +46,8 @@ def show_progress(line: str, *more: str) -> None:
     clear_progress()
     size = get_terminal_size()
     lines = (line, *more)[: max(1, size.lines - 1)]
-    _shown.extend(escape_unprintable(each)[: size.columns - 1] for each in lines)
+    # A terminal shows ^C after it, which must not begin a line that would not be removed.
+    _shown.extend(escape_unprintable(each)[: size.columns - 3] for each in lines)
     text = re.sub("#+", lambda done: paint(done[0], "green", sys.stderr), "\n".join(_shown))
     print(text, end="", file=sys.stderr, flush=True)
 
@@ -59,8 +60,14 @@ def clear_progress() -> None:
         _shown.clear()
 
 
-def emit(args: argparse.Namespace, values: Mapping[str, Any], *lines: str, file: TextIO | None = None) -> None:
-    """Print an outcome on stdout or elsewhere: its lines, or after `--json` its values."""
+def emit(
+    args: argparse.Namespace,
+    values: Mapping[str, Any],
+    *lines: str,
+    painted: Iterable[str] = (),
+    file: TextIO | None = None,
+) -> None:
+    """Print an outcome on stdout or elsewhere: its lines, and those with colours; after `--json` its values."""
     clear_progress()
-    for line in [to_json(values)] if args.json else map(escape_unprintable, lines):
+    for line in [to_json(values)] if args.json else [*map(escape_unprintable, lines), *painted]:
         print(line, file=file, flush=True)

@@ -102,7 +102,7 @@ class CommandParser(argparse.ArgumentParser):
         """Return a text with the option that may be meant."""
         # Other texts are not shown: they may be a connection string in the wrong place, with a key in it.
         if not text.startswith("-"):
-            return "in the wrong place, or one too many"
+            return f"{repr(text) + ': ' if _NAME.fullmatch(text) else ''}in the wrong place, or one too many"
         name = text.partition("=")[0]
         return f"{name!r}: {near(name, [each for each in self._option_string_actions if each[:2] == '--'], 'option')}"
 

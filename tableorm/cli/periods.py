@@ -15,12 +15,13 @@ from .output import emit
 
 
 class DropPeriods:
-    """
+    r"""
     `tableorm drop-periods URL MODULE:MODEL --before DATE` deletes the tables of the periods that have ended by a date,
     and prints their names.
 
     Examples:
-        tableorm drop-periods local:./logs.tables logs.models:Entry --before 2026-03-01 --dry-run
+        tableorm drop-periods local:./logs.tables logs.models:Entry \
+            --before 2026-03-01 --dry-run
     """
 
     help = "delete the tables of periods that have ended"

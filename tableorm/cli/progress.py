@@ -3,7 +3,6 @@ What long commands share: lines of progress, and a file that keeps how far they 
 """
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,9 @@ import attrs
 from ..audit.report import AuditReport
 from ..errors import counted
 from ..jobs.ranges import RangeReport
+from ..jobs.report import RunReport
 from ..queries.sweep_report import SweepReport
+from ..stores.draft import write_draft
 from ..transfer.report import TransferReport
 from .output import emit, show_progress
 
@@ -50,14 +51,17 @@ def show_reading(table: str) -> Callable[[int, float], None]:
 
 
 def print_report(
-    report: AuditReport | SweepReport | TransferReport, args: argparse.Namespace, file: TextIO | None = None
+    report: AuditReport | SweepReport | TransferReport | RunReport,
+    args: argparse.Namespace,
+    file: TextIO | None = None,
 ) -> int:
     """Print what a report has found wrong, and the report, on stdout or elsewhere; return the status of the command."""
     found: Sequence[object]
     if isinstance(report, AuditReport):
         found, number, good = report.findings, report.found, report.clean
     else:
-        found, number, good = report.failures, report.failed, not report.failed
+        found, number = report.failures, report.failed
+        good = report.complete if isinstance(report, RunReport) else not number
     more = number - len(found)
     lines = [*map(str, found), *([f"and {more:,} more"] if more > 0 else []), str(report)]
     emit(args, report.to_dict(), *lines, file=file)
@@ -111,9 +115,6 @@ class ProgressReporter(Generic[R]):
         if cursor is None:
             self.state.unlink(missing_ok=True)
             return
-        draft = self.state.with_name(self.state.name + ".new")
-        # It holds keys of rows, so it is made for this user alone, and not where a link in its place leads.
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(cursor + "\n")
-        draft.replace(self.state)
+        # It holds keys of rows, so only this user may read it.
+        with write_draft(self.state, overwrite=True) as file:
+            file.write(f"{cursor}\n".encode("ascii"))

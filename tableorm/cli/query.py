@@ -3,7 +3,7 @@ The commands `tableorm query` and `tableorm get`, which read entities, or rows w
 """
 
 import argparse
-import re
+import sys
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -14,22 +14,25 @@ from ..errors import ModelError, ScanRefused, near
 from ..models.entity import Entity, schema_of
 from ..models.json_values import to_json as plain
 from ..models.property_bag import PropertyBag
+from ..protocol.redaction import escape_unprintable
 from ..queries.query import Query
 from .arguments import add_count, add_database, add_flag, load_target, open_existing, parse_table
-from .conditions import parse_fields, parse_where
-from .output import emit
-from .tabular import as_text, print_rows
+from .conditions import parse_fields, parse_syntax, parse_where
+from .output import emit, paint
+from .tabular import as_text, dress_up, print_rows
 
 
 class QueryCommand:
-    """
+    r"""
     `tableorm query URL TABLE|MODULE:MODEL` prints the entities of a model, or the rows of a table, that satisfy a
     condition. It never reads a whole table unless `--all` allows that.
 
     Examples:
         tableorm query local:./hr.tables Directory --top 10
-        tableorm query local:./hr.tables hr.models:Employee --where "department == 'Sales' and age > 30"
-        tableorm query local:./hr.tables hr.models:Employee --only name,age --all --csv
+        tableorm query local:./hr.tables hr.models:Employee \
+            --where "department == 'Sales' and age > 30"
+        tableorm query local:./hr.tables hr.models:Employee \
+            --only name,age --all --csv
     """
 
     help = "read entities or rows by a condition"
@@ -41,7 +44,7 @@ class QueryCommand:
         parser.add_argument(
             "--where",
             metavar="CONDITION",
-            help='on the fields of a model: "age > 30 and city == \'Oslo\'"; of a table an OData filter: "Age gt 30"',
+            help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"',
         )
         parser.add_argument("--only", metavar="FIELD,...", help="print these fields alone")
         add_count(parser, "--top", "read N at most")
@@ -51,37 +54,44 @@ class QueryCommand:
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print what is found, or what would be sent for it."""
+        if args.csv and args.json:
+            args.parser.error("--csv and --json cannot be combined; choose one")
         only: list[str] = args.only.split(",") if args.only else []
         async with open_existing(args) as db:
             query = _make_query(db, args, only)
+            is_table = isinstance(args.target, str)
+            refused = False
             try:
                 plan = query.explain()
-                refusal = ""
-            except ScanRefused as error:
-                refusal = re.sub(r"\.allow_scan\(.*?\)", "--all", str(error))
+            except ScanRefused:
+                # The first rows of a table are no scan; those of a model may be behind many of others.
+                refused = not (args.all or (is_table and args.where is None and args.top is not None))
+                if refused and not args.explain:
+                    if is_table:  # if there is no such table, that matters more
+                        await db.select_raw(args.target).limit(1).allow_scan().all()
+                    raise
                 query = query.allow_scan()
                 plan = query.explain()
-            # The first rows of a table are no scan; those of a model may be behind many of others.
-            first = args.top is not None and args.where is None and isinstance(args.target, str)
-            allowed = args.all or not refusal or first
             if args.explain:
-                more = [] if allowed else ["  refused without --all"]
-                emit(args, {**plan.to_dict(), "refused": not allowed}, *str(plan).splitlines(), *more)
+                said, lines = plan.to_dict() | {"refused": refused}, str(plan).splitlines()
+                if args.where is not None:
+                    said["where"] = "OData" if is_table else parse_syntax(args.where)[1]
+                    lines.append(f"  --where: read as {said['where']}")
+                emit(args, said, painted=dress_up([*lines, *["  refused without --all"] * refused]))
                 return 0
-            if not allowed:
-                raise ScanRefused(refusal)
             await print_rows(args, _read(query, only))
         return 0
 
 
 class Get:
-    """
+    r"""
     `tableorm get URL MODULE:MODEL FIELD=VALUE ...` prints the entity with a key, or that a unique index has; of a TABLE
     the row with a PartitionKey and a RowKey.
 
     Examples:
         tableorm get local:./hr.tables hr.models:Employee department=Sales id=7
-        tableorm get local:./hr.tables Directory PartitionKey=Sales RowKey=empid_000007
+        tableorm get local:./hr.tables Directory \
+            PartitionKey=Sales RowKey=empid_000007
     """
 
     help = "read one entity or row by its key"
@@ -107,8 +117,11 @@ class Get:
                 found = await db.get(target, **parse_fields(types, args.fields))
         values = values_of(found)
         width = max(map(len, values))
-        lines = [f"{name:{width}}  {as_text(value)}" for name, value in values.items()]
-        emit(args, values, *lines)
+        lines = (
+            f"{paint(escape_unprintable(f'{name:{width}}'), 'bold', sys.stdout)}  {escape_unprintable(as_text(value))}"
+            for name, value in values.items()
+        )
+        emit(args, values, painted=lines)
         return 0
 
 

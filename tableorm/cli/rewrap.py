@@ -5,37 +5,34 @@ The command `tableorm rewrap`, which wraps the content keys of encrypted rows an
 import argparse
 
 from ..jobs.report import RunReport
-from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options
-from .output import emit, show_progress
-from .progress import draw_bar
+from .arguments import add_job, open_existing, run_options
+from .output import show_progress
+from .progress import draw_bar, print_report
 
 
 class Rewrap:
-    """
+    r"""
     `tableorm rewrap URL MODULE:MODEL --encryption MODULE:NAME` wraps the content keys of encrypted rows by the key that
     wraps new ones. If it is stopped, the next call goes on.
 
     The exit status is 0 if all are wrapped; 1 if some could not be; 2 after wrong usage.
 
     Examples:
-        tableorm rewrap local:./hr.tables hr.models:Employee --encryption hr.keys:encryption
+        tableorm rewrap local:./hr.tables hr.models:Employee \
+            --encryption hr.keys:encryption
     """
 
     help = "wrap the content keys of encrypted rows by the current key"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        add_database(parser)
-        add_models(parser, plain_tables=True)
-        add_name(parser)
-        add_run(parser)
+        add_job(parser)
 
     async def run(self, args: argparse.Namespace) -> int:
         """Wrap, and print the report."""
         async with open_existing(args) as db:
             report = await db.rewrap(*args.models, on_progress=_show, **run_options(args))
-        emit(args, report.to_dict(), *report.failures, str(report))
-        return 0 if report.complete else 1
+        return print_report(report, args)
 
 
 def _show(report: RunReport) -> None:

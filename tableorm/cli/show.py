@@ -7,8 +7,6 @@ import sys
 from contextlib import aclosing
 from typing import Any
 
-import msgspec
-
 from ..connection.connection import connection_of
 from ..database.database import Database
 from ..errors import ModelError
@@ -16,10 +14,9 @@ from ..expressions import PartitionKey
 from ..models.entity import Entity, schema_of
 from ..models.property_bag import PropertyBag
 from ..protocol.limits import MAX_PAGE
-from ..protocol.redaction import escape_unprintable
 from ..queries.select import Select
 from ..stores import Bounds, RowQuery
-from .arguments import add_count, add_database, add_models, open_existing, parse_table
+from .arguments import add_count, add_database, add_models, add_table, open_existing
 from .output import report, to_json
 from .query import values_of
 
@@ -42,7 +39,7 @@ class Show:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
+        add_table(parser)
         add_models(parser, plain_tables=True, optional=True)
         parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
         add_count(parser, "--limit", "how many rows to show at most")
@@ -56,13 +53,12 @@ class Show:
 
 async def _show_rows(db: Database, args: argparse.Namespace) -> None:
     query = RowQuery(partition=Bounds() if args.partition is None else Bounds.only(args.partition))
-    encode = msgspec.json.Encoder().encode
     left: int = sys.maxsize if args.limit is None else args.limit
     async with aclosing(
         connection_of(db).read_rows(f"show {args.table}", args.table, query, min(left, MAX_PAGE))
     ) as rows:
         async for row in rows:
-            sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
+            print(to_json(row))
             left -= 1
             if not left:
                 return

@@ -11,6 +11,7 @@ from ..advice import measure_table
 from .arguments import add_count, add_database, add_tables, open_existing
 from .output import emit
 from .progress import show_reading
+from .tabular import dress_up
 
 
 class StatsCommand:
@@ -54,7 +55,7 @@ class StatsCommand:
                     cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
                     said["cost"] = attrs.asdict(cost)
                     text += f"\n  cost: {cost.storage:.6g} a month for storage, {cost.scan:.6g} to read all rows once"
-                emit(args, said, *text.split("\n"))
+                emit(args, said, painted=dress_up(text.split("\n")))
         return 0
 
 

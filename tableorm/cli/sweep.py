@@ -9,15 +9,7 @@ from ..models.entity import schema_of
 from ..models.schema import concrete
 from ..queries.sweep import is_swept
 from ..queries.sweep_report import SweepReport
-from .arguments import (
-    add_database,
-    add_models,
-    add_name,
-    add_run,
-    add_state,
-    open_existing,
-    run_options,
-)
+from .arguments import add_job, add_state, open_existing, run_options
 from .progress import ProgressReporter, print_report
 
 
@@ -36,10 +28,7 @@ class Sweep:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        add_database(parser)
-        add_models(parser, plain_tables=True)
-        add_name(parser)
-        add_run(parser)
+        add_job(parser)
         add_state(parser, "sweep")
 
     async def run(self, args: argparse.Namespace) -> int:

@@ -5,7 +5,9 @@ Rows as a table that fits the terminal, as lines of JSON, or as CSV.
 import argparse
 import csv
 import itertools
+import re
 import sys
+import textwrap
 import unicodedata
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from shutil import get_terminal_size
@@ -22,6 +24,9 @@ Values = Mapping[str, Any]
 _TOGETHER = 100  # rows whose columns are laid out together
 _GAP = "  "
 _NARROWEST = 6  # a column that is cut shows so much
+_LONGEST_BAR = 24
+_SHARE = re.compile(r"( +.*?) *(  [\d,]+  +(\d+)%.*)")  # a name, and figures of which one is a share
+_TITLE = re.compile(r"^( *[A-Za-z -]+|\w+)(:|$)")
 
 
 async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values]) -> None:
@@ -89,6 +94,21 @@ def format_table(rows: Sequence[Values], names: Sequence[str], *, header: bool =
         yield paint(titles, "bold", sys.stdout)
     for line in cells:
         yield _GAP.join(map(_pad, line, widths, right)).rstrip()
+
+
+def dress_up(lines: Iterable[str]) -> Iterable[str]:
+    """Yield the lines of a text; a terminal gets bold titles, bars beside shares, and no line that is wider than it."""
+    room = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in map(escape_unprintable, lines):
+        if row := _SHARE.fullmatch(line):
+            name, figures, share = row.groups()
+            width = min(room, _width(line))
+            bar = "█" * (int(share) * min(_LONGEST_BAR, room - width - len(_GAP)) // 100)
+            painted = paint(bar, "green", sys.stdout)
+            yield _pad(name, width - len(figures)) + figures + (_GAP + painted) * (painted != bar != "")
+        else:
+            wrapped = textwrap.fill(line, room, subsequent_indent=" " * 6, break_on_hyphens=False)
+            yield _TITLE.sub(lambda title: paint(title[0], "bold", sys.stdout), wrapped)
 
 
 def _fit(widths: Sequence[int], room: int) -> list[int] | None:

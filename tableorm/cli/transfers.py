@@ -22,12 +22,13 @@ from .arguments import (
     add_run,
     add_source_and_target,
     add_state,
+    add_table,
     add_tables,
     open_existing,
     open_target,
-    parse_table,
     run_options,
 )
+from .output import report
 from .progress import ProgressReporter, draw_bar, print_report
 
 _PATIENCE = 5.0  # seconds of waiting for the blobs of a database, whose tables are what the command is about
@@ -65,11 +66,11 @@ class Copy:
         options: dict[str, Any] = run_options(args) | {"where": args.where, "on_progress": progress.note}
         async with open_existing(args) as db, open_target(args) as target:
             with progress:
-                report = await db.copy_rows(
+                copied = await db.copy_rows(
                     target, *args.tables, if_exists=args.if_exists, cursor=progress.read_cursor(), **options
                 )
-            await _tell_what_is_left(db, report)
-            status = print_report(report, args)
+            await _tell_what_is_left(db, copied)
+            status = print_report(copied, args)
             if args.verify:
                 options["name"] = args.name and f"{args.name} verify"
                 status |= print_report(await db.compare_rows(target, *args.tables, **options), args)
@@ -100,7 +101,7 @@ class Export:
     async def run(self, args: argparse.Namespace) -> int:
         """Export, and print the report: on stderr if the rows are on stdout."""
         async with open_existing(args) as db:
-            report = await db.export_rows(
+            exported = await db.export_rows(
                 args.table,
                 args.file,
                 format=args.format,
@@ -110,17 +111,18 @@ class Export:
                 rate=args.rate,
                 on_progress=_progress(args).note,
             )
-        return print_report(report, args, sys.stderr if args.file == "-" else sys.stdout)
+        return print_report(exported, args, sys.stderr if args.file == "-" else sys.stdout)
 
 
 class Import:
-    """
+    r"""
     `tableorm import URL TABLE FILE` writes the rows of a file to a table, after all of them were checked; `-` is stdin.
 
     The exit status is 0 if all rows are in the table, and 1 if some could not be written.
 
     Examples:
-        tableorm import local:./hr.tables Directory employees.csv --if-exists replace
+        tableorm import local:./hr.tables Directory employees.csv \
+            --if-exists replace
     """
 
     help = "write the rows of a file to a table"
@@ -136,7 +138,7 @@ class Import:
     async def run(self, args: argparse.Namespace) -> int:
         """Import, and print the report."""
         async with open_existing(args, create=True) as db:
-            report = await db.import_rows(
+            imported = await db.import_rows(
                 args.file,
                 args.table,
                 format=args.format,
@@ -145,11 +147,11 @@ class Import:
                 rate=args.rate,
                 on_progress=_progress(args).note,
             )
-        return print_report(report, args)
+        return print_report(imported, args)
 
 
 def _add_file(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
+    add_table(parser)
     parser.add_argument("file", metavar="FILE", help=f"what to {what}")
     parser.add_argument(
         "--format",
@@ -158,21 +160,17 @@ def _add_file(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-async def _tell_what_is_left(db: Database, report: TransferReport) -> None:
+async def _tell_what_is_left(db: Database, copied: TransferReport) -> None:
     """Print what is not copied of the source: index lists in blobs, and what its workers have still to do."""
-    if report.pending:
-        print(
-            f"tableorm: workers have not completed {report.pending} writes of FROM: run a worker there until it has "
-            "nothing to do, then copy again; or run `tableorm outbox retry TO TABLE` and a worker of TO",
-            file=sys.stderr,
+    if copied.pending:
+        report(
+            f"workers have not completed {copied.pending} writes of FROM: run a worker there until it has nothing to "
+            "do, then copy again; or run `tableorm outbox retry TO TABLE` and a worker of TO"
         )
     with suppress(TableOrmError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             if (await db.blobs.list_blobs(BLOB_LISTS, limit=1)).blobs:
-                print(
-                    "tableorm: index lists in blobs are not copied; `tableorm migrate build-index` makes them in TO",
-                    file=sys.stderr,
-                )
+                report("index lists in blobs are not copied; `tableorm migrate build-index` makes them in TO")
 
 
 def _add_where(parser: argparse.ArgumentParser) -> None:

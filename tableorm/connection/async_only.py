@@ -2,27 +2,48 @@
 What programs use in `async with`, and what they do not await. An error says what to write instead.
 """
 
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from ..errors import ModelError
 
+C = TypeVar("C", bound=type[Any])
 
-class AsyncOnly:
-    """A base of classes that work in `async with`, and neither in `with` nor in `await`."""
 
-    __slots__ = ()
+def give_methods(helper: type[Any], cls: C) -> C:
+    """
+    Give a class its own copies of the methods of a helper, which only say what to write instead, and return it.
 
-    if not TYPE_CHECKING:  # a checker finds these mistakes by itself, and shall go on to find them
-        _in_place_of_await = "write async with"
+    The helper is no base: a checker finds these mistakes by itself, and shall go on to find them, and `help` shows
+    users no class that they cannot use.
+    """
+    for name, method in vars(helper).items():
+        if isinstance(method, FunctionType):
+            own = FunctionType(method.__code__, method.__globals__)
+            own.__module__, own.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"
+            setattr(cls, name, own)
+    return cls
 
-        def __enter__(self) -> NoReturn:
-            raise ModelError(f"a {type(self).__name__} cannot be used by with; write async with")
 
-        def __exit__(self, *error: Any) -> None:
-            """Nothing: Python looks for it before `__enter__`, which says what to write."""
+class _AsyncOnly:
+    """Methods of classes that work in `async with`, and neither in `with` nor in `await`."""
 
-        def __await__(self) -> NoReturn:
-            raise ModelError(f"a {type(self).__name__} cannot be awaited; {self._in_place_of_await}")
+    def __enter__(self) -> NoReturn:
+        """Raise ModelError: write `async with`."""
+        raise ModelError(f"a {type(self).__name__} cannot be used by with; write async with")
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing: Python looks for it before `__enter__`, which says what to write."""
+
+    def __await__(self) -> NoReturn:
+        """Raise ModelError: write `async with`."""
+        instead = getattr(self, "_in_place_of_await", "write async with")
+        raise ModelError(f"a {type(self).__name__} cannot be awaited; {instead}")
+
+
+async_only = partial(give_methods, _AsyncOnly)
+"""Decorates a class that works in `async with`, and neither in `with` nor in `await`."""
 
 
 class _NotAwaited:

@@ -13,27 +13,27 @@ from ..errors import ModelError
 _MAX_NOTED = 1_000  # calls that were begun together; further ones are not looked at
 
 
-class AwaitsCalls:
-    """A base of classes whose `awaited` calls belong to a block, which calls `_refuse_forgotten` when it ends."""
+class AwaitedCalls(list["CoroutineType[Any, Any, Any]"]):
+    """
+    The `awaited` calls of an object that have not ended, and perhaps others. The object has them as `_calls`, and its
+    block calls `refuse_forgotten` when it ends.
+    """
 
-    def __init__(self) -> None:
-        self._calls: list[CoroutineType[Any, Any, Any]] = []  # those that have not ended, and perhaps others
+    def note(self, call: "CoroutineType[Any, Any, Any]") -> None:
+        """Add a call, in place of those that have ended."""
+        if len(self) < _MAX_NOTED:
+            self.append(call)
+        elif self[0].cr_frame is None:
+            self[:] = [*(each for each in self if each.cr_frame is not None), call]
 
-    def _note_call(self, call: "CoroutineType[Any, Any, Any]") -> None:
-        calls = self._calls
-        if len(calls) < _MAX_NOTED:
-            calls.append(call)
-        elif calls[0].cr_frame is None:
-            self._calls = [*(each for each in calls if each.cr_frame is not None), call]
-
-    def _refuse_forgotten(self, name: str) -> None:
+    def refuse_forgotten(self, name: str) -> None:
         """
         Refuse calls that were never awaited.
 
         Args:
             name: What the object is usually called: "bulk".
         """
-        forgotten = [call for call in self._calls if inspect.getcoroutinestate(call) == inspect.CORO_CREATED]
+        forgotten = [call for call in self if inspect.getcoroutinestate(call) == inspect.CORO_CREATED]
         for call in forgotten:
             call.close()
         if forgotten:
@@ -41,25 +41,24 @@ class AwaitsCalls:
             raise ModelError(f"{verb} was called without await, so it has written nothing; write `await {verb}`")
 
 
-A = TypeVar("A", bound=AwaitsCalls)
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def awaited(
-    verb: Callable[Concatenate[A, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[A, P], Coroutine[Any, Any, R]]:
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
     """Note the calls of a method, so that the end of the block refuses those that were not awaited."""
 
     @wraps(verb)
-    def call(owner: A, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def call(owner: Any, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         coroutine = verb(owner, *args, **kwargs)
         made: Any = coroutine
-        calls = owner._calls  # pyright: ignore[reportPrivateUsage]
+        calls: AwaitedCalls = owner._calls
         if calls and calls[-1].cr_frame is None:  # it has ended: most calls are awaited before the next is made
             calls[-1] = made
         else:
-            owner._note_call(made)  # pyright: ignore[reportPrivateUsage]
+            calls.note(made)
         return coroutine
 
     return call

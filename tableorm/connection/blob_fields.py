@@ -23,7 +23,7 @@ from ..stores import BlobStore, BlobStream, RowAddress
 from .blobs import ask_blobs, make_container, put_blob, require_blobs
 from .connection import Connection
 from .rows import read_row
-from .translate import translate
+from .translate import translate, with_fault
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ async def send_blob(db: Connection, blob: Blob, address: UploadEntry, label: str
         await put_blob(db, label, BLOB_FIELDS, address.name, data, if_none_match=True, metadata=metadata)
     except Fault as fault:
         if fault.code != Code.BLOB_EXISTS:  # otherwise an earlier attempt has come: the name is new
-            raise translate(fault, f"upload of {label}", "") from fault
+            raise translate(fault, f"upload of {label}", "") from None
     if not sending.ended:
         await sending.run_through()
     return BlobParts(address.to_text(), sending.length, sending.sha256, blob.content_type or "", key)
@@ -78,7 +78,7 @@ async def delete_blob(db: Connection, address: UploadEntry, label: str) -> None:
         await ask_for_blobs(db, "delete-blob", label, lambda store: store.delete(BLOB_FIELDS, address.name))
     except Fault as fault:
         if fault.code not in _ABSENT:
-            raise translate(fault, f"delete of {label}, the blob {address.name!r}", "") from fault
+            raise translate(fault, f"delete of {label}, the blob {address.name!r}", "") from None
 
 
 @attrs.frozen(eq=False)
@@ -113,11 +113,13 @@ class _Reader:
                         yield chunk
             except Fault as fault:
                 if parts.key and fault.code == Code.INVALID_RANGE:
-                    raise EncryptionError(f"the blob of {self.label} is shorter than it was sealed") from fault
+                    error = EncryptionError(f"the blob of {self.label} is shorter than it was sealed")
+                    raise with_fault(error, fault) from None
                 if fault.code not in _ABSENT:
-                    raise translate(fault, f"read of {self.label}", "") from fault
+                    raise translate(fault, f"read of {self.label}", "") from None
                 if parts.address == refused:
-                    raise self._damaged(f"is the blob {parts.address!r}, which is not there") from fault
+                    missing = self._damaged(f"is the blob {parts.address!r}, which is not there")
+                    raise with_fault(missing, fault) from None
                 refused = parts.address
             else:
                 return
@@ -142,7 +144,7 @@ class _Reader:
                     yield chunk
             except Fault as fault:
                 what = f"read of {self.label}, which may have been replaced meanwhile"
-                raise translate(fault, what, "") from fault
+                raise translate(fault, what, "") from None
         if whole and seal is None and digest.hexdigest() != parts.sha256:
             raise self._damaged(f"is the blob {parts.address!r}, whose bytes do not have the hash {parts.sha256}")
 

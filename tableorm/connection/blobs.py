@@ -69,7 +69,7 @@ async def list_blobs(db: Connection, model: str, container: str, prefix: str, wh
         except Fault as fault:
             if fault.code == Code.CONTAINER_NOT_FOUND:
                 return
-            raise translate(fault, f"listing of {what}", "") from fault
+            raise translate(fault, f"listing of {what}", "") from None
         for each in page.blobs:
             yield each
         continuation = page.continuation
@@ -136,4 +136,4 @@ async def require_blobs(db: Connection, what: str) -> None:
     try:
         _ = db.blobs
     except NotSupported as error:
-        raise NotSupported(f"{what}: {error}") from error
+        raise NotSupported(f"{what}: {error}") from None

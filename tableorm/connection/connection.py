@@ -434,7 +434,7 @@ class Connection:
         try:
             return await request
         except Fault as fault:
-            raise translate(fault, what, table) from fault
+            raise translate(fault, what, table) from None
 
     async def read_page(
         self,

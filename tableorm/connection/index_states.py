@@ -265,6 +265,6 @@ async def write_records(
             elif fault.code in done:
                 return
             elif not fault.transient or (repeated and not fault.doubt) or not await budget.another(fault):
-                raise translate(fault, what, UPKEEP_TABLE) from fault
+                raise translate(fault, what, UPKEEP_TABLE) from None
         else:
             return

@@ -143,7 +143,7 @@ class NearbyRows:
         except Fault as fault:
             if fault.code in NO_TABLE:
                 return RowPage([], "")  # what that means is a matter of the caller, who reads the rows one by one
-            raise translate(fault, f"query of {self._name}" if self._name else "query", self._table) from fault
+            raise translate(fault, f"query of {self._name}" if self._name else "query", self._table) from None
         counts.rows += len(page.rows)
         return page
 

@@ -13,7 +13,7 @@ from ..errors import OutcomeUnknown, shown
 from ..protocol.codes import Fault
 from ..stores import LISTS_OF_PLACES, BlobStream, LayerBeside
 from .connection import Connection
-from .translate import translate
+from .translate import translate, with_fault
 
 QUEUE_OPERATIONS = {
     "create_queue": "create-queue",
@@ -105,5 +105,5 @@ def _translating(what: str) -> Generator[None]:
     except Fault as fault:
         if fault.doubt:
             problem = f"{what}: {fault.message} It may have happened all the same."
-            raise OutcomeUnknown(problem, fault.code, what.partition("(")[0]) from fault
-        raise translate(fault, what, "") from fault
+            raise with_fault(OutcomeUnknown(problem, fault.code, what.partition("(")[0]), fault) from None
+        raise translate(fault, what, "") from None

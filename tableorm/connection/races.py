@@ -85,8 +85,8 @@ def is_race(error: BaseException | None) -> bool:
 
 def passing_fault(error: TableOrmError) -> Fault | None:
     """Return why the store refuses for now; None if it is not that."""
-    fault = error.__cause__
-    return fault if isinstance(error, Unavailable) and isinstance(fault, Fault) and fault.transient else None
+    fault = error.fault
+    return fault if isinstance(error, Unavailable) and fault is not None and fault.transient else None
 
 
 async def read_patiently(db: Connection, read: Callable[[], Awaitable[T]], throttled: Callable[[], None] | None) -> T:

@@ -13,7 +13,7 @@ from ..models.reserved import MOVE
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import datetime_from_text
 from ..protocol.limits import check_key, check_table_name
-from ..stores import Operation, Row, RowAddress, Verb, row_keys
+from ..stores import Operation, Row, RowAddress, Verb, row_keys, unstamped
 from .connection import Connection
 from .period_tables import is_absent
 from .translate import translate
@@ -56,7 +56,7 @@ async def read_row(
             what = f"{purpose}, which reads {what}"
         else:
             what = f"get of {name} {what}" if name else f"get of {what}"
-        raise translate(fault, what, address.table) from fault
+        raise translate(fault, what, address.table) from None
     counts.rows += 1
     return row
 
@@ -180,7 +180,7 @@ async def write_as_read(db: Connection, table: str, operations: Sequence[Operati
         if fault.code in LOST_RACE or fault.transient:
             return False
         keys = first.row["PartitionKey"], first.row["RowKey"]
-        raise translate(fault, f"{first.verb} of {what}, {keys}", table) from fault
+        raise translate(fault, f"{first.verb} of {what}, {keys}", table) from None
     return True
 
 
@@ -202,6 +202,5 @@ async def settle_forward(db: Connection, place: RowAddress, row: Row, other: Row
     mark = mark_of(row)
     assert mark is not None
     settled = structs.replace(mark, state=MoveState.SETTLED, move="", other=other or mark.other)
-    kept = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-    operation = Operation(Verb.REPLACE, {**kept, MOVE: settled.to_text()}, row["odata.etag"])
+    operation = Operation(Verb.REPLACE, {**unstamped(row), MOVE: settled.to_text()}, row["odata.etag"])
     return await write_as_read(db, place.table, [operation], name="", what=f"the forward {place}")

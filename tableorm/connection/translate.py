@@ -2,6 +2,8 @@
 From a store's `Fault` to the error that a user sees, which names the model and the key.
 """
 
+from typing import TypeVar
+
 from ..errors import (
     AccessDenied,
     AccountNotFound,
@@ -16,6 +18,8 @@ from ..errors import (
     Unavailable,
 )
 from ..protocol.codes import THROTTLING, TRANSIENT, Code, Fault
+
+E = TypeVar("E", bound=TableOrmError)
 
 _ERRORS: dict[str, type[TableOrmError]] = {
     **dict.fromkeys(TRANSIENT, Unavailable),
@@ -55,9 +59,19 @@ _MISSING: dict[str, str] = {
 }
 
 
+def with_fault(error: E, fault: Fault) -> E:
+    """Return an error with what the store said, of which it keeps no frames, and which no traceback shows."""
+    # What the program was handling meanwhile, the context of the first of them, keeps its own.
+    seen: BaseException | None = fault
+    while seen is not None:
+        seen.__traceback__, seen = None, seen.__cause__
+    error.fault, error.__suppress_context__ = fault, True
+    return error
+
+
 def translate(fault: Fault, what: str, table: str, entity: object = None, key: object = None) -> TableOrmError:
     """
-    The error for a refused request.
+    The error for a refused request. Raise it `from None`: it has the fault.
 
     Args:
         fault: What the store said.
@@ -66,32 +80,31 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         entity: What was to be written, for `Conflict`.
         key: The key, for `EntityNotFound`.
     """
-    # A traceback of the error shows what the store said in a line, and not the way that this took within the store.
-    # What the program was handling meanwhile, the context of the first of them, keeps its own.
-    seen: BaseException | None = fault
-    while seen is not None:
-        seen.__traceback__, seen = None, seen.__cause__
     code = fault.code
+    error: TableOrmError
     if code == Code.ENTITY_EXISTS:
-        return EntityExists(
+        error = EntityExists(
             f"{what}: table {table} has a row with this key already; read it and save, or use another key", code, entity
         )
-    if code == Code.CONDITION_NOT_SATISFIED:
-        return PreconditionFailed(
+    elif code == Code.CONDITION_NOT_SATISFIED:
+        error = PreconditionFailed(
             f"{what}: the row has changed since it was read; read it again and repeat the change", code, entity
         )
-    if table and code in (Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND):
-        return EntityNotFound(f"{what}: table {table} has no such row", code, key)
-    if code == Code.TABLE_NOT_FOUND:
-        return TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)
-    if code == Code.NO_ACCOUNT:
-        return AccountNotFound(
+    elif table and code in (Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND):
+        error = EntityNotFound(f"{what}: table {table} has no such row", code, key)
+    elif code == Code.TABLE_NOT_FOUND:
+        error = TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)
+    elif code == Code.NO_ACCOUNT:
+        error = AccountNotFound(
             f"{what}: the server does not know the account; check the URL passed to connect()",
             Code.RESOURCE_NOT_FOUND,
         )
-    if code in _MISSING:
-        return TableOrmError(f"{what}: there is no such {_MISSING[code]}", code)
-    if code in (Code.TABLE_EXISTS, Code.TABLE_BEING_DELETED):
-        return Conflict(f"{what}: {fault.message}", code, entity)
-    denied = code.startswith("Authorization")
-    return (AccessDenied if denied else _ERRORS.get(code, TableOrmError))(f"{what}: {fault.message}", code)
+    elif code in _MISSING:
+        error = TableOrmError(f"{what}: there is no such {_MISSING[code]}", code)
+    elif code in (Code.TABLE_EXISTS, Code.TABLE_BEING_DELETED):
+        error = Conflict(f"{what}: {fault.message}", code, entity)
+    else:
+        kind = AccessDenied if code.startswith("Authorization") else _ERRORS.get(code, TableOrmError)
+        named = f" ({code}, request ID {fault.request_id})" if fault.request_id else ""
+        error = kind(f"{what}: {fault.message}{named}", code)
+    return with_fault(error, fault)

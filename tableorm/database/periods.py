@@ -194,7 +194,7 @@ async def _drop_blobs(db: Connection, container: str, prefix: str, *, dry_run: b
             await ask_blobs(db, "delete-blob", "", container, lambda store: store.delete(container, name))
         except Fault as fault:
             if fault.code not in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
-                raise translate(fault, f"deletion of {what}", "") from fault
+                raise translate(fault, f"deletion of {what}", "") from None
 
     async with aclosing(list_blobs(db, "", container, prefix, what)) as blobs:
         async for blob in blobs:

@@ -6,7 +6,7 @@ import itertools
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
-from ..connection.async_only import AsyncOnly
+from ..connection.async_only import async_only
 from ..connection.connection import Connected, Connection
 from ..connection.index_states import forget_table, note_declarations
 from ..connection.observe import Hook, Observation, Watch
@@ -26,7 +26,8 @@ from ..shapes.encrypted import ContentKeys, Encryption
 from ..stores import Backend, BlobStore, QueueStore, RetryPolicy, TableStore
 
 
-class Stores(Connected, AsyncOnly):
+@async_only
+class Stores(Connected):
     """
     The part of a database that opens and closes its stores, and makes tables.
 
@@ -249,4 +250,6 @@ class Stores(Connected, AsyncOnly):
             await connection.call(f"deletion of table {name!r}", name, store.delete_table(name))
         except EntityNotFound as error:
             if not missing_ok:
-                raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from error
+                missing = TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name)
+                missing.fault = error.fault
+                raise missing from None

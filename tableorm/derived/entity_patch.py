@@ -25,7 +25,7 @@ from ..models.schema import FieldInfo, Schema, concrete
 from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Edm
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, Verb, unstamped
 from ..writes.maintainer import touch_operation
 from ..writes.patch import Value
 from ..writes.plan import Effect, Mode, PlannedWrite, Refusal
@@ -154,7 +154,7 @@ class EntityPatch(Effect, Value, frozen=True, kw_only=True):
             # Another write may be about to remove the entry that is there already.
             return touch_operation(stored, token) if any(self.entries.values()) else None
         if gone:
-            whole = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+            whole = unstamped(row)
             whole[WRITE_TOKENS] = with_token(tokens_of(stored), token)
             return Operation(Verb.REPLACE, whole, stored["odata.etag"])
         return touch_operation(stored, token, changed)

@@ -121,7 +121,7 @@ class _Log:
         try:
             return await ask_blobs(self._db, "get-blob", self._name, self._container, read)
         except Fault as fault:
-            raise translate(fault, f"read of {segment.name}", "") from fault
+            raise translate(fault, f"read of {segment.name}", "") from None
 
 
 def _push(

@@ -116,8 +116,8 @@ def refuse_scopes(db: Connection, action: str) -> None:
     """
     try:
         db.boundary.check_whole_table(action)
-    except AccessDenied as error:
-        raise AccessDenied(f"{action} is rejected in a scope: blobs are of the whole database; use that") from error
+    except AccessDenied:
+        raise AccessDenied(f"{action} is rejected in a scope: blobs are of the whole database; use that") from None
 
 
 def hour_of(at: dt.datetime) -> dt.datetime:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
-from ..connection.async_only import AsyncOnly
-from ..connection.awaited_calls import AwaitsCalls, awaited
+from ..connection.async_only import async_only
+from ..connection.awaited_calls import AwaitedCalls, awaited
 from ..connection.blobs import ask_blobs, put_blob
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
@@ -38,7 +38,8 @@ _MOST_TRIES = 100  # to find a number that is free; each time another program wa
 _MOST_SEGMENTS = 2**40  # of an hour
 
 
-class LogStream(AsyncOnly, AwaitsCalls):
+@async_only
+class LogStream:
     """
     Writes a log: records are gathered, and put into blobs, each of which is written once.
 
@@ -72,7 +73,7 @@ class LogStream(AsyncOnly, AwaitsCalls):
         flush_seconds: float = 5.0,
         segment_bytes: int = _SEGMENT_BYTES,
     ) -> None:
-        super().__init__()
+        self._calls = AwaitedCalls()
         check_log_name(name, container)
         if type(segment_bytes) is not int or not 1 <= segment_bytes <= MAX_SEGMENT_BYTES:
             raise ModelError(
@@ -116,7 +117,7 @@ class LogStream(AsyncOnly, AwaitsCalls):
     ) -> None:
         await self.close()
         if kind is None:
-            self._refuse_forgotten("log")
+            self._calls.refuse_forgotten("log")
 
     @awaited
     async def write(self, data: Mapping[str, Any], *, at: dt.datetime | None = None) -> None:
@@ -233,7 +234,7 @@ class LogStream(AsyncOnly, AwaitsCalls):
                 segment.name = None
                 self._note_number(segment.hour, await self._find_last(segment.hour, self._numbers[segment.hour]))
         except Fault as fault:
-            raise translate(fault, what, "") from fault
+            raise translate(fault, what, "") from None
         raise Conflict(
             f"{what}: the server says of each number that the hour {segment.hour:%Y-%m-%d %H} has a segment with it, "
             f"{_MOST_TRIES} times in a row; see which blobs the container {self.container!r} has, and try it again"

@@ -34,7 +34,7 @@ from ..keys.overlap import may_meet
 from ..keys.parse import parse_template
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION
-from ..stores import Row, RowAddress, row_keys
+from ..stores import Row, RowAddress, row_keys, unstamped
 from .placement import declared_models, rows_of
 from .reserved import ENTITY_TYPE, MANIFEST, MOVE, SUBTOTAL_HEAD, WRITE_TOKENS
 from .schema import Schema, concrete
@@ -95,7 +95,6 @@ _DECISIONS, _FEEDS, _BLOBS, _COUNTS = (
     for head, noun in MARKER_HEADS.items()
 )
 _followers = WeakKeyDictionary[type[Any], str]()  # by model, a workflow or archive of its entities, for messages
-_MADE_BY_STORE = frozenset({"odata.etag", "Timestamp"})
 _NEVER_KEPT = frozenset({MANIFEST, MANIFEST + ANNOTATION, WRITE_TOKENS + ANNOTATION})
 _find_marker = re.compile(r"#_(?:tentative|forward|part|decision|change|feed|blob|subtotal|share)(?=:|\Z)").search
 
@@ -245,7 +244,7 @@ def kept_row(schema: Schema, row: Row, mark: MoveMark) -> Row:
         row: The row.
         mark: The mark of the forward.
     """
-    kept = {name: value for name, value in row.items() if name not in _NEVER_KEPT and name not in _MADE_BY_STORE}
+    kept = {name: value for name, value in unstamped(row).items() if name not in _NEVER_KEPT}
     kind = row[ENTITY_TYPE] if schema.discriminator == "property" else schema.kind
     kept[ENTITY_TYPE] = _marker_kind(str(kind), FORWARD)
     if mark.move:

@@ -19,7 +19,9 @@ E_contra = TypeVar("E_contra", bound=Storable, contravariant=True)
 
 
 @attrs.frozen(init=False)
-class _Body:
+class RequestBody:
+    """Some fields of a model, as a client sends them: the base of `Partial` and `WithoutKey`."""
+
     model: type[Any]
     given: Mapping[str, Any]
 
@@ -69,7 +71,7 @@ class _Body:
         return describe_model(core, handler, cls._form)
 
 
-class Partial(_Body, Generic[E_contra]):
+class Partial(RequestBody, Generic[E_contra]):
     """
     Some fields of an entity, to be set by `entity.update(...)`: the body of a PATCH request.
 
@@ -99,7 +101,7 @@ class Partial(_Body, Generic[E_contra]):
         super().__init__(model, data)
 
 
-class WithoutKey(_Body, Generic[E_co]):
+class WithoutKey(RequestBody, Generic[E_co]):
     """
     The fields of a new entity except those of its key: the body of a PUT or POST request whose path contains the key.
 

@@ -4,6 +4,8 @@ Names that tableorm reserves for itself: properties of stored rows, and attribut
 
 import re
 
+from ..protocol.edm import SYSTEM_MEMBERS
+
 ENTITY_TYPE = "EntityType"
 """The property that holds a row's kind and, from version 2 on, a colon and the version."""
 
@@ -57,6 +59,9 @@ BOUND_TO_KEYS = (MANIFEST, MOVE, WRITE_TOKENS)
 The properties that say of a row what holds under its own keys alone: what is derived from it, how far its move is, and
 who wrote it.
 """
+
+NOT_PROPERTIES = SYSTEM_MEMBERS | {*BOUND_TO_KEYS, PLACES, OPENED}
+"""Members of a row that are no properties of an entity's own."""
 
 SUBTOTAL_HEAD = "~n_"
 """What the RowKey of each row of a count across partitions begins with; see `tableorm.models.marker_rows`."""

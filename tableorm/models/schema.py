@@ -23,7 +23,7 @@ from .manifest import ManifestEntry
 from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo, Member
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, METADATA, MOVE, OPENED, PLACES, WRITE_TOKENS
+from .reserved import BOUND_TO_KEYS, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, METADATA, OPENED, PLACES, WRITE_TOKENS
 from .row_stage import KeyedStage, RowStage, SplitStage
 from .state import set_state, state_of
 
@@ -285,7 +285,7 @@ class Schema(InTables):
             {*SYSTEM_MEMBERS}
             | {
                 member
-                for p in (*self.by_property, *kind_names, WRITE_TOKENS, MANIFEST, MOVE, PLACES, *metadata)
+                for p in (*self.by_property, *kind_names, *BOUND_TO_KEYS, PLACES, *metadata)
                 for member in (p, p + ANNOTATION)
             }
         )

@@ -13,7 +13,7 @@ from ..protocol.edm import ANNOTATION
 from ..stores import Row, row_keys
 from .entity import Entity
 from .property_bag import PropertyBag, bag_of_row
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, FIRST_OF_SEVERAL, MANIFEST, MOVE, OPENED, PLACES, WRITE_TOKENS
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, FIRST_OF_SEVERAL, NOT_PROPERTIES, OPENED, PLACES
 from .schema import Schema, Upgrade
 from .state import set_state, state_of
 
@@ -74,9 +74,7 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
     upgraded = dict(bag.row)
     for name in (ENTITY_TYPE, ENTITY_VERSION):
         upgraded.pop(name + ANNOTATION, None)
-    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST, MOVE, PLACES, OPENED):
-        if member in row:
-            upgraded[member] = row[member]
+    upgraded |= {name: value for name, value in row.items() if name in NOT_PROPERTIES}
     upgraded |= schema.kind_properties
     entity = schema.decode(upgraded)
     set_state(entity, structs.replace(state_of(entity), upgraded=True))

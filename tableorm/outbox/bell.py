@@ -66,7 +66,7 @@ async def ring(db: Connection, message: QueueMessage, *, delay_seconds: int) -> 
             if fault.code == Code.QUEUE_NOT_FOUND and not missing:
                 missing = True
             elif not fault.transient or budget is None or not await budget.another(fault):
-                raise translate(fault, f"message to the queue {OUTBOX}", "") from fault
+                raise translate(fault, f"message to the queue {OUTBOX}", "") from None
 
 
 async def silence(db: Connection, message: Message) -> None:

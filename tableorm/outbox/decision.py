@@ -362,7 +362,7 @@ async def write_decision(db: Connection, table: str, operation: Operation, what:
     except Fault as fault:
         changed = operation.verb is Verb.DELETE and fault.code == Code.CONDITION_NOT_SATISFIED
         if changed or fault.code not in LOST_RACE:
-            raise translate(fault, what, table) from fault
+            raise translate(fault, what, table) from None
     return None
 
 

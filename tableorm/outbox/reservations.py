@@ -25,8 +25,7 @@ from ..models.kinds import entry_name_of
 from ..models.manifest import PlacedEntry, ReservedEntry, manifest_of
 from ..models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ..models.schema import Schema
-from ..protocol.edm import SYSTEM_MEMBERS
-from ..stores import Operation, Row, RowAddress, Verb
+from ..stores import Operation, Row, RowAddress, Verb, unstamped
 from .decision import is_token, read_decisions, settle_decision
 from .doorbell import Begun
 
@@ -313,10 +312,8 @@ async def _has_entry(db: Connection, owner: RowAddress, place: PlacedEntry) -> b
 
 
 def _replacement(stored: Row, owner: RowAddress, token: str) -> Operation:
-    members: Row = {name: value for name, value in stored.items() if name not in SYSTEM_MEMBERS}
-    keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
     claimed = {COPY_OF: owner.to_json(), COPIED_VERSION: token}
-    return Operation(Verb.REPLACE, {**members, **keys, **claimed}, stored["odata.etag"])
+    return Operation(Verb.REPLACE, {**unstamped(stored), **claimed}, stored["odata.etag"])
 
 
 async def _read(db: Connection, value: PlacedEntry, label: str) -> Row | None:

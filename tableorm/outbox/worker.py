@@ -20,7 +20,7 @@ from typing import Self
 import attrs
 import msgspec
 
-from ..connection.async_only import AsyncOnly
+from ..connection.async_only import async_only
 from ..connection.connection import Connection
 from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks
@@ -103,7 +103,8 @@ class Handler:
     patience: Callable[[bytes], Patience | None] = _usual_patience
 
 
-class Worker(AsyncOnly):
+@async_only
+class Worker:
     """
     A background worker, which finishes what writes have left to do in other partitions. Made by `Database.worker`.
 
@@ -144,7 +145,7 @@ class Worker(AsyncOnly):
             await self._queues.peek(OUTBOX)
         except Fault as fault:
             if not (fault.transient or fault.code == Code.QUEUE_NOT_FOUND):
-                raise translate(fault, f"worker on the queue {OUTBOX}", "") from fault
+                raise translate(fault, f"worker on the queue {OUTBOX}", "") from None
         self._task = asyncio.create_task(self._run())
         return self
 

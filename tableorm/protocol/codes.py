@@ -179,11 +179,12 @@ class Fault(Exception):
 
     Args:
         code: The service's error code.
-        message: One sentence, without request id and time.
+        message: One sentence, without request ID and time.
         index: Which operation of a transaction failed, counted from 0; None when the store did not say.
         property: The property that is at fault, if there is one.
         doubt: Whether a write may still have happened, or happen later: after a time-out, a reset connection, a 5xx.
         retry_after: After how many seconds the service wants to be asked again, if it said so.
+        request_id: The service's ID of the request, by which its operators find it; None if it gave none.
     """
 
     def __init__(
@@ -194,10 +195,11 @@ class Fault(Exception):
         property: str | None = None,  # noqa: A002
         doubt: bool = False,  # noqa: FBT001, FBT002 - positional, so that a fault survives pickling
         retry_after: float | None = None,
+        request_id: str | None = None,
     ) -> None:
-        super().__init__(code, message, index, property, doubt, retry_after)
+        super().__init__(code, message, index, property, doubt, retry_after, request_id)
         self.code, self.message, self.index, self.property = str(code), message, index, property
-        self.doubt, self.retry_after = doubt, retry_after
+        self.doubt, self.retry_after, self.request_id = doubt, retry_after, request_id
 
     @property
     def transient(self) -> bool:

@@ -26,7 +26,7 @@ from ..models.schema import Schema
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, row_keys
-from .misuse import NotAPlainStream
+from .misuse import not_a_plain_stream
 from .polling import PollPause
 
 _read_cursor = re.compile(r"([A-Za-z0-9_-]{1,64})\.([0-9]{1,15})").fullmatch
@@ -66,7 +66,8 @@ class CommittedChange:
     cursor: str
 
 
-class ChangeStream(NotAPlainStream):
+@not_a_plain_stream
+class ChangeStream:
     """
     The changes of a partition, made by `db.changes`. `async for` returns those that were committed before it starts.
 

@@ -15,7 +15,7 @@ from ..models.index_declaration import IndexDeclaration
 from ..models.kinds import KindSet
 from .execution import CONCURRENCY
 from .misfits import MisfitPolicy, check_policy
-from .misuse import NotAList, check_count
+from .misuse import check_count, not_a_list
 from .planning.plan import QueryPlan, Scans
 
 E_co = TypeVar("E_co", covariant=True)
@@ -33,8 +33,9 @@ class Loads:
     model: type[Any]
 
 
+@not_a_list
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
-class QueryDescription(NotAList, Generic[E_co]):
+class QueryDescription(Generic[E_co]):
     """What a query asks for. It is immutable: each method returns a new query."""
 
     _db: Connection | None

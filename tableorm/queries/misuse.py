@@ -3,8 +3,10 @@ What a query does not have, and what to write instead: for those who know anothe
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn
 
+from ..connection.async_only import give_methods
 from ..errors import ModelError
 
 _IN_PYTHON = "the service cannot; do it in Python with the entities of await query.all()"
@@ -37,59 +39,74 @@ _INSTEAD = {
 }
 
 
-class NotAPlainStream:
-    """A base for a stream of changes, which is read by `async for`: another use says what to write instead."""
-
-    __slots__ = ()
-
-    if not TYPE_CHECKING:  # a checker finds these mistakes by itself, and shall go on to find them
-        _instead = dict.fromkeys(
-            ("all", "fetch", "fetch_all", "list", "to_list"), "write [change async for change in changes]"
-        )
-
-        def __getattr__(self, name: str) -> Any:
-            instead = f"; {self._instead[name]}" if name in self._instead else ""
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}{instead}", name=name, obj=self
-            )
-
-        def __await__(self) -> NoReturn:
-            self._refuse("cannot be awaited")
-
-        def __iter__(self) -> NoReturn:
-            self._refuse("cannot be read by for")
-
-        def _refuse(self, problem: str, instead: str = "async for change in changes") -> NoReturn:
-            raise ModelError(f"{self!r} {problem}; write {instead}")
+_CHANGES_INSTEAD: dict[str, str] = dict.fromkeys(
+    ("all", "fetch", "fetch_all", "list", "to_list"), "write [change async for change in changes]"
+)
 
 
-class NotAList(NotAPlainStream):
-    """A base for what is read in pages: it is no list, and each use as one says what to write instead."""
+def _refuse(read: object, problem: str, instead: str) -> NoReturn:
+    raise ModelError(f"{read!r} {problem}; write {instead}")
 
-    __slots__ = ()
 
-    if not TYPE_CHECKING:
-        _instead = _INSTEAD
+def _refuse_name(read: object, name: str, known: Mapping[str, str]) -> NoReturn:
+    instead = f"; {known[name]}" if name in known else ""
+    raise AttributeError(f"{type(read).__name__!r} object has no attribute {name!r}{instead}", name=name, obj=read)
 
-        def __bool__(self) -> NoReturn:  # noqa: PLE0304
-            self._refuse("has no truth value", "await query.exists(), or query is None")
 
-        def __await__(self) -> NoReturn:
-            self._refuse("cannot be awaited", "await query.all(), await query.first() or await query.one()")
+class _NotAPlainStream:
+    """Methods of a stream of changes, which is read by `async for`: another use says what to write instead."""
 
-        def __iter__(self) -> NoReturn:
-            self._refuse("cannot be read by for", "async for entity in query, or await query.all()")
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError: there is no such attribute."""
+        _refuse_name(self, name, _CHANGES_INSTEAD)
 
-        def __len__(self) -> NoReturn:  # noqa: PLE0303
-            self._refuse("has no length before it is read", "await query.count()")
+    def __await__(self) -> NoReturn:
+        """Raise ModelError: write `async for`."""
+        _refuse(self, "cannot be awaited", "async for change in changes")
 
-        def __getitem__(self, index: object) -> NoReturn:
-            self._refuse(
-                f"has no item [{index!r}]", "await query.first(), query.limit(count) or await query.page(size)"
-            )
+    def __iter__(self) -> NoReturn:
+        """Raise ModelError: write `async for`."""
+        _refuse(self, "cannot be read by for", "async for change in changes")
 
-        def __contains__(self, item: object) -> NoReturn:
-            self._refuse("cannot be searched by in", "await db.exists(Model.key(...))")
+
+not_a_plain_stream = partial(give_methods, _NotAPlainStream)
+"""Decorates a stream of changes, which is read by `async for`: another use says what to write instead."""
+
+
+class _NotAList:
+    """Methods of what is read in pages: it is no list, and each use as one says what to write instead."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError: there is no such attribute."""
+        _refuse_name(self, name, _INSTEAD)
+
+    def __bool__(self) -> NoReturn:  # noqa: PLE0304
+        """Raise ModelError: write `await query.exists()`."""
+        _refuse(self, "has no truth value", "await query.exists(), or query is None")
+
+    def __await__(self) -> NoReturn:
+        """Raise ModelError: write `await query.all()`."""
+        _refuse(self, "cannot be awaited", "await query.all(), await query.first() or await query.one()")
+
+    def __iter__(self) -> NoReturn:
+        """Raise ModelError: write `async for`."""
+        _refuse(self, "cannot be read by for", "async for entity in query, or await query.all()")
+
+    def __len__(self) -> NoReturn:  # noqa: PLE0303
+        """Raise ModelError: write `await query.count()`."""
+        _refuse(self, "has no length before it is read", "await query.count()")
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Raise ModelError: write `query.limit(count)`, or await a page."""
+        _refuse(self, f"has no item [{index!r}]", "await query.first(), query.limit(count) or await query.page(size)")
+
+    def __contains__(self, item: object) -> NoReturn:
+        """Raise ModelError: write `await db.exists(key)`."""
+        _refuse(self, "cannot be searched by in", "await db.exists(Model.key(...))")
+
+
+not_a_list = partial(give_methods, _NotAList)
+"""Decorates what is read in pages: it is no list, and each use as one says what to write instead."""
 
 
 def check_count(what: str, count: object) -> None:

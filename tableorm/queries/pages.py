@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, get_arg
 
 import attrs
 
-from ..connection.async_only import AsyncOnly
+from ..connection.async_only import async_only
 from ..errors import DecodeError, ModelError, counted
 from ..keys.ranges import KeyPosition
 from ..models.entity import Entity, shown_values
@@ -156,7 +156,8 @@ def _position_behind(position: Position, page: FetchedPage) -> Position:
     return Position(position.after, position.skip + done, page.continuation)
 
 
-class EntityStream(AsyncOnly, Generic[E_co]):
+@async_only
+class EntityStream(Generic[E_co]):
     """
     The results of a query in an `async with` block, made by `query.stream()`.
 

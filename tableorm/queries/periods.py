@@ -138,8 +138,8 @@ class PeriodSelect(Select[E_co]):
         if self._scan is not True and any(span.low is None and span.high is None for span in self._spans):
             field = f"{self._models[0].__name__}.{self._periods.field}"
             raise ScanRefused(
-                f"{self} would visit the tables of all periods; bound {field}, as in {field} >= ..., or add "
-                ".allow_scan()"
+                f"{self} would visit the tables of all periods; add .where({field} >= ...), which relations have too, "
+                "or .allow_scan()"
             )
 
     def _of_table(self, table: str) -> Select[E_co]:

@@ -5,7 +5,7 @@ Queries: immutable descriptions of what to read, and the ways to run them.
 """
 
 import datetime as dt
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -514,8 +514,8 @@ class Query(QueryDescription[E_co]):
         if not self._ordered:
             raise CursorError(f"{self} has no cursors, because its results come in no order; remove .unordered()")
 
-    async def _first(self, count: int) -> list[E_co]:
-        return await self.limit(count if self._limit is None else min(count, self._limit)).all()
+    def _first(self, count: int) -> Awaitable[list[E_co]]:
+        return self.limit(count if self._limit is None else min(count, self._limit)).all()
 
     @cached_property
     def _planner(self) -> Planner:
@@ -574,22 +574,22 @@ class Query(QueryDescription[E_co]):
         Yield the parts of the query as they run, from a cursor on; they share its limit. Each is planned when its turn
         comes.
         """
-        if cursor is not None:
-            self._check_ordered()
-        parts, inner = await self._parts(cursor)
         shared: Allowance | None = None
-        for part in parts:
-            run = await part._begin(inner, needs_keys)
-            inner, shared = None, shared or run.allowance
-            run.allowance = shared
-            yield run
+        try:
+            if cursor is not None:
+                self._check_ordered()
+            parts, inner = await self._parts(cursor)
+            for part in parts:
+                run = await part._begin(inner, needs_keys)
+                inner, shared = None, shared or run.allowance
+                run.allowance = shared
+                yield run
+        except TableOrmError as error:
+            raise error.with_traceback(None) from error.__cause__
 
     async def _open(self, cursor: str | None, needs_keys: NeedsKeys = _needs_entities) -> list[QueryExecution]:
         """Return the parts of the query, which run together."""
-        try:
-            runs = [run async for run in self._runs(cursor, needs_keys)]
-        except TableOrmError as error:
-            raise error.with_traceback(None) from error.__cause__
+        runs = [run async for run in self._runs(cursor, needs_keys)]
         bound_together(runs, self._concurrency)
         return runs
 

@@ -48,7 +48,7 @@ class RawSelect(Query[PropertyBag]):
         try:
             found = format_filter(text, *values)
         except FilterSyntaxError as error:
-            raise ModelError(f"select_raw({self._kinds.table!r}).where(): {error}") from error
+            raise ModelError(f"select_raw({self._kinds.table!r}).where(): {error}") from None
         return attrs.evolve(self, where=(*self._where, condition_of(found)))
 
     def _head(self) -> str:

@@ -19,8 +19,8 @@ from ..connection.blob_fields import bind_blobs
 from ..connection.connection import TURN
 from ..connection.period_tables import NO_TABLE
 from ..connection.tasks import stop_tasks, work_together
-from ..connection.translate import translate
-from ..errors import CursorError, DecodeError, NotSupported
+from ..connection.translate import translate, with_fault
+from ..errors import CursorError, DecodeError, NotSupported, TableOrmError
 from ..keys.ranges import KeyPosition
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
@@ -102,12 +102,13 @@ async def fetch_request(
             await asyncio.sleep(0)  # an embedded store answers without waiting
             return RowPage([], None)
         if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == run.position.continuation:
-            raise CursorError(
+            error = CursorError(
                 f"query of {run.name}: the store does not know the position in the cursor; start again without a "
                 f"cursor",
                 fault.code,
-            ) from fault
-        raise translate(fault, f"query of {run.name}", target.table) from fault
+            )
+            raise with_fault(error, fault) from None
+        raise translate(fault, f"query of {run.name}", target.table) from None
     counts.rows += len(page.rows)
     if run.db.watch.advises and not page.rows and page.continuation is None and continuation is None:
         await hint_at_rows_without_kind(run, request)
@@ -123,7 +124,7 @@ async def _fetch_point(run: QueryExecution, address: RowAddress, select: tuple[s
         if fault.code == Code.RESOURCE_NOT_FOUND or (run.may_lack_table and fault.code in NO_TABLE):
             await run.db.yield_to_loop(1)  # an embedded store answers without waiting
             return []
-        raise translate(fault, f"query of {run.name}", address.table) from fault
+        raise translate(fault, f"query of {run.name}", address.table) from None
     counts.rows += 1
     return [row]
 
@@ -322,6 +323,8 @@ async def _fetch_in_order(queue: _SourceQueue, concurrency: int) -> AsyncGenerat
             while not running[0].done:
                 yield await running[0].next()
             await _stop([running.popleft()])
+    except TableOrmError as error:
+        raise error.with_traceback(None) from error.__cause__
     finally:
         await _stop(running)
 
@@ -348,6 +351,8 @@ async def _fetch_as_they_come(queue: _SourceQueue, concurrency: int) -> AsyncGen
             done = [each for each in ended if each.done]
             running.difference_update(done)
             await _stop(done)
+    except TableOrmError as error:
+        raise error.with_traceback(None) from error.__cause__
     finally:
         await _stop(running)
 

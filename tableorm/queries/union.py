@@ -11,15 +11,16 @@ import attrs
 from ..errors import DecodeError
 from .cursors import sources_of
 from .execution import CONCURRENCY, QueryExecution, bound_together
-from .misuse import NotAList, check_count
+from .misuse import check_count, not_a_list
 from .query import Query, start_query
 from .run import load_entities, requests_ahead
 
 E = TypeVar("E")
 
 
+@not_a_list
 @attrs.frozen(eq=False, repr=False)
-class Union(NotAList, Generic[E]):
+class Union(Generic[E]):
     """
     The results of several queries, made by `db.union(...)`. It is immutable.
 

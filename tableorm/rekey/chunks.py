@@ -163,4 +163,4 @@ async def send_operations(
         except Fault as fault:
             db.count_fault(fault)
             if repeated or fault.doubt or not fault.transient or not await budget.another(fault):
-                raise translate(fault, what, table) from fault
+                raise translate(fault, what, table) from None

@@ -87,7 +87,7 @@ class RekeyedHome(Rekeying, QueriedHome):
         try:
             return await query.first()
         except ScanRefused as error:
-            raise NotSupported(f"get of {index} is rejected until `tableorm migrate seal` was run: {error}") from error
+            raise NotSupported(f"get of {index} is rejected until `tableorm migrate seal` was run: {error}") from None
 
     def select(self, db: Connection, kinds: KindSet, models: tuple[Any, ...]) -> Select[Any]:
         """See `QueriedHome`."""

@@ -73,6 +73,9 @@ class MovedFrom(HomeDeclaration, Generic[O, N]):
     ) -> None:
         self.old, self.to_new, self.to_old, self.old_keys = old, to_new, to_old, old_keys
 
+    def __repr__(self) -> str:
+        return f"<MovedFrom {getattr(self.old, '__name__', self.old)}>"
+
     def _bind_home(self, schema: Schema) -> RekeyedHome:
         return _bind(self, schema)
 

@@ -237,8 +237,8 @@ class RekeyedSelect(Select[E_co]):
                     row = None if made is None else state_of(made).row
                     if row is not None and all(test(row) is True for test in tests):
                         held.add(row_keys(row), _pack(row))
-        except ScanRefused as error:
-            raise self._scan_refused(phase) from error
+        except ScanRefused:
+            raise self._scan_refused(phase) from None
 
     async def _renew(self, entity: Entity) -> Entity | None:
         """Return what an entity of the older model becomes; None if it has just left its older key."""
@@ -284,8 +284,8 @@ class RekeyedSelect(Select[E_co]):
         newer = self._newer.explain()
         try:
             older = self._older.explain()
-        except ScanRefused as error:
-            raise self._scan_refused(phase) from error
+        except ScanRefused:
+            raise self._scan_refused(phase) from None
         tested = attrs.evolve(older, client_side=(*older.client_side, *map(str, self._where)))
         return explain_together(newer, [tested, newer])
 

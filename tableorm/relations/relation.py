@@ -252,13 +252,13 @@ class BoundRelation:
         plain = attrs.evolve(self, relation=relation.declared.of(relation.model))
         try:
             plan_query(plain.query(db, source), assumed=True)
-        except ScanRefused as error:
+        except ScanRefused:
             names = [*relation.declared.fields, *relation.declared.texts]
             raise ModelError(
                 f"{relation}: {', '.join(names)} of {self.target.__name__} bound neither its keys nor those of an "
                 f"index, so that each load would read many partitions; give the fields that its PartitionKey is made "
                 f"of, or declare an index that begins with {names[0]} in {self.target.__name__}"
-            ) from error
+            ) from None
 
 
 def _has_all(derived: DerivedSchema, given: AbstractSet[str]) -> bool:

@@ -2,7 +2,7 @@
 The contract of backends, and what every backend shares.
 """
 
-from .address import RowAddress, row_keys
+from .address import RowAddress, row_keys, unstamped
 from .backend import Backend
 from .blobs import BlobInfo, BlobPage, BlobStore, BlobStream
 from .capabilities import Capabilities
@@ -91,6 +91,7 @@ __all__ = [
     "rights_of",
     "row_keys",
     "single_try",
+    "unstamped",
     "utc_now",
     "with_index",
 ]

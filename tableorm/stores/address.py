@@ -77,3 +77,8 @@ def row_keys(row: Row) -> tuple[str, str]:
 
 
 _decode = msgspec.json.Decoder(RowAddress).decode
+
+
+def unstamped(row: Row) -> Row:
+    """Return a row without what the store adds to it: its ETag and its Timestamp."""
+    return {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}

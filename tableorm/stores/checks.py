@@ -171,4 +171,5 @@ def check_transaction_size(size: int) -> None:
 
 def with_index(fault: Fault, index: int) -> Fault:
     """Return the fault as that of operation `index` of a transaction."""
-    return Fault(fault.code, fault.message, index, fault.property, fault.doubt, fault.retry_after)
+    code, message, _, *rest = fault.args
+    return Fault(code, message, index, *rest)

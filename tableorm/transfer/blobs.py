@@ -52,7 +52,7 @@ async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str
         try:
             await make_container(target, _LABEL, BLOB_FIELDS)
         except Fault as fault:
-            raise translate(fault, what, "") from fault
+            raise translate(fault, what, "") from None
         return await _has_blobs(target, "")
     return True
 
@@ -148,7 +148,7 @@ class BlobTransfer:
         except Fault as fault:
             if fault.code in _ABSENT:
                 return None
-            raise translate(fault, f"transfer of the blob {address.name!r}", "") from fault
+            raise translate(fault, f"transfer of the blob {address.name!r}", "") from None
 
 
 def _read_info(store: BlobStore, name: str) -> Awaitable[BlobInfo]:

@@ -63,7 +63,7 @@ class Selection:
         try:
             return cls(verb, tuple(dict.fromkeys(tables)), where, None if where is None else parse_filter(where))
         except FilterSyntaxError as error:
-            raise ModelError(f"{verb}(where=...) is rejected: {error}") from error
+            raise ModelError(f"{verb}(where=...) is rejected: {error}") from None
 
     def filter_of(self, table: str) -> Filter | None:
         """Return the condition of the rows of a table: shared runs stay with the database that they are of."""

@@ -6,7 +6,6 @@ sent.
 """
 
 import asyncio
-import errno
 import os
 import sys
 import time
@@ -15,7 +14,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import NamedTemporaryFile, TemporaryFile
+from tempfile import TemporaryFile
 from typing import BinaryIO, Literal, cast, get_args
 
 from ..connection.connection import Connection
@@ -30,10 +29,11 @@ from ..protocol.codes import Fault
 from ..protocol.limits import check_row
 from ..queries.arrow import load_pyarrow
 from ..stores import Row
+from ..stores.draft import write_draft
 from ..writes.bulk.pacing import Pace
 from .content import plain_row
 from .copying import Selection, transfer_job
-from .formats import Source, bad_row, chunks, csv_rows, encode_row, json_lines, write_csv
+from .formats import KEYS, Source, bad_row, chunks, csv_rows, encode_row, json_lines, write_csv
 from .parquet import parquet_rows, write_parquet
 from .report import TransferReport, make_report
 from .writing import IfExists, RowWriter, check_if_exists
@@ -156,13 +156,15 @@ async def import_rows(
 def _check(name: str, rows: Sequence[tuple[int, Row]]) -> None:
     """Refuse rows of a file that the service would refuse. Raises InvalidInput."""
     for number, row in rows:
+        if missing := [key for key in KEYS if key not in row]:
+            raise bad_row(name, number, f"are there, but no {' and no '.join(missing)}", value=[*row])
         try:
             check_row(plain_row(row))
         except Fault as fault:
             field, problem = fault.property or "", fault.message.rstrip(".")
             for said in (f"{field}: ", f"{field} ", f"{row.get(field)!r} "):  # the error names these itself
                 problem = problem.removeprefix(said)
-            raise bad_row(name, number, problem, row, field, row.get(field)) from fault
+            raise bad_row(name, number, problem, row, field, row.get(field)) from None
 
 
 # Opening files
@@ -194,8 +196,7 @@ def _name_of(file: File) -> str:
 @contextmanager
 def _writing(file: File, *, overwrite: bool) -> Generator[BinaryIO]:
     """
-    Give a file to write to. One that is named gets its name at the end, when all of it is on the disk; only its owner
-    may read it.
+    Give a file to write to; one that is named as a draft, which gets its name at the end.
 
     Raises:
         FileExistsError: There is a file of that name, and it is not to be overwritten.
@@ -206,19 +207,8 @@ def _writing(file: File, *, overwrite: bool) -> Generator[BinaryIO]:
         yield file
         file.flush()
         return
-    path = Path(file)
-    if path.exists() and not overwrite:
-        raise FileExistsError(errno.EEXIST, "there is such a file; overwrite=True or --overwrite replaces it", path)
-    draft = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115 - closed below
-    try:
-        with draft:
-            yield cast("BinaryIO", draft)
-            draft.flush()
-            os.fsync(draft.fileno())
-        Path(draft.name).replace(path)
-    except BaseException:
-        Path(draft.name).unlink()
-        raise
+    with write_draft(file, overwrite=overwrite) as draft:
+        yield draft
 
 
 @contextmanager

@@ -89,13 +89,13 @@ class RowWriter:
                 if fault.doubt or fault.code in LOST_RACE:
                     races += 1
                     if races >= ATTEMPTS:
-                        raise error from fault
+                        raise error from None
                     if races > 1:
                         await asyncio.sleep(pause_of(self.db, races))
                     rest = await self._decide([each.row for each in some], counts, sent=fault.doubt)
                     todo += [rest] if rest else []
                 elif isinstance(error, AccessDenied | TableNotFound | Unavailable):
-                    raise error from fault
+                    raise error from None
                 elif len(some) == 1:
                     counts.fail(some[0].row, fault.message)
                 else:  # the others are sent without the one that is rejected; or each alone, if none is named

@@ -33,7 +33,7 @@ from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.marker_rows import note_follower
-from ..models.reserved import MANIFEST, MOVE, PLACES, WRITE_TOKENS
+from ..models.reserved import BOUND_TO_KEYS, PLACES, WRITE_TOKENS
 from ..models.state import set_state, state_of
 from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code, Fault
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
-_BOOKKEEPING = frozenset({MANIFEST, MOVE, WRITE_TOKENS, PLACES})  # of the row where it was, and not of the entity
+_BOOKKEEPING = (*BOUND_TO_KEYS, PLACES)  # of the row where it was, and not of the entity
 
 
 class _StoredRow(msgspec.Struct, frozen=True, gc=False):
@@ -214,7 +214,7 @@ def check_archivable(archive: Archive[E], entity: E, key: Key[E]) -> None:
         try:
             check_blob_name(archive.prefix(key) + "x" * 17)
         except Fault as fault:
-            raise translate(fault, f"archive of {key}", "") from fault
+            raise translate(fault, f"archive of {key}", "") from None
 
 
 # Copies
@@ -288,7 +288,7 @@ class _BlobCopy:
             yield
         except Fault as fault:
             what = f"{operation} of {self.name} in {self.container}, for the archive of {self.key}"
-            raise translate(fault, what, "") from fault
+            raise translate(fault, what, "") from None
 
 
 @attrs.frozen

@@ -17,7 +17,7 @@ from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race, pause_of, read_patiently
 from ..connection.rows import read_row
 from ..connection.tasks import map_together
-from ..connection.translate import translate
+from ..connection.translate import translate, with_fault
 from ..connection.turns import Turn
 from ..errors import (
     Conflict,
@@ -359,7 +359,7 @@ async def _send(
             if instead is None or instead is writes:
                 raise
         except InDoubt as doubt:
-            raise doubt.error() from doubt.fault
+            raise doubt.error() from None
         else:
             if turn is not None:
                 _end_turn(turn, plan, found, etags)
@@ -596,7 +596,7 @@ async def _split(db: Connection, effect: Effect, row: Row | None) -> bool:
     except Fault as fault:
         # Either somebody else has changed or split it, or the reply was lost: the stored row tells.
         if fault.code not in LOST_RACE and not fault.transient:
-            raise translate(fault, f"{change}: splitting the row {effect.row_key!r}", change.table) from fault
+            raise translate(fault, f"{change}: splitting the row {effect.row_key!r}", change.table) from None
     return True
 
 
@@ -619,9 +619,9 @@ async def _correct(db: Connection, write: PlannedWrite, derived: Derived, fault:
             effect.check_survivor(row_key, row)
         derived.effects[effect.row_key] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
-        fault.__traceback__ = None
+        with_fault(error, fault).with_traceback(None)
         if not write.transaction:
-            raise error.with_traceback(None) from fault
+            raise
         raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
 
 

@@ -45,7 +45,7 @@ from ..models.property_bag import PropertyBag
 from ..models.schema import DerivedSchema, FieldInfo, Schema
 from ..models.state import STATE, EntityState, PackedState, set_state, state_of
 from ..models.write_tokens import new_token
-from ..protocol.codes import Code, Fault
+from ..protocol.codes import Code
 from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from ..stores import Row, RowAddress
 from .commit import commit, load_row, read_current, write_change
@@ -53,7 +53,7 @@ from .modify import applied, check_arguments, insertion, made_new, refuse_other_
 from .patch import then
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
-from .rows import NOT_PROPERTIES, compare
+from .rows import NOT_CONTENT, compare
 from .stages.change import save_change
 from .stages.complete import marker_error
 from .stages.compose import encode_joined
@@ -68,8 +68,6 @@ _MOST = 1000
 _SLICE = 0.002  # seconds for which functions are called before other tasks get a turn
 
 _FEW = 16  # light rows, which are never too much for a transaction: each has 200 KiB at most
-
-_OF_STORE = NOT_PROPERTIES - {"PartitionKey", "RowKey"}
 
 _LOST = (EntityExists, EntityNotFound, PreconditionFailed)
 
@@ -241,7 +239,10 @@ class _ModifyLine:
         with db.turns.begin() as turn:
             async for _ in Attempts(db, call.attempts):
                 await turn.take((RowAddress.of(key),))
-                row = await read_current(db, key, call.fields)
+                try:
+                    row = await read_current(db, key, call.fields)
+                except TableOrmError as error:
+                    raise error.with_traceback(None) from error.__cause__
                 subject = None if row is None else load_row(db, key.model, key.table, row)
                 if subject is not None:
                     refuse_other_version(key, subject, call.if_match)
@@ -564,7 +565,7 @@ def _as_one(writes: Sequence[PlannedWrite]) -> Change:
 
 def _of_store(row: Row) -> Row:
     """Return the members of a row that no entity has, but its keys: what the store and earlier writes have made."""
-    return {name: row[name] for name in _OF_STORE if name in row}
+    return {name: row[name] for name in NOT_CONTENT if name in row}
 
 
 def _is_kept(info: FieldInfo, value: object) -> bool:
@@ -582,14 +583,13 @@ def _sets_maintained(change: Change) -> bool:
 
 def _concerns_all(error: TableOrmError) -> bool:
     """Return whether an error of calls that are made together is that of each of them."""
-    denied = isinstance(error, AccessDenied) and isinstance(error.__cause__, Fault)
+    denied = isinstance(error, AccessDenied) and error.fault is not None
     return denied or isinstance(error, _FOR_ALL)
 
 
 def _own_error(error: TableOrmError, call: _ModifyCall) -> TableOrmError:
     """Return an error of several calls for one of them."""
     own = copy.copy(error)
-    own.__cause__ = error.__cause__
     if "entity" in own.__dict__:
         own.__dict__["entity"] = call.result
     return own

@@ -437,7 +437,9 @@ def in_transaction(change: Change, index: int, error: TableOrmError, after: str 
         after: What to add to the message.
     """
     message = f"operation {index}: {error}{after}"
-    return TransactionFailed(message, error.code, index=index, operation=change.verb, entity=change.subject)
+    failed = TransactionFailed(message, error.code, index=index, operation=change.verb, entity=change.subject)
+    failed.fault = error.fault
+    return failed
 
 
 def refuse_some(refused: Sequence[Refusal], after: str = "; nothing was sent") -> NoReturn:

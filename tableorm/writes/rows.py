@@ -3,20 +3,18 @@ Rows as values: what of a row is its content, what a merge makes of it, and what
 """
 
 from ..models.property_types import PropertyType
-from ..models.reserved import MANIFEST, MOVE, OPENED, PLACES, WRITE_TOKENS
+from ..models.reserved import NOT_PROPERTIES, WRITE_TOKENS
 from ..models.schema import MISFITS, FieldInfo, Schema
-from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, SYSTEM_MEMBERS, Edm
-from ..stores import Row
+from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, Edm
+from ..stores import Row, unstamped
 
-NOT_PROPERTIES = SYSTEM_MEMBERS | {WRITE_TOKENS, MANIFEST, MOVE, PLACES, OPENED}
-"""Members of a row that are no properties of an entity's own."""
-
-_NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST, MOVE, PLACES, OPENED})
+NOT_CONTENT = NOT_PROPERTIES - {"PartitionKey", "RowKey"}
+"""Members of a row that no entity has: what the store and earlier writes have made."""
 
 
 def content(row: Row) -> Row:
     """Return a row without what a write makes: ETag, Timestamp, write tokens and manifest."""
-    members = {name: value for name, value in row.items() if name not in _NOT_CONTENT}
+    members = {name: value for name, value in row.items() if name not in NOT_CONTENT}
     annotation = members.pop(WRITE_TOKENS + ANNOTATION, None)
     if annotation is not None and WRITE_TOKENS in row:  # bytes or a number, which another program has written
         members |= {WRITE_TOKENS: row[WRITE_TOKENS], WRITE_TOKENS + ANNOTATION: annotation}
@@ -25,7 +23,7 @@ def content(row: Row) -> Row:
 
 def overlaid(row: Row, members: Row) -> Row:
     """Return a row after a merge of some members: without ETag, Timestamp, and types of values that were replaced."""
-    result = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+    result = unstamped(row)
     for name in members:
         result.pop(name + ANNOTATION, None)
     result.update(members)

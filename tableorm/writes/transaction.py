@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from msgspec import structs
 
-from ..connection.async_only import NOT_AWAITED, AsyncOnly
+from ..connection.async_only import NOT_AWAITED, async_only
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..connection.tasks import map_together
@@ -66,7 +66,8 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")
 
 
-class Transaction(AsyncOnly):
+@async_only
+class Transaction:
     """
     The operations of one transaction, in order. Made by `db.transaction()`.
 

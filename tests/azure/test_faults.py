@@ -42,6 +42,7 @@ from tableorm.errors import (
     Unavailable,
 )
 from tableorm.protocol.codes import STATUS, Code, Fault
+from tableorm.stores import with_index
 from tableorm_azure.faults import EXCEPTIONS, fault_of_error, fault_of_response, never_sent
 
 
@@ -182,6 +183,19 @@ def test_answers(status: int, headers: dict[str, str], body: bytes, code: str, m
 
     assert (fault.code, fault.message) == (code, message)
     assert fault.index is None
+
+
+@pytest.mark.parametrize("body", [JSON, XML], ids=["json", "xml"])
+def test_the_id_of_a_request(body: bytes) -> None:
+    """It comes from the header, else from the text, and is in the message of the error if the service's words are."""
+    assert fault_of_response(400, {"x-ms-request-id": "header"}, body, write=False).request_id == "header"
+    assert fault_of_response(400, {}, b"{oops", write=False).request_id is None
+    fault = fault_of_response(400, {}, body, write=False)
+    assert fault.request_id == with_index(fault, 3).request_id == "1"
+
+    error = translate(fault, "get", "Directory")
+    assert str(error) == "get: Sorry. (X, request ID 1)"
+    assert error.fault is fault
 
 
 _REFUSED = "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly."
@@ -340,14 +354,12 @@ def test_what_is_known_not_to_be_sent(error: Exception, *, sent: bool) -> None:
             aiohttp.ClientConnectorCertificateError(WHERE, ssl.SSLCertVerificationError(1, "self-signed certificate")),
             f"{NO_TLS} (self-signed certificate); check the server's certificate, or the https of the URL.",
         ),
-        (TimeoutError(), "No answer came within the seconds of connect(timeout=)."),
     ],
-    ids=["refused", "unknown", "plain", "certificate", "late"],
+    ids=["refused", "unknown", "plain", "certificate"],
 )
 def test_a_store_that_is_not_there(error: Exception, text: str) -> None:
     """The message says where nobody answers and what to do, and nothing in the words of a library."""
-    raised = error if isinstance(error, TimeoutError) else _caused(ServiceRequestError(str(error)), error)
-    assert fault_of_error(raised, write=False).message == text
+    assert fault_of_error(_caused(ServiceRequestError(str(error)), error), write=False).message == text
 
 
 @pytest.mark.parametrize(

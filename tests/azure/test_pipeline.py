@@ -105,12 +105,13 @@ async def test_writes_in_doubt_are_sent_once(stub: Stub, name: str, answer: Answ
         fault = await refusal(WRITES[name](backend.tables))
 
     assert fault.doubt
+    assert answer.status or f"the connection to 127.0.0.1:{stub.port} broke: Server disconnected" in fault.message
     assert len(stub.requests) == 1
 
 
 @pytest.mark.parametrize("name", list(WRITES))
 async def test_a_time_out_leaves_a_write_in_doubt(stub: Stub, name: str) -> None:
-    """No answer in time: the request had arrived."""
+    """No answer in time: the request had arrived. The message says where nobody answered."""
     forever = asyncio.Event()
     stub.answers = [Answer(204, before=forever.wait)]
     async with stub.backend(timeout=0.1) as backend:
@@ -118,6 +119,7 @@ async def test_a_time_out_leaves_a_write_in_doubt(stub: Stub, name: str) -> None
         forever.set()
 
     assert (fault.code, fault.doubt) == (Code.OPERATION_TIMED_OUT, True)
+    assert f"127.0.0.1:{stub.port} did not answer within the 0.1 seconds of connect(timeout=)" in fault.message
     assert len(stub.requests) == 1
 
 

@@ -235,6 +235,40 @@ def test_interrupt(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")
+def test_interrupt_while_it_ends(tmp_path: Path) -> None:
+    """Ctrl-C after the outcome was printed changes nothing, where Python would die of the signal without a line."""
+    code = "import atexit, time\natexit.register(time.sleep, 1)\natexit.register(print, 'ending', flush=True)\n" + HELLO
+    path = plugin(tmp_path, "hello", "hello = hello:HELLO", code.replace('print("hello", args.name)', ""))
+
+    assert interrupt([COMMAND, "hello", "you"], path) == (0, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+def test_interrupt_removes_the_bar(tmp_path: Path) -> None:
+    """A bar leaves room for the ^C that a terminal shows beside it, so that it fits into the line that is removed."""
+    import pty
+
+    show = 'from tableorm.cli.output import show_progress; show_progress("#" * 200); import time; time.sleep(60)'
+    code = HELLO.replace('print("hello", args.name)', show)
+    environment = {**os.environ, "PYTHONPATH": str(plugin(tmp_path, "hello", "hello = hello:HELLO", code))}
+    environment |= {"COLUMNS": "40", "NO_COLOR": "1"}
+    main, side = pty.openpty()
+    with subprocess.Popen(
+        [COMMAND, "hello", "you"], stdin=side, stdout=side, stderr=side, env=environment, start_new_session=True
+    ) as process:
+        shown = os.read(main, 1000)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        shown += os.read(main, 1000)
+    os.close(side)
+    os.close(main)
+
+    bar, left = shown.split(b"\r\x1b[J")
+    assert len(bar) + len("^C") < 40
+    assert left == b"tableorm: interrupted; run it again\r\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")
 def test_interrupt_while_it_starts(tmp_path: Path) -> None:
     """Ctrl-C ends it in the same way while its modules are still imported."""
     (tmp_path / "attrs.py").write_text("print('importing', flush=True); import time; time.sleep(60)", encoding="utf-8")
@@ -278,14 +312,15 @@ def test_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / package / "models.py").write_text(MODELS, encoding="utf-8")
         (tmp_path / package / "keys.py").write_text(KEYS, encoding="utf-8")
     root = make_parser([])
-    commands = [name for name, _ in root.words()][1:]
+    commands = [name for name, _ in root.words()]
     assert len(commands) > 33
     for name in commands:
         shown = tableorm(*name.split()[1:], "--help").stdout
         help_of_arguments, _, examples = shown.partition("\n\n")[2].partition("\nexamples:\n")
         assert max(map(len, help_of_arguments.splitlines())) <= 40, name
-        lines = examples.splitlines()
+        lines = examples.replace("\\\n        ", "").splitlines()
         assert lines, name
+        assert max(map(len, examples.splitlines())) <= 80, name
         for line in lines:
             assert line.startswith("    tableorm "), line
             arguments = shlex.split(line, comments=True)[1:]

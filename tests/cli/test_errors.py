@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import Database
+from tableorm.cli.wording import in_options
 from tests.cli.models import Employee
 from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
@@ -20,16 +21,23 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
     id: Mapped[int]
     age: Mapped[int]
 """
+ENTRY = """
+import datetime as dt
+class Entry(Entity, table="Entries{at:%Y%m}", partition_key="{source}", row_key="{at:ticks}"):
+    source: Mapped[str]
+    at: Mapped[dt.datetime]
+"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a database of one table, a module of models, and modules that cannot be imported."""
     folder = tmp_path_factory.mktemp("mistakes")
-    (folder / "mistaken.py").write_text(MODELS, encoding="utf-8")
+    (folder / "mistaken.py").write_text(MODELS + ENTRY, encoding="utf-8")
     (folder / "broken.py").write_text(f"{MODELS}\n\nprint(Manager)\n", encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
+    (folder / "keyless.csv").write_text("id,name\n1,Ann\n", encoding="utf-8")
 
     async def fill(db: Database) -> None:
         await db.create_tables(Employee)
@@ -64,7 +72,11 @@ CASES = {
     "tables": (2, "tables: argument URL: it is missing; give it first, such as local:./hr.tables, or set"),
     "tables foo": (2, "tables: 'foo' is not a URL; give one first, such as local:./hr.tables, or set TABLEORM_URL"),
     "copy local:./hr.tables": (2, "copy: TO is missing"),
-    f"tables {URL} Directory": (2, "tables: unknown argument in the wrong place, or one too many"),
+    f"tables {URL} Directory": (2, "tables: unknown argument 'Directory': in the wrong place, or one too many"),
+    f"migrate status {URL} UNKNOWN": (2, "migrate status: unknown argument 'UNKNOWN': in the wrong place"),
+    f"tables {URL} AccountKey=c2VjcmV0": (2, "tables: unknown argument in the wrong place, or one too many"),
+    "backup hr.tables local:./copy.tables": (2, "'local:./copy.tables' is a URL; give the path, ./copy.tables"),
+    f"query {URL} Directory --all --csv --json": (2, "query: --csv and --json cannot be combined; choose one"),
     "serve": (2, "serve: --data is missing"),
     f"browse {URL}": (1, "tableorm browse needs a terminal; give --web for a page that shows the same"),
     f"import {URL} Directory x.csv --if-exists merge": (
@@ -73,11 +85,20 @@ CASES = {
     ),
     # What is opened is not there, or is no database.
     "tables local:./notes.txt": (1, "notes.txt"),
-    "tables ./hr.tables": (1, "connect(): url does not begin with a scheme"),
+    "tables ./hr.tables": (1, "tableorm: url does not begin with a scheme"),
+    "tables local:./none": (1, "check the path, or let `tableorm import` or `tableorm copy` create it"),
     "tables ftp://example.org": (1, "no installed backend opens 'ftp:'"),
     "check hr.tabels": (1, "hr.tabels"),
     f"show {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
-    f"export {URL} Directory no/such/folder/x.csv": (1, "no/such/folder"),
+    f"query {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
+    f"get {URL} Directory PartitionKey=P RowKey=R": (1, "there is no row ('P', 'R') in table Directory"),
+    f"export {URL} Directory no/such/folder/x.csv": (1, "tableorm: no/such/folder/x.csv: "),
+    "backup hr.tables no/such/folder/x": (1, "tableorm: no/such/folder/x: "),
+    f"import {URL} Directory notes.txt": (1, "or give --format jsonl, csv or parquet"),
+    f"import {URL} Directory keyless.csv": (
+        1,
+        "keyless.csv, line 2: ['id', 'name'] are there, but no PartitionKey and no RowKey",
+    ),
     f"import {URL} Directory none.csv": (1, "none.csv"),
     # The models cannot be loaded.
     f"audit {URL} nowhere": (1, "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
@@ -89,15 +110,29 @@ CASES = {
     f"query {URL} mistaken:Employee --where agee>3": (1, "Employee has no field 'agee'; did you mean 'age'?"),
     f"query {URL} mistaken:Employee --where age>'x'": (1, "the field is int"),
     f"query {URL} mistaken:Employee --where age>": (1, "--where 'age>' is rejected: invalid syntax"),
-    f"query {URL} Directory --where age>3": (1, "select_raw('Directory').where()"),
+    f"query {URL} Directory --where age>3": (1, "tableorm: --where: filter at position 3: '>' is not an operator"),
     f"query {URL} mistaken:Employee --only nmae": (1, "Employee has no such field; the fields are department, id, age"),
-    f"query {URL} mistaken:Employee": (1, "it has no equality on department"),
+    f"query {URL} mistaken:Employee": (1, 'is built; add "department == ..." to --where, or --all to scan anyway'),
+    f"query {URL} Directory": (
+        1,
+        'tableorm: the query visits every partition of table Directory; add "PartitionKey eq',
+    ),
+    f"query {URL} mistaken:Entry": (
+        1,
+        'the query of Entry would visit the tables of all periods; add "at >= ..." to --where, or --all',
+    ),
+    f"query {URL} mistaken:Entry --where source>'a)'": (
+        1,
+        "tableorm: the query of Entry would visit the tables of all",
+    ),
+    f"rewrap {URL} mistaken:Employee": (1, "tableorm: rewrap needs keys; give --encryption MODULE:NAME"),
+    f"drop-periods {URL} mistaken:Employee --before 2026-01-01": (1, "tableorm: drop-periods Employee is rejected: "),
     f"query {URL} Directory --top 0": (2, "argument --top: '0' is not a whole number from 1 up"),
     f"get {URL} mistaken:Employee department=Sales": (1, "Employee.key needs 'id'"),
     f"get {URL} mistaken:Employee department=Sales id=x": (1, "needs an int, got 'x'"),
     f"get {URL} mistaken:Employee department=Sales no=7": (1, "give FIELD=VALUE; the fields are department, id, age"),
     f"get {URL} Directory PartitionKey=Sales": (1, "RowKey is missing; give PartitionKey=VALUE and RowKey=VALUE"),
-    "lint mistaken --ignore x": (1, "lint(ignore='x') is rejected"),
+    "lint mistaken --ignore x": (1, "lint --ignore 'x' is rejected"),
     "migrate check mistaken": (1, "there is no snapshot models.snapshot.json; write the first one with --write"),
     f"migrate plan {URL} mistaken:Employee": (1, "give one model with moved_from=, as MODULE:MODEL; 0 were found"),
     f"migrate upgrade {URL} mistaken --directory none": (1, "none"),
@@ -114,3 +149,40 @@ def test_mistakes(command: str, status: int, problem: str) -> None:
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1
     assert "c2VjcmV0" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("connect(prefix='9'): no name begins so", "--prefix '9': no name begins so"),
+        (
+            'this database has no queues; say where they are: connect(url, queues=...), for example queues="local:./q"',
+            "this database has no queues; say where they are: --queues URL",
+        ),
+        (
+            "read it with PropertyBag.key('Staff', 'a', 'b'), or declare the model with kind=None",
+            "read it with `get URL 'Staff' PartitionKey='a' RowKey='b'`, or declare the model with kind=None",
+        ),
+        (
+            "run db.build_index(Employee.by_name, no_older_writers=True) once every program",
+            "run `migrate build-index URL MODULE:Employee.by_name --no-older-writers` once every program",
+        ),
+        (
+            "run_move(Note) is rejected: stop it, and pass no_blind_writers=True (the command: --no-blind-writers)",
+            "move Note is rejected: stop it, and pass --no-blind-writers",
+        ),
+        (
+            "add .where(Log.a == ..., Log.b == ...), or .allow_scan() to scan",
+            'add "a == ... and b == ..." to --where, or --all to scan',
+        ),
+        ("drop_periods(Log): blobs='x' is rejected", "drop-periods Log: --delete-blobs 'x' is rejected"),
+        (
+            "there is such a file; overwrite=True or --overwrite replaces it",
+            "there is such a file; --overwrite replaces it",
+        ),
+        ("Employee.age: 'x' needs an int", "Employee.age: 'x' needs an int"),
+    ],
+)
+def test_words_of_the_command_line(message: str, shown: str) -> None:
+    """Calls and arguments of programs become commands and options; everything else stays."""
+    assert in_options(message) == shown

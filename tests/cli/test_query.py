@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, EncodeError, Entity, Expression, Index, Key, Mapped, ModelError, Timestamp
+from tableorm import Database, EncodeError, Entity, Expression, Index, Key, Mapped, ModelError, Timestamp, field
 from tableorm.cli.conditions import parse_where
 from tableorm.cli.tabular import format_table
 from tests.commandline import in_database
@@ -117,6 +117,39 @@ def test_a_table_is_not_read_by_accident(url: str, target: str) -> None:
     assert tableorm("query", url, target, "--where", where, "--all").returncode == 0
     plan = json.loads(tableorm("query", url, target, "--where", where, "--all", "--explain", "--json").stdout)
     assert (plan["access"], plan["refused"]) == ("table scan", False)
+
+
+@pytest.mark.parametrize(
+    ("odata", "python"),
+    [
+        ("ship eq 'Argo' and (age gt 47 or id le 5L)", "ship == 'Argo' and (age > 47 or id <= 5)"),
+        ("ship eq 'Argo' and not (name eq 'it''s an eq 1')", "ship == 'Argo' and not name == \"it's an eq 1\""),
+        ("PartitionKey eq 'Argo' and aboard eq true and pay ge '5'", "ship == 'Argo' and aboard == True and pay >= 5"),
+        ("ship eq 'Argo' and Timestamp lt datetime'2000-01-01T00:00:00Z'", "ship == 'Argo' and id < 0"),
+    ],
+)
+def test_odata_with_a_model(url: str, odata: str, python: str) -> None:
+    """A condition that is not Python's is read as OData, on the same fields; a plan says as what it was read."""
+    assert ids(url, MODEL, "--where", odata) == ids(url, MODEL, "--where", python)
+    for where, language in ((odata, "OData"), (python, "Python")):
+        plan = tableorm("query", url, MODEL, "--where", where, "--explain")
+        assert f"  --where: read as {language}\n" in plan.stdout
+        assert (
+            json.loads(tableorm("query", url, MODEL, "--where", where, "--explain", "--json").stdout)["where"]
+            == language
+        )
+
+
+def test_odata_has_the_names_of_properties() -> None:
+    """It may name the property in which a field is stored."""
+    assert str(parse_where("PayDay gt datetime'2026-01-01T00:00:00Z'", Wage)) == str(
+        Wage.paid > dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    )
+
+
+class Wage(Entity, table="Wages", partition_key="{ship}", row_key="wage"):
+    ship: Mapped[str]
+    paid: Mapped[dt.datetime] = field(name="PayDay")
 
 
 def test_csv(url: str) -> None:

@@ -3,6 +3,10 @@ The command `tableorm stats`: tables, as text and as JSON, and what is printed o
 """
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +75,35 @@ def test_json_and_costs(url: str) -> None:
     assert said["cost"] == {"storage": pytest.approx(8 / 2**30 * 0.05), "scan": 0.0}
     assert "  cost: 0 a month for storage, 1 to read all rows once\n" in text
     assert "cost" not in without
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_terminal(tmp_path: Path, columns: int) -> None:
+    """A terminal gets bold titles and bars; a narrow one has no line that is wider than it."""
+    import pty
+
+    url = f"local:{tmp_path / 'stats.tables'}"
+
+    async def fill(db: Database) -> None:
+        await db.create_tables("Orders")
+        for key in ("A customer with a long name", "B"):
+            row = {"PartitionKey": key, "RowKey": "1", "EntityType": "OrderOfACustomer"}
+            await db.store.write("Orders", Operation(Verb.INSERT, row))
+
+    in_database(url, fill)
+    main, side = pty.openpty()
+    environment = {name: text for name, text in os.environ.items() if name != "NO_COLOR"}
+    environment |= {"TERM": "xterm", "COLUMNS": str(columns)}
+    command = [str(Path(sys.executable).with_name("tableorm")), "stats", url]
+    subprocess.run(command, stdout=side, stderr=subprocess.DEVNULL, env=environment, check=True)
+    os.close(side)
+    shown = os.read(main, 10_000).decode()
+    os.close(main)
+
+    assert shown.startswith("\x1b[1mOrders:\x1b[0m 2 rows")
+    assert (" 50%  \x1b[32m████████████\x1b[0m" in shown) is (columns == 80)
+    assert all(len(re.sub(r"\x1b\[\d+m", "", line)) <= columns for line in shown.splitlines())
 
 
 @pytest.mark.parametrize("price", ["free", "-1", "nan", "inf"])

@@ -108,7 +108,8 @@ def shown_by(error: BaseException) -> str:
             continue
         seen.add(id(each))
         text += "".join(traceback.format_exception_only(each))
-        waiting += [other for other in (each.__cause__, each.__context__) if other is not None]
+        others = (each.__cause__, each.__context__, getattr(each, "fault", None))
+        waiting += [other for other in others if other is not None]
     return text
 
 

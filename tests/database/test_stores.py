@@ -217,8 +217,9 @@ async def test_faults_of_streams_and_lost_replies() -> None:
     tables.blobs = BrokenBlobs()
     async with Database(tables) as db:
         async with db.blobs.get("files", "a") as stream:
-            with pytest.raises(PreconditionFailed, match="It was replaced"):
+            with pytest.raises(PreconditionFailed, match="It was replaced") as replaced:
                 _ = [chunk async for chunk in stream.chunks]
+        assert replaced.value.__cause__ is None and replaced.value.fault is not None
         with pytest.raises(OutcomeUnknown, match=r"blobs.put.'files', 'a'.: Nobody answered") as caught:
             await db.blobs.put("files", "a", b"x")
         assert (caught.value.verb, caught.value.code) == ("blobs.put", "NoAnswer")

@@ -208,7 +208,9 @@ def test_a_row_that_cannot_be_upgraded(project: Project) -> None:
 
     status, said, _ = project.run("rewrite", URL, "items")
     assert status == 1
-    assert "a note is bad" in said.splitlines()[-1]
+    failure, report = said.splitlines()[-2:]
+    assert "a note is bad" in failure
+    assert report.startswith("rewrite Item ") and ", 1 failed;" in report
 
 
 def test_a_snapshot_is_not_written_past_revisions(project: Project) -> None:
@@ -308,7 +310,7 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     now = 100.0
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setenv("COLUMNS", "12")
+    monkeypatch.setenv("COLUMNS", "14")  # with room for the ^C of an interrupt
     show = each_second(show_progress)
     show("too early")
     for text in ("a long line\x1b[0m", "short"):

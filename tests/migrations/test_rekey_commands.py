@@ -81,7 +81,7 @@ def test_a_table_is_rekeyed_offline(folder: Path) -> None:
     assert planned[1].splitlines()[0] == "re-key Note as TopicNote: 30 entities, which become 30"
     assert planned[1].splitlines()[-1].startswith("  time: ")
     assert refused[0] != 0
-    assert "writers_stopped=True" in refused[2]
+    assert "say --writers-stopped; or re-key online" in refused[2]
     assert (moved[0], json.loads(moved[1].splitlines()[-1])["written"]) == (0, 30)
     assert (verified[0], finalized[0]) == (0, 0)
     assert "30 entities read, 30 written" in finalized[1]

@@ -2,6 +2,7 @@
 Errors: one tree, clear to read, and the same after a trip to another process.
 """
 
+import copy
 import pickle
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import tableorm
 from tableorm import errors, http_message, http_status
+from tableorm.connection.translate import translate
 from tableorm.errors import (
     AccessDenied,
     Conflict,
@@ -85,7 +87,12 @@ def test_the_cause_of_a_transaction_survives_pickling() -> None:
 
 
 def test_faults_survive_pickling() -> None:
-    """So does a store's own error."""
+    """So does a store's own error, and as that of an error, in another process or a copy."""
+    error = translate(Fault(Code.ENTITY_EXISTS, "exists", request_id="1"), "insert", "Orders")
+    copied, back = copy.copy(error).fault, pickle.loads(pickle.dumps(error)).fault
+    assert error.fault is not None and copied is error.fault
+    assert isinstance(back, Fault) and back.args == error.fault.args
+
     back = pickle.loads(pickle.dumps(Fault(Code.ENTITY_EXISTS, "exists", 3, "a", doubt=True, retry_after=2.5)))
 
     assert (back.code, back.message, back.index, back.property) == ("EntityAlreadyExists", "exists", 3, "a")

@@ -99,6 +99,14 @@ class Plain(Entity, table="MovedFromPlain", tracked=True, partition_key="{a}", r
     c: Mapped[int] = field(default=0)
 
 
+def test_it_shows_the_older_model() -> None:
+    """So does one that names no model, in the message that rejects it."""
+    wrong: Any = 5
+
+    assert repr(MovedFrom(Flight, old_keys=old_keys)) == "<MovedFrom Flight>"
+    assert repr(MovedFrom(wrong)) == "<MovedFrom 5>"
+
+
 def test_a_model_alone_copies_fields() -> None:
     """Fields of the same name are copied; a new one gets its default. The newer model is tracked without saying so."""
 

@@ -7,6 +7,7 @@ An editor knows what stands in the source of a class and of its bases. So that i
 import ast
 import inspect
 import pkgutil
+import pydoc
 import re
 import textwrap
 from collections.abc import Iterator
@@ -107,3 +108,15 @@ def test_what_is_shown_is_in_the_documentation() -> None:
         for member in members_of(kind)
         if not re.search(patterns[member.sort].format(member.name), pages)
     ] == []
+
+
+def test_no_base_is_there_for_errors_alone() -> None:
+    """`help` shows each base of a class: those of public classes have public names, and say what they are."""
+    bases = {base for kind in public_classes() for base in kind.__mro__ if base.__module__.startswith("tableorm")}
+    collecting = (tableorm.Transaction, tableorm.Bulk, tableorm.Worker, tableorm.ChangeStream, tableorm.Database)
+
+    assert [base.__name__ for base in bases if base.__name__.startswith("_") or not base.__doc__] == []
+    assert [kind.__name__ for kind in collecting if kind.__mro__ != (kind, object)] == []
+    for kind in (*collecting, tableorm.Select):
+        shown = pydoc.plain(pydoc.render_doc(kind))
+        assert "Raise ModelError: write `a" in shown and "async_only" not in shown and "misuse" not in shown

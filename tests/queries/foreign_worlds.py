@@ -37,6 +37,7 @@ UTC = dt.UTC
 
 # What a comparison says
 
+INT32 = range(-(2**31), 2**31)
 NUMBERS = {Edm.INT32: 1, Edm.INT64: 2, Edm.DOUBLE: 3}
 """A constant is promoted to types of a higher number."""
 
@@ -86,10 +87,15 @@ class Side:
 
 
 class Typed(Side):
-    """A value and its type."""
+    """
+    A value and its type.
 
-    def __init__(self, kind: Edm, value: Any) -> None:
-        self.kind, self.value = kind, value
+    A number that a condition on a field compares with is sent as Int32 too, where it is not one: whole numbers of other
+    types are compared with the nearest one that is.
+    """
+
+    def __init__(self, kind: Edm, value: Any, *, of_field: bool = False) -> None:
+        self.kind, self.value, self.of_field = kind, value, of_field
 
     def __repr__(self) -> str:
         return f"{self.kind.name} {self.value!r}"
@@ -109,13 +115,26 @@ class Typed(Side):
         return str(self.value) if self.kind is Edm.GUID else self.value
 
     def equal(self, other: Any) -> bool:
-        return self._takes(other) and bool(self.value == other.value)
+        if self._takes(other):
+            return bool(self.value == other.value)
+        return self._is_other_number(other) and bool(self.value == other.value and self.value in INT32)
 
     def below(self, other: Any) -> bool:
-        return bool(self._ordinal() < other._ordinal()) if self._takes(other) else self._rank() < other._rank()
+        if self._takes(other):
+            return bool(self._ordinal() < other._ordinal())
+        if self._is_other_number(other):
+            return bool(self.value < other.value and self.value < INT32.stop)
+        return bool(self._rank() < other._rank())
 
     def above(self, other: Any) -> bool:
-        return bool(self._ordinal() > other._ordinal()) if self._takes(other) else self._rank() > other._rank()
+        if self._takes(other):
+            return bool(self._ordinal() > other._ordinal())
+        if self._is_other_number(other):
+            return bool(self.value > other.value and self.value >= INT32.start)
+        return bool(self._rank() > other._rank())
+
+    def _is_other_number(self, constant: "Typed") -> bool:
+        return constant.of_field and self.kind in NUMBERS and constant.kind in NUMBERS
 
 
 class Number(Side):
@@ -244,9 +263,6 @@ class Sample(Entity, table="Samples", partition_key="{group}", row_key="{name}")
     level: Mapped[Level | None] = field(default=None)
 
 
-INT32 = range(-(2**31), 2**31)
-
-
 def constant_of(name: str, value: Any) -> Typed:
     """The constant that a value of a field is sent as."""
     if isinstance(value, (Color, Level)):
@@ -256,9 +272,9 @@ def constant_of(name: str, value: Any) -> Typed:
     if isinstance(value, dt.date):
         return Typed(Edm.STRING, value.isoformat())
     if type(value) is int and name != "ratio":
-        return Typed(Edm.INT32 if value in INT32 else Edm.INT64, value)
+        return Typed(Edm.INT32 if value in INT32 else Edm.INT64, value, of_field=True)
     kinds = {int: Edm.DOUBLE, float: Edm.DOUBLE, str: Edm.STRING, bool: Edm.BOOLEAN, UUID: Edm.GUID, bytes: Edm.BINARY}
-    return Typed(kinds[type(value)], value)
+    return Typed(kinds[type(value)], value, of_field=True)
 
 
 def mixed(name: str, values: st.SearchStrategy[Any], model: Any = Sample) -> Column:

@@ -28,6 +28,7 @@ from tableorm import (
     Select,
     connect,
     field,
+    many,
 )
 from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import Faults
@@ -45,6 +46,12 @@ class Ping(Entity, table="QueriedPings{at:%Y%m%d}", partition_key="{host}", row_
 
     by_ms = Index(row_key="ms_{ms:04d}_{at:ticks}", building=False)
     by_ms_keys = Index(row_key="kms_{ms:04d}_{at:ticks}", include="keys", building=False)
+
+
+class Host(Entity, table="QueriedHosts", partition_key="{name}", row_key="host"):
+    name: Mapped[str]
+
+    pings = many(lambda: Ping, host="{name}", on_delete="keep")
 
 
 class Latest(Entity, table="QueriedLatest{at:%Y%m}", partition_key="{host}", row_key="{at:ticks_desc}"):
@@ -153,12 +160,25 @@ async def test_no_bounds_need_allow_scan(db: Database) -> None:
     query = of_host(db)
 
     for call in (query.all, query.count, query.page, query.delete):
-        with pytest.raises(ScanRefused, match=r"tables of all periods; bound Ping.at, as in Ping.at >= "):
+        with pytest.raises(ScanRefused, match=r"tables of all periods; add .where\(Ping.at >= "):
             await call()
     with pytest.raises(ScanRefused, match="all periods"):
         query.explain()
     assert await query.allow_scan().all() == pings
     assert await query.allow_scan().count() == len(pings)
+
+
+async def test_a_relation_to_periods_is_bounded_by_where(db: Database) -> None:
+    """A relation has no `allow_scan`, and the error names what it has; without bounds nothing is loaded."""
+    pings = await fill(db)
+    await db.create_tables(Host)
+    host = Host(name="a")
+
+    with pytest.raises(ScanRefused, match=r"\.where\(Ping.at >= ...\), which relations have too"):
+        await db.load(host, Host.pings)
+    await db.load(host, Host.pings.where(Ping.at >= NOON, Ping.at < NOON + DAY))
+
+    assert host.pings == tuple(ping for ping in pings if NOON <= ping.at < NOON + DAY)
 
 
 async def test_a_scan_of_each_table_is_refused_too(db: Database) -> None:

@@ -3,11 +3,14 @@ Raw queries: filters in the service's own language, with parameters, over bags o
 """
 
 import datetime as dt
+import operator as op
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tableorm import (
     Access,
@@ -19,8 +22,10 @@ from tableorm import (
     PropertyBag,
     RowKey,
     ScanRefused,
+    connect,
     field,
 )
+from tableorm.protocol.edm import Edm
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 
@@ -102,3 +107,35 @@ async def test_wrong_filters_are_refused(people: Database, make: Callable[[Datab
     """Before anything is sent, with the place."""
     with pytest.raises(ModelError, match=message):
         make(people)
+
+
+class Priced(Entity, table="Prices", kind=None, partition_key="{shop}", row_key="{name}"):
+    shop: Mapped[str]
+    name: Mapped[str]
+    price: Mapped[float]
+    sold: Mapped[int]
+
+
+@given(data=st.data())
+async def test_numbers_of_any_stored_type_are_found(data: st.DataObject) -> None:
+    """JavaScript stores 20 as Int32 beside 20.5 as Double: a condition finds both, whatever it compares with."""
+    numbers = st.sampled_from([-(2**31), -3, 0, 20, 2**31 - 1])
+    prices = data.draw(st.lists(numbers | st.sampled_from([-3.5, 19.75, 20.5, 1e12]), min_size=1), "prices")
+    sold = data.draw(st.lists(numbers | st.sampled_from([-(2**40), 2**31, 2**40]), min_size=len(prices)), "sold")
+    limit = data.draw(numbers | st.sampled_from([20.25, -3.5, 1e12, -1e12, float("inf"), 2.0**31]), "limit of prices")
+    bound = data.draw(numbers | st.sampled_from([2**31, 2**40, -(2**31) - 1]), "bound of sold")
+    async with connect("local::memory:") as db:
+        await db.create_tables(Priced)
+        for at, (price, count) in enumerate(zip(prices, sold, strict=False)):
+            bag = PropertyBag("Prices", "s", f"{at:03d}")
+            bag.set("price", price, Edm.INT32 if type(price) is int else Edm.DOUBLE)
+            bag.set("sold", count, Edm.INT32 if -(2**31) <= count < 2**31 and at % 2 else Edm.INT64)
+            await db.insert(bag)
+        rows = await db.select(Priced).where(Priced.shop == "s").all()
+        for compare in (op.eq, op.ne, op.lt, op.le, op.gt, op.ge):
+            for field_of, value in ((Priced.price, limit), (Priced.sold, bound)):
+                wanted = [row.name for row in rows if compare(getattr(row, field_of.name), value)]
+                found = await db.select(Priced).where(Priced.shop == "s", compare(field_of, value)).all()
+                assert [row.name for row in found] == wanted
+                others = await db.select(Priced).where(Priced.shop == "s", ~compare(field_of, value)).all()
+                assert [row.name for row in others] == [row.name for row in rows if row.name not in wanted]

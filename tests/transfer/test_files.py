@@ -124,7 +124,7 @@ async def test_half_of_a_surrogate_pair(azurite: Azurite, tmp_path: Path) -> Non
 BAD: dict[str, tuple[str, str]] = {
     '{"PartitionKey":"p","RowKey":"r","n":3000000000}': ("('p', 'r').n: 3000000000", "jsonl"),
     '{"PartitionKey":"p","RowKey":"a/b"}': ("('p', 'a/b').RowKey: 'a/b'", "jsonl"),
-    '{"PartitionKey":"p"}': ("('p', None)", "jsonl"),
+    '{"PartitionKey":"p"}': ("line 1501: ['PartitionKey'] are there, but no RowKey", "jsonl"),
     '{"PartitionKey":"p","RowKey":"r","a":[1]}': ("is not a row", "jsonl"),
     '["PartitionKey"]': ("is not a row", "jsonl"),
     '{"PartitionKey":"p"': ("is not a row", "jsonl"),
@@ -133,7 +133,7 @@ BAD: dict[str, tuple[str, str]] = {
     "PartitionKey,RowKey,n\np,r": ("are not 3 cells", "csv"),
     "PartitionKey,RowKey,n,n\np,r,1,2": ("'n' is the name of several columns", "csv"),
     'PartitionKey,RowKey\np,"r': ("is not CSV", "csv"),
-    "Key\np": ("(None, None).PartitionKey", "csv"),
+    "Key\np": ("line 2: ['Key'] are there, but no PartitionKey and no RowKey", "csv"),
 }
 
 

@@ -177,7 +177,7 @@ async def test_a_failure_sinks_nothing_else(things: Database) -> None:
     assert (report.written, report.failures) == (148, 5)
     errors = {type(failure.error): failure.entity for failure in report.failed}
     assert errors[PreconditionFailed] is stale and errors[EntityNotFound] is missing
-    assert all(isinstance(failure.error.__cause__, Fault) for failure in report.failed)
+    assert all(isinstance(failure.error.fault, Fault) for failure in report.failed)
     exists = [f for f in report.failed if isinstance(f.error, EntityExists)]
     assert [f.entity for f in exists] == [entities[n] for n in (3, 50, 99)]
     assert "the first that failed: insert of Thing ('g', '003')" in str(report)

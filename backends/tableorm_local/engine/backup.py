@@ -2,14 +2,12 @@
 Backups: a copy of a file as it is at one moment, while programs write.
 """
 
-import errno
 import os
-from pathlib import Path
-from tempfile import mkstemp
 
 import apsw
 
 from tableorm.errors import Unavailable
+from tableorm.stores.draft import write_draft
 
 from .damage import find_damage
 from .faults import open_error_from
@@ -31,24 +29,13 @@ def back_up_file(path: str, copy: str, *, overwrite: bool) -> None:
         TableOrmError: The file cannot be opened, or the copy is damaged.
         OSError: The copy cannot be written, or exists already.
     """
-    target = Path(copy)
-    if target.exists() and not overwrite:
-        raise FileExistsError(errno.EEXIST, "there is such a file; overwrite=True or --overwrite replaces it", copy)
     files = open_file(os.path.realpath(path), _TIMEOUT, create=False)
     try:
-        number, draft = mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
+        with write_draft(copy, overwrite=overwrite) as draft:
             # SQLite attaches the copy for this statement alone.
             files.reader.limit(apsw.SQLITE_LIMIT_ATTACHED, 1)
-            files.reader.execute("VACUUM INTO ?", (draft,))
-            _check(draft, path)
-            os.fsync(number)
-            Path(draft).replace(target)
-        except BaseException:
-            Path(draft).unlink()
-            raise
-        finally:
-            os.close(number)
+            files.reader.execute("VACUUM INTO ?", (draft.name,))
+            _check(draft.name, path)
     except apsw.Error as error:
         raise open_error_from(error, repr(path)) from error
     finally:

@@ -24,12 +24,6 @@ def show_run(args: argparse.Namespace) -> Callable[[RunReport | StepReport], Non
     return each_second(show)
 
 
-def print_run(args: argparse.Namespace, report: RunReport) -> int:
-    """Print the report of a run, and its failures; return the exit status of the command."""
-    emit(args, report.to_dict(), str(report), *report.failures)
-    return 0 if report.complete else 1
-
-
 def show_bars(report: RunReport) -> list[str]:
     """Return a line for all of a run, with rate and time left, and one for each range that is worked on now."""
     left = "" if report.seconds_left is None else f", about {_show_time(report.seconds_left)} left"

@@ -15,6 +15,7 @@ from tableorm import Database, Entity, NotSupported
 from tableorm.cli import Command
 from tableorm.cli.arguments import add_count, add_database, add_flag, add_models, add_run, open_existing, run_options
 from tableorm.cli.output import emit
+from tableorm.cli.progress import print_report
 from tableorm.jobs.report import RunReport
 from tableorm.rekey.rekeying import rekeying_of
 
@@ -22,7 +23,7 @@ from ..rekey.offline import roll_back_rekey, run_rekey
 from ..rekey.online import finalize_move, roll_back_move, run_move, seal_move, verify_move
 from ..rekey.plan import plan_rekey
 from ..rekey.verify import finalize_rekey, verify_rekey
-from .bars import print_run, show_run
+from .bars import show_run
 
 
 class _PlanAction:
@@ -144,7 +145,7 @@ class _RekeyAction:
             model = _find_model(args)
             models = (model,) if offline is None else (_older(model), model)
             report = await (offline or self.online)(db, *models, on_progress=show_run(args), **options)
-        return print_run(args, report)
+        return print_report(report, args)
 
 
 REKEY_ACTIONS: dict[str, Command] = {

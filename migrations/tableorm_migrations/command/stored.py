@@ -8,6 +8,7 @@ from typing import Any
 from tableorm import Entity, NotSupported
 from tableorm.cli.arguments import (
     add_database,
+    add_job,
     add_models,
     add_name,
     add_run,
@@ -15,13 +16,14 @@ from tableorm.cli.arguments import (
     run_options,
 )
 from tableorm.cli.output import emit
+from tableorm.cli.progress import print_report
 from tableorm.models.derivation import DerivationOf
 
 from ..revisions import StepReport, apply_revisions, migration_status
 from ..revisions.apply import Outcome
 from ..rewrite import rewrite
 from .arguments import add_directory, add_no_older_writers
-from .bars import print_run, show_run
+from .bars import show_run
 
 _LEFT = 3  # the exit status if something is left that only waits for older programs to end
 
@@ -105,17 +107,14 @@ class RewriteAction:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        add_database(parser)
-        add_models(parser, plain_tables=True)
-        add_name(parser)
-        add_run(parser)
+        add_job(parser)
 
     async def run(self, args: argparse.Namespace) -> int:
         """Rewrite."""
         models: list[type[Entity]] = args.models
         async with open_existing(args) as db:
             report = await rewrite(db, *models, on_progress=show_run(args), **run_options(args))
-        return print_run(args, report)
+        return print_report(report, args)
 
 
 class BuildIndexAction:
@@ -148,5 +147,5 @@ class BuildIndexAction:
                 report = await db.build_index(
                     index, no_older_writers=args.no_older_writers, on_progress=show_run(args), **run_options(args)
                 )
-                status |= print_run(args, report)
+                status |= print_report(report, args)
         return status

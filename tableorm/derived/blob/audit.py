@@ -53,7 +53,7 @@ class BlobCheck(Check):
             return ()  # what a database without blobs has of them cannot be told
         except Fault as fault:
             if fault.code not in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
-                raise translate(fault, f"look at {label}", "") from fault
+                raise translate(fault, f"look at {label}", "") from None
             text = f"it has the blob {name!r}, which is not there"
             return (Problem(Damage.DANGLING, self.name, None, text, rebuilt=False),)
         return ()

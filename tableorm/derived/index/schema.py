@@ -23,12 +23,11 @@ from ...models.index_declaration import IndexDeclaration
 from ...models.manifest import manifest_of
 from ...models.property_types import Member
 from ...models.reserved import (
+    BOUND_TO_KEYS,
     COPIED_VERSION,
     COPY_OF,
     ENTITY_TYPE,
     ENTITY_VERSION,
-    MANIFEST,
-    MOVE,
     OPENED,
     WRITE_TOKENS,
 )
@@ -452,13 +451,11 @@ class IndexSchema(EntrySchema):
         return any(entry["RowKey"] in noted.entry_keys for noted in manifest_of(primary).values())
 
 
-_IN_NO_ENTRY = frozenset({MANIFEST, MOVE, WRITE_TOKENS, *SYSTEM_MEMBERS})
+_IN_NO_ENTRY = SYSTEM_MEMBERS.union(BOUND_TO_KEYS)
 
 _KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 
-_NOT_IN_ENTRY = frozenset(
-    {MANIFEST, MOVE, OPENED, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS}
-)
+_NOT_IN_ENTRY = frozenset({*BOUND_TO_KEYS, OPENED, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION})
 
 
 def contents_of(entry: Row) -> bytes:

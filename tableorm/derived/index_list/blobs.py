@@ -87,7 +87,7 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
             if fault.code in _ABSENT:
                 return _Blob(None, _HEAD)
             if fault.code != Code.CONDITION_NOT_MET:  # it was replaced while it was being read
-                raise translate(fault, f"read of {_title(place)}", "") from fault
+                raise translate(fault, f"read of {_title(place)}", "") from None
     raise LostRace(
         f"{_title(place)} was replaced while it was read, {ATTEMPTS} times in a row; try it again",
         Code.CONDITION_NOT_MET,
@@ -102,7 +102,7 @@ async def _write(db: Connection, place: BlobListEntry, blob: _Blob, data: bytes)
     except Fault as fault:
         if fault.code in _LOST_RACE or fault.transient:
             return False
-        raise translate(fault, f"write of {_title(place)}", "") from fault
+        raise translate(fault, f"write of {_title(place)}", "") from None
     return True
 
 
@@ -119,7 +119,7 @@ async def check_room(db: Connection, place: BlobListEntry, label: str) -> None:
     except Fault as fault:
         if fault.code in _ABSENT:
             return
-        raise translate(fault, f"look at {_title(place)}", "") from fault
+        raise translate(fault, f"look at {_title(place)}", "") from None
     if info.length >= MOST_BYTES:
         raise LimitExceeded(
             f"{label}: {_title(place)} is full: it has {info.length} bytes, of {MOST_BYTES}; declare an Index in its "

@@ -7,6 +7,7 @@ gives a filter builder, a function from the values of a query to the filter, and
 
 import datetime as dt
 import enum
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -133,8 +134,9 @@ def _negation_builder(target: QueryTarget, term: Expression) -> FilterBuilder:
 
     def build(values: Values) -> Filter | None:
         node = positive(values)
-        if isinstance(node, Compare):
-            return And((Not(node), _presence_filter(node.property, node.constant)))
+        last = node.terms[-1] if isinstance(node, Or) else node  # of numbers, an Int32 constant, which all types take
+        if node is not None and isinstance(last, Compare):
+            return And((Not(node), _presence_filter(last.property, last.constant)))
         return _negate_bounds(node.terms) if isinstance(node, And) else None  # startswith: two bounds of text
 
     return build
@@ -235,9 +237,34 @@ def _comparison_filter(member: Member, op: Op, value: Any) -> Filter | None:
         kind.encode(value)
         if kind.annotation is Decimal:
             return None  # stored as text, which compares otherwise than numbers
-        return compare_value(member.property, op, _constant(value, kind.edm))
+        literal = _constant(value, kind.edm)
     except ValueError as error:
         raise ValueError(f"the value {error}; the field is {kind.name}") from None
+    node = compare_value(member.property, op, literal)
+    if literal.type not in (Edm.DOUBLE, Edm.INT64):
+        return node
+    # A constant of another type is unequal to an Int32, so that `ne` alone finds too much.
+    return join_filters(And if op is Op.NE else Or, [node, *_compare_int32(member.property, op, literal.value)])
+
+
+def _compare_int32(name: str, op: Op, value: float) -> list[Filter]:
+    """
+    Return what finds numbers that other programs stored as Int32, which a Double or an Int64 constant doesn't match.
+
+    JavaScript stores 20 as Int32 beside 20.5 as Double. An Int32 constant is compared with all types of numbers, so
+    each comparison here must also hold for them.
+    """
+    if math.isnan(value):
+        return []
+    near = max(INT32_MIN - 1, min(INT32_MAX + 1, value))
+    low, high = math.floor(near), math.ceil(near)
+    if op in (Op.EQ, Op.NE) and low == value and INT32_MIN <= low <= INT32_MAX:
+        return [Compare(name, op, Constant(Edm.INT32, low))]
+    most = {Op.LT: high - 1, Op.LE: low}.get(op, INT32_MIN - 1)
+    least = {Op.GT: low + 1, Op.GE: high}.get(op, INT32_MAX + 1)
+    if most >= INT32_MIN:
+        return [Compare(name, Op.LE, Constant(Edm.INT32, min(INT32_MAX, most)))]
+    return [Compare(name, Op.GE, Constant(Edm.INT32, max(INT32_MIN, least)))] if least <= INT32_MAX else []
 
 
 _AS_IT_IS: dict[type, Edm] = {str: Edm.STRING, float: Edm.DOUBLE, bool: Edm.BOOLEAN}

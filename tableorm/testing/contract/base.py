@@ -11,7 +11,7 @@ import pytest
 
 from ...protocol.codes import Fault
 from ...protocol.edm import ANNOTATION, Edm
-from ...stores import BlobStore, Operation, QueueStore, Row, RowQuery, TableStore, Verb
+from ...stores import BlobStore, Operation, QueueStore, Row, RowQuery, TableStore, Verb, unstamped
 
 
 class StoreContract:
@@ -100,4 +100,4 @@ def names_of(rows: Iterable[Row]) -> list[str]:
 
 def user_part(stored: Row) -> Row:
     """Return a row without what the store adds to it."""
-    return {name: value for name, value in stored.items() if name not in ("odata.etag", "Timestamp")}
+    return unstamped(stored)

@@ -19,8 +19,8 @@ from typing import Any, Literal, Self, cast
 
 from msgspec import structs
 
-from ...connection.async_only import AsyncOnly
-from ...connection.awaited_calls import AwaitsCalls, awaited
+from ...connection.async_only import async_only
+from ...connection.awaited_calls import AwaitedCalls, awaited
 from ...connection.connection import Connection
 from ...errors import EntityExists, ModelError, TableOrmError, shown
 from ...expressions import Field
@@ -64,7 +64,8 @@ _YIELD_SECONDS = 0.002
 _TURN = 32  # operations that are taken before other tasks get a turn, which the transactions under way need to end
 
 
-class Bulk(AsyncOnly, AwaitsCalls):
+@async_only
+class Bulk:
     """
     Many writes, across any number of partitions. Made by `db.bulk()`; `report` has the results.
 
@@ -104,7 +105,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
             raise _progress_error(on_progress)
         if errors not in ("raise", "report"):
             raise ModelError(f"bulk(errors={shown(errors)}) is rejected: give 'raise' or 'report'")
-        super().__init__()
+        self._calls = AwaitedCalls()
         self._db, self._on_progress = db, on_progress
         self._raises = errors == "raise"
         self._pace = Pace(rate)
@@ -484,7 +485,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
             return
         if self._error is not None:
             raise self._error
-        self._refuse_forgotten("bulk")
+        self._calls.refuse_forgotten("bulk")
         if self._failures and self._raises:
             raise BulkFailed(self.report)
 

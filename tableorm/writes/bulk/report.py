@@ -78,4 +78,4 @@ class BulkFailed(TableOrmError):
             first.error.code,
         )
         self.report = report
-        self.__cause__ = first.error
+        self.fault, self.__cause__ = first.error.fault, first.error

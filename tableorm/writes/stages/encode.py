@@ -28,7 +28,7 @@ decides, and what it sets and removes. Here the patch is applied to what is know
 
 from msgspec import structs
 
-from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
+from ...models.reserved import BOUND_TO_KEYS, ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS
 from ...models.write_tokens import new_token, tokens_of, with_token
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
@@ -39,7 +39,6 @@ from .patching import keep_kind
 from .prepare import refuse_removal
 
 _GUARDS = (Mode.GUARD, Mode.REBUILD)
-_MADE = frozenset({WRITE_TOKENS, MANIFEST, MOVE})  # what each write makes anew
 _MERGES = (Mode.MERGE, Mode.UPSERT_MERGE)
 
 
@@ -129,7 +128,7 @@ def encode_patch(change: Change, index: int, token: str | None = None) -> Planne
         members = _respelled(members, stored, change)
         after = apply(structs.replace(patch, set=members), content(stored.row)) or {}
     if whole:
-        if not _MADE.isdisjoint(after):
+        if not after.keys().isdisjoint(BOUND_TO_KEYS):  # each write makes these anew
             after = content(after)
         write = _finish(change, index, token, Verb.REPLACE, after, after)
     else:

@@ -17,12 +17,12 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.period_tables import make_missing_table
-from ...connection.translate import translate
+from ...connection.translate import translate, with_fault
 from ...errors import LimitExceeded, TableOrmError, TransactionFailed
 from ...models.entity import Entity
 from ...models.property_bag import PropertyBag, note_written
 from ...models.property_types import Member
-from ...models.reserved import MANIFEST, OPENED
+from ...models.reserved import MANIFEST, NOT_PROPERTIES, OPENED
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
 from ...models.write_tokens import newest_token
@@ -55,7 +55,7 @@ from ..plan import (
     in_transaction,
     refuse_before_sending,
 )
-from ..rows import NOT_PROPERTIES, rebased
+from ..rows import rebased
 from ..subject import forget
 from .derive import Derived
 from .lost_replies import InDoubt, look_at_decision, resolve
@@ -527,6 +527,7 @@ def refusal(plan: WritePlan, fault: Fault) -> TableOrmError:
         what = f"transaction of {len(writes)} operations in {plan.table}, partition {plan.partition_key!r}"
         translated = translate(fault, what, plan.table)
         whole = TransactionFailed(translated.message, translated.code)
+        whole.fault = fault
     else:
         whole = in_transaction(write.origin, write.index, error, "; nothing was applied")
     whole.__cause__ = error
@@ -538,8 +539,7 @@ def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
     change = write.origin
     keys = change.partition_key, change.row_key
     error = translate(_named(fault, write), str(change), change.table, change.subject, keys)
-    error.__cause__ = fault
-    return error
+    return with_fault(error, fault)
 
 
 def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
@@ -613,7 +613,7 @@ def _update_extra(change: Change, schema: Schema, members: Row, row: Row) -> Non
         members: The members of the mapping, which are changed in place.
         row: The row as it was written.
     """
-    now = {name: value for name, value in members.items() if name not in SYSTEM_MEMBERS}
+    now = without(members, SYSTEM_MEMBERS)
     old = schema.unknown(change.shown or {})
     keys = {name: members[name] for name in ("PartitionKey", "RowKey")}
     members.clear()

@@ -21,6 +21,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rows import read_row
 from ...connection.tasks import map_together
+from ...connection.translate import with_fault
 from ...errors import DecodeError, EncryptionError, OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
 from ...models.property_bag import bag_of_row
@@ -105,14 +106,14 @@ class InDoubt(Exception):
         )
         remedy = "" if tokens else "; a model with write_token=True could tell"
         error = OutcomeUnknown(
-            f"{what}: a reply was lost, and nothing proves whether it was written ({seen}){remedy}",
+            f"{what}: a reply was lost, and nothing proves whether it was written ({seen}){remedy}; the last "
+            f"fault was: {self.fault.message}",
             self.fault.code,
             write.origin.verb,
             write.token,
             found,
         )
-        error.__cause__ = self.fault
-        return error
+        return with_fault(error, self.fault)
 
 
 async def resolve(
@@ -160,7 +161,7 @@ async def resolve(
                 rows = await _read_all(db, plan)
             if rows is not None and _proved(plan, rows):
                 return _applied_write(plan, rows)
-            raise InDoubt(plan, fault, rows) from fault
+            raise InDoubt(plan, fault, rows)
         elif blind or not fault.transient:
             rows = await _read_all(db, plan)
             dead = rows is not None and _can_never_land(plan, rows)
@@ -168,14 +169,14 @@ async def resolve(
                 # Now that nothing of ours can arrive any more: what another row says was true before it could.
                 rows = await _read_all(db, plan)
             if rows is None:
-                raise InDoubt(plan, fault, None) from fault
+                raise InDoubt(plan, fault, None)
             if _proved(plan, rows):
                 return _applied_write(plan, rows)
             if not fault.transient and _is_overtaken(plan, rows):
                 raise fault
             if blind:
                 if any(inserts):
-                    raise InDoubt(plan, fault, rows) from fault
+                    raise InDoubt(plan, fault, rows)
                 if _as_wanted(plan, rows, missing_ok=options.missing_ok):
                     return _applied_write(plan, rows)
                 now = _conditional(plan, rows, fault)
@@ -187,9 +188,9 @@ async def resolve(
                     return _applied_write(plan, rows)
                 # Whoever deleted the row that we may have inserted has had it: it is inserted again.
                 if not (rows == [None] and _inserts(plan.writes[0])):
-                    raise InDoubt(plan, fault, rows) from fault
+                    raise InDoubt(plan, fault, rows)
             if not fault.transient and not await budget.another(fault):
-                raise InDoubt(plan, fault, rows) from fault
+                raise InDoubt(plan, fault, rows)
         db.count_repetition()
         attempt += 1
         try:
@@ -208,7 +209,7 @@ async def look_at_decision(db: Connection, doubt: InDoubt) -> list[Applied]:
         raise doubt
     rows = await _read_all(db, plan)
     if rows is None:
-        raise InDoubt(plan, doubt.fault, None) from doubt.fault
+        raise InDoubt(plan, doubt.fault, None)
     return _applied_write(plan, rows)
 
 
@@ -346,7 +347,7 @@ def _conditional(plan: WritePlan, rows: Sequence[Row | None], fault: Fault) -> W
         elif operation.if_match is None:
             operation = structs.replace(operation, verb=Verb.INSERT)
         else:
-            raise InDoubt(plan, fault, rows) from fault  # it has to exist: it did, or never did
+            raise InDoubt(plan, fault, rows)  # it has to exist: it did, or never did
         writes.append(structs.replace(write, operation=operation))
     return structs.replace(plan, writes=tuple(writes))
 

@@ -23,14 +23,14 @@ from typing import Any
 from ...errors import EncodeError
 from ...models.property_bag import PropertyBag
 from ...models.property_types import FieldInfo, Member
-from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, NOT_PROPERTIES
 from ...models.schema import Schema
 from ...models.upgrades import stored_version
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
-from ...stores import Row, RowAddress
+from ...stores import Row, RowAddress, unstamped
 from ..patch import Expects, Extent, Known, Patch, Value, without
 from ..plan import BLIND, Mode
-from ..rows import NOT_PROPERTIES, changes, compare, content, is_absent_value, overlaid
+from ..rows import changes, compare, content, is_absent_value, overlaid
 from .prepare import no_removal
 
 UNTOUCHED = Patch(Expects.PRESENT, Extent.SOME, {})
@@ -347,7 +347,7 @@ def _content(mode: Mode, bag: PropertyBag, before: Known | None) -> Row:
     """
     row = bag.row
     if mode is Mode.INSERT or before is None:
-        return {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+        return unstamped(row)
     for name in (MANIFEST, MOVE):
         if name in row and row[name] != before.row.get(name):
             problem = "says what is derived from the row, and is written with that alone; use the model of the row"

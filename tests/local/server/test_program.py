@@ -93,14 +93,15 @@ async def count_tables_as_others_do(connection_string: str) -> int:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such terminals")
 @pytest.mark.one_of(2)
-@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
-def test_a_terminal(name: str) -> None:
-    """In a terminal Ctrl-C ends it with a line that says how to go on, and so does closing the terminal."""
+@pytest.mark.parametrize(("name", "terminal"), [("SIGINT", True), ("SIGHUP", True), ("SIGINT", False)])
+def test_an_interrupt(name: str, terminal: bool) -> None:
+    """Ctrl-C ends it with a line that says how to go on, and so does closing the terminal."""
     import pty
 
     main, side = pty.openpty()
     command = [*COMMAND, "--data", ":memory:", "--port", "0"]
-    with subprocess.Popen(command, stdin=side, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    stdin = side if terminal else subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.Signals[name])
@@ -234,9 +235,9 @@ async def test_several_processes(start: Start, tmp_path: Path) -> None:
             async with session.get(f"{program.root}/metrics") as metrics:
                 text = await metrics.text()
     assert await asyncio.to_thread(program.stop) == 0
-    assert [shown.partition("ended")[2] for shown in said(program).splitlines()] == [
-        " with status -9; another takes its place"
-    ] * 2
+    *replaced, last = said(program).splitlines()
+    assert [shown.partition("ended")[2] for shown in replaced] == [" with status -9; another takes its place"] * 2
+    assert last == f"tableorm: stopped; the same command serves {tmp_path / 'hr.tables'} again"
 
 
 async def _status(program: Program) -> int:

@@ -1,0 +1,43 @@
+"""
+Messages in the words of the command line. Errors name the functions and arguments that programs call; people at the
+prompt have commands and options instead.
+"""
+
+import re
+
+_PHRASES = {
+    r"^select_raw\(.*?\)\.where\(\)": "--where",
+    r"^PropertyBag: ": "",
+    r"^<select\((\w+)\).*?>(?= would| is rejected|: )": r"the query of \1",
+    # The call that a message begins with, and its first argument.
+    r"^(?:run_)?(\w+?)(?:_rows|_table|_move)?\((.*?)\)(?= is rejected|: )": r"\1 \2",
+    r"\(\)(?= works| needs)": "",
+    r"^drop_periods": "drop-periods",
+    r"^connect (: )?": "",
+    r"^(\w+ )?(\w+)=": r"\1--\2 ",
+    r": blobs=": ": --delete-blobs ",
+    # What a message advises.
+    r"use connect\(url, encryption=.*?\)\)": "give --encryption MODULE:NAME",
+    r'connect\(url, (\w+)=\.\.\.\)(, for example \w+=".*?")?': r"--\1 URL",
+    r"or create it with tableorm\.connect\(\)": "or let `tableorm import` or `tableorm copy` create it",
+    r"format='jsonl', 'csv' or 'parquet'": "--format jsonl, csv or parquet",
+    r"\w+=True or (?=--)|\w+=True \(the command: (.*?)\)": r"\1",
+    r"\w+\.(\w+ [=>]= \.\.\.)": r"\1",
+    r"(== \.\.\.), (?=\w+ ==)": r"\1 and ",
+    r", which relations have too": "",
+    r"\.where\((.*?)\)": r'"\1" to --where',
+    r"conditions that give one PartitionKey": "\"PartitionKey eq '...'\" to --where",
+    r"\.allow_scan\(.*?\)": "--all",
+    r"db\.select\((.*?)\)": r"`query URL MODULE:\1`",
+    r"db\.get_many\(keys\)": "`get`",
+    r"db\.build_index\((.*?), no_older_writers=True\)": r"`migrate build-index URL MODULE:\1 --no-older-writers`",
+    r"PropertyBag\.key\((.*?), (.*?), (.*?)\)": r"`get URL \1 PartitionKey=\2 RowKey=\3`",
+    r"PropertyBag (?=\()": "row ",
+}
+
+
+def in_options(message: str) -> str:
+    """Return a message with commands and options in place of the calls and arguments that it names."""
+    for phrase, words in _PHRASES.items():
+        message = re.sub(phrase, words, message)
+    return message
