@@ -849,7 +849,7 @@ def test_the_command_wraps_keys_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "1 entity read, 1 written; done in" in out.out
     assert "100% 1 rows" in out.err
     assert main(["rewrap", url, "their_keys:Person"]) == 1
-    assert "rewrap() needs keys" in capsys.readouterr().err
+    assert "rewrap needs keys" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["rewrap", url, "their_keys:Person", "--encryption", "their_keys:nothing"])
     assert "'their_keys:nothing' is not an Encryption" in capsys.readouterr().err
