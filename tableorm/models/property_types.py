@@ -50,6 +50,10 @@ T = TypeVar("T")
 REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError)
 
 
+class TooLong(ValueError):
+    """A value has no place in its field. The message has sizes and what to do, and nothing of the value."""
+
+
 def _class_of_values(kind: "ValueType") -> Any:
     return typing.get_origin(kind.annotation) or kind.annotation
 
@@ -398,10 +402,10 @@ class FieldInfo(FieldOptions):
 
     def misfit(self, model: str, value: object, error: ValueError | None = None) -> EncodeError:
         """Return the error of a value that does not fit the field: by default, of None."""
-        if error is not None and self.encrypted:
-            return EncodeError(f"does not fit; the field is {self.type.name}", model, self.name, ENCRYPTED)
         if error is not None:
-            return EncodeError(f"{error}; the field is {self.type.name}", model, self.name, value)
+            problem = "does not fit" if self.encrypted and not isinstance(error, TooLong) else f"{error}"
+            shown_value = ENCRYPTED if self.encrypted else value
+            return EncodeError(f"{problem}; the field is {self.type.name}", model, self.name, shown_value)
         problem = f"is missing: the field is {self.type.name}; give it a value, or declare it `{self.type.name} | None`"
         return EncodeError(problem, model, self.name, None, misuse=True)
 

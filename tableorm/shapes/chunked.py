@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from ..expressions import ComposedField, FieldTerm, misfit_error
 from ..models.fields import SHAPES, Mapped
-from ..models.property_types import PropertyType, Shape, annotation_name, property_type, split_optional
+from ..models.property_types import PropertyType, Shape, TooLong, annotation_name, property_type, split_optional
 from ..protocol.edm import utf16_length
 from ..protocol.limits import MAX_VALUE_BYTES
 from ..types import Int32
@@ -73,7 +73,7 @@ class _ChunkedShape(Shape[Any]):
             data = data if isinstance(data, bytes) else data.encode()
             if len(data) > MAX_EXPANDED_BYTES:
                 problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
-                raise ValueError(f"{problem}; declare a Blob")
+                raise TooLong(f"{problem}; declare a Blob")
             data = zlib.compress(data, 1)
         size, chunks = _size(data), [*_divided(data, self._bytes if isinstance(data, bytes) else self._text)]
         if len(chunks) > MAX_CHUNKS:
@@ -81,7 +81,7 @@ class _ChunkedShape(Shape[Any]):
             most = MAX_CHUNKS * (self._bytes if isinstance(data, bytes) else self._text // 2)
             remedy = "declare a Blob" if self.compress else "add compress=True, or declare a Blob"
             problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
-            raise ValueError(f"{problem}; {remedy}")
+            raise TooLong(f"{problem}; {remedy}")
         return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]
 
     def read(self, values: Sequence[Any]) -> Any:

@@ -32,6 +32,7 @@ from tableorm import (
     IndexList,
     InvalidInput,
     KeyRing,
+    LimitExceeded,
     Mapped,
     ModelError,
     MovedFrom,
@@ -657,6 +658,41 @@ async def test_a_wide_row_that_no_key_has_encrypted_is_not_sent(db: Database) ->
 
     with pytest.raises(EncryptionError, match="was not encrypted, and is not sent"):
         sealed(measured, sending=True)
+
+
+class Letter(Local, table="SealedLetters", partition_key="{city}", row_key="{id:04d}"):
+    text: Mapped[str | None] = encrypted(default=None)
+    pages: Series[str | None] = series(2, encrypted=True)
+    plain: Series[str | None] = series(2)
+    long: Mapped[str | None] = encrypted(default=None, chunked=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "size", "remedy"),
+    [
+        ("text", "x" * 120_000, 120_033, "declare encrypted(chunked=True), or encrypted() with Mapped[Blob]"),
+        ("pages", ["x" * 80_000, None], 80_033, "declare another field for it, with encrypted(chunked=True)"),
+        ("plain", ["x" * 40_000, None], 80_000, "declare another field for it, with field(chunked=True)"),
+    ],
+)
+async def test_an_error_of_a_large_value_counts_what_is_stored(
+    db: Database, name: str, value: Any, size: int, remedy: str
+) -> None:
+    """Once, and its remedy keeps the value encrypted."""
+    with pytest.raises(LimitExceeded) as caught:
+        await db.insert(Letter(id=1, **{name: value}))
+
+    assert f"It has {size} bytes, of 65536; {remedy}" in str(caught.value)
+    assert (caught.value.size, caught.value.limit) == (size, 65_536)
+
+
+def test_an_error_of_a_long_encrypted_value_says_its_size() -> None:
+    """But shows nothing of the value."""
+    with pytest.raises(
+        EncodeError, match=r"<encrypted> has 500,000 UTF-16 .* hold 327,195; add compress=True"
+    ) as caught:
+        encode_surely(insert_change(Letter(id=1, long="z" * 500_000)))
+    assert "zz" not in f"{caught.value} {caught.value.value}"
 
 
 async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> None:
