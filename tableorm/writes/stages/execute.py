@@ -548,12 +548,12 @@ def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
 def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
     """Let the subject know its row as it was written."""
     change, row = write.change, write.after
-    partial = write.partial
+    subject, schema, partial = change.subject, change.schema, write.partial
+    if schema is not None and schema.split is not None and row is not None:
+        merged = write.operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE)
+        row = schema.split.noted(row, change.stored_row, merged=merged)
     if row is not None and change.is_read and (hidden := _not_shown(change, row)):
         row, partial = without(row, hidden), True
-    subject, schema = change.subject, change.schema
-    if schema is not None and schema.split is not None and row is not None:
-        row = schema.split.noted(row, change.stored_row)
     if schema is not None and schema.keyed is not None and row is not None and write.sealed is not None:
         row[OPENED] = schema.keyed.noted(write.sealed[1], change.stored_row)
     superseded = superseded or write.stale
