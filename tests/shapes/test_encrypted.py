@@ -747,8 +747,13 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
     assert [(each.salary, each.note) for each in people] == [(SECRET, "n")] * 2 + [(SECRET, "m")] + [(SECRET, "n")] * 3
 
 
+class Photo(Local, table="SealedPhotos", partition_key="{city}", row_key="{id:04d}"):
+    secret: Mapped[str] = encrypted(default="s")
+    plain: Mapped[Blob | None] = field(default=None)
+
+
 async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
-    """Of each row, unknown properties among it; conditions on what it may encrypt are rejected, keys are not asked."""
+    """Of each row, unknown properties too, but no keys nor blobs; conditions on what it may encrypt are rejected."""
     asked = set[str]()
 
     def resolve(partition_key: str, row_key: str, name: str) -> bool:
@@ -756,7 +761,10 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
         return (partition_key, row_key) == ("Oslo", "0001") and name in ("name", "more")
 
     async with connect("local::memory:", encryption=Encryption(RING, resolve)) as other:
-        await other.create_tables(Person, Worker)
+        await other.create_tables(Person, Worker, Photo)
+        await other.insert(Photo(id=1, plain=Blob(b"plain")))
+        assert asked == {"secret"}
+        asked.clear()
         for number in (1, 2):
             person = Person(id=number, name=f"secret {number}")
             person.extra["more"] = f"extra {number}"
