@@ -156,7 +156,8 @@ class Shape(Generic[T]):
 
     Attributes:
         apart: Whether each member is a value of its own: it can be merged and read alone, and a merge of a value leaves
-            the members that the value does not have as they are. Otherwise a merge never mixes two values.
+            the members that the value does not have as they are. Otherwise a merge never mixes two values. Such a value
+            is a sequence, and its members are of one type.
         form: What snapshots call the way in which a value that begins in the first member goes on in the others; "" if
             it does not. An empty text, empty bytes or 0 in these say that a value does not have the member: a merge
             stores them there, and is not rejected.
