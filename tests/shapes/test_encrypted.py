@@ -628,6 +628,21 @@ async def test_a_bulk_of_wide_entities_encrypts_what_it_sends(db: Database, verb
     assert str(SECRET) not in str(await rows_of(db, "SealedYears"))
 
 
+async def test_a_bulk_leaves_encrypted_entities_that_are_there(db: Database) -> None:
+    """Also where it looks for them one at a time, since others are between them, and by their kinds alone."""
+    there = [Person(id=number, note="old") for number in (1, *range(10, 60), 90)]
+    async with db.bulk() as bulk:
+        for person in there:
+            await bulk.insert(person)
+    async with db.bulk() as bulk:
+        for number in (1, 70, 90):
+            await bulk.insert(Person(id=number, note="new"), exist_ok=True)
+
+    assert (bulk.report.written, bulk.report.existing) == (1, 2)
+    found = await db.select(Person).where(Person.city == "Oslo", Person.id.in_([1, 70, 90])).all()
+    assert [each.note for each in found] == ["old", "new", "old"]
+
+
 async def test_a_rewrite_encrypts_wide_entities(db: Database) -> None:
     """It reads plain rows, and sends them by a bulk."""
 
