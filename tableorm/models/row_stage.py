@@ -154,15 +154,8 @@ class SplitStage(RowStage):
         """
         raise NotImplementedError
 
-    def noted(self, row: Row, stored: Row | None, *, merged: bool) -> Row:
-        """
-        Return the row of an entity that was written, as `join` would return it.
-
-        Args:
-            row: The row as it was written.
-            stored: What `split` got.
-            merged: Whether it was merged into what was stored.
-        """
+    def noted(self, row: Row, stored: Row | None) -> Row:
+        """Return the row of an entity that was written, as `join` would return it; `stored` is what `split` got."""
         raise NotImplementedError
 
     def owner_of(self, row_key: str) -> str:

@@ -163,13 +163,11 @@ class WideStage(SplitStage):
             operations.append(Operation(verb if same else Verb.INSERT, members, condition, operation.canonical))
         return [Operation(verb, first, operation.if_match, operation.canonical), *operations]
 
-    def noted(self, row: Row, stored: Row | None, *, merged: bool) -> Row:
-        """See `SplitStage`. A merge leaves what it does not name, even if the entity does not show it: empty chunks."""
-        before = _places_of(stored)
-        moved = {name: number for name, number in before.moved.items() if merged or name in row}
+    def noted(self, row: Row, stored: Row | None) -> Row:
+        """See `SplitStage`."""
+        moved = {name: number for name, number in _places_of(stored).moved.items() if name in row}
         own = row.keys() - moved.keys() - {name + ANNOTATION for name in moved}
-        kept = before.there if merged else frozenset[int]()
-        there = {*kept, *(self._part_of.get(name, 0) for name in own), *moved.values()} - {0}
+        there = {*(self._part_of.get(name, 0) for name in own), *moved.values()} - {0}
         return row | {PLACES: _Places(there, moved)}
 
     # Reading

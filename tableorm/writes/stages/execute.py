@@ -550,8 +550,7 @@ def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
     change, row = write.change, write.after
     subject, schema, partial = change.subject, change.schema, write.partial
     if schema is not None and schema.split is not None and row is not None:
-        merged = write.operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE)
-        row = schema.split.noted(row, change.stored_row, merged=merged)
+        row = schema.split.noted(row, change.stored_row)
     if row is not None and change.is_read and (hidden := _not_shown(change, row)):
         row, partial = without(row, hidden), True
     if schema is not None and schema.keyed is not None and row is not None and write.sealed is not None:

@@ -125,7 +125,10 @@ def _whole(mode: Mode, shown: Shown, *, drop_extra: bool) -> Patched:
     whole = row if len(sent) == len(extra) else {**row, **extra}
     if mode is Mode.SAVE:
         assert before is not None
-        return _changed(shown, row, changed), whole, weight
+        patch = _changed(shown, row, changed)
+        if schema.cleared and not patch.remove and not before.upgraded:  # then it merges
+            whole = {**_cleared(schema, before.row), **whole}
+        return patch, whole, weight
     if mode is Mode.UPSERT_MERGE and before is not None:
         gone = _removed(shown, row)
         return Patch(Expects.EITHER, Extent.SOME, row, gone), overlaid(without(before.row, gone), whole), weight
@@ -171,6 +174,11 @@ def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
     if not before.upgraded and _is_only_made(shown, changed):
         changed = {}
     return Patch(Expects.PRESENT, Extent.SOME, changed)
+
+
+def _cleared(schema: Schema, row: Row) -> Row:
+    """Return the properties of a row that a merge has emptied."""
+    return {name: value for name, value in row.items() if schema.is_cleared(row, name.removesuffix(ANNOTATION))}
 
 
 def _save_loaded(shown: Shown) -> Patched:
