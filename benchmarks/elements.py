@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 
 from benchmarks.measure import compare, report
+from benchmarks.processes import serving
 from tableorm import Entity, Index, Mapped, connect
 
 SAVES, CHANGED = 200, 5
@@ -41,8 +42,14 @@ class Entry(Entity, table="Elements", partition_key="{department}", row_key="ent
 
 
 async def bench_elements(folder: Path) -> None:
-    """Of ten tags five go and five come, in one transaction of eleven rows."""
-    async with connect(f"local:{folder / 'elements.tables'}") as db:
+    """Of ten tags five go and five come, in one transaction of eleven rows; in a file, and through a server."""
+    await _compare(f"local:{folder / 'elements.tables'}", "")
+    async with serving(folder / "served.tables") as url:
+        await _compare(url, ", through a server")
+
+
+async def _compare(url: str, how: str) -> None:
+    async with connect(url) as db:
         await db.create_tables(Tagged)
         numbers = itertools.count()
         kept = [f"kept{number}" for number in range(CHANGED)]
@@ -69,4 +76,4 @@ async def bench_elements(folder: Path) -> None:
 
         ours, theirs, ratio = await compare(by_index, by_hand)
     detail = f"{ours / SAVES * 1000:.2f} ms against {theirs / SAVES * 1000:.2f} ms"
-    report(f"a save of {CHANGED} other elements, against rows by hand", ratio, "at most 1.3", detail)
+    report(f"a save of {CHANGED} other elements, against rows by hand{how}", ratio, "at most 1.3", detail)

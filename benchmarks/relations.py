@@ -1,5 +1,6 @@
 """
-A benchmark of relations: the children of 100 parents by one load, against a query for each parent, one after the other.
+Benchmarks of relations: the children of 100 parents by one load, against a query for each parent, one after the other;
+and the parents of all children from a cache, against reads.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ from typing import Any
 
 from benchmarks.measure import compare, report
 from benchmarks.processes import serving
-from tableorm import Database, Entity, Mapped, connect, many
+from tableorm import Database, Entity, Mapped, connect, many, one
 from tableorm.connection.connection import connection_of
 from tableorm.stores import StoreLayer, StoreRequest
 
@@ -33,6 +34,8 @@ class Member(Entity, table="Teams", partition_key="{company}", row_key="member_{
     team: Mapped[int]
     id: Mapped[int]
 
+    of = one(lambda: Team, company="{company}", name="{team}")
+
 
 class Task(Entity, table="Tasks", partition_key="{team:03d}", row_key="{id:03d}"):
     """A task of a team."""
@@ -48,10 +51,12 @@ class _Late(StoreLayer):
 
 
 async def bench_relations(folder: Path, rounds: int = 5) -> None:
-    """In one partition through a server; in partitions of their own with 10 ms more for each request."""
+    """Through a server; and in partitions of their own with 10 ms more for each request."""
     async with serving(folder / "relations.tables") as url, connect(url) as db:
         await _fill(db)
         await _compare(db, "one partition, through a server", "at least 10", rounds, apart=False)
+        await _compare(db, "partitions of their own, through a server", "at least 1.2", rounds, apart=True)
+        await _compare_cached(db, rounds)
     async with connect("local::memory:") as db:
         await _fill(db)
         connection_of(db).wrap_store(_Late)
@@ -89,3 +94,20 @@ async def _compare(db: Database, name: str, target: str, rounds: int, *, apart: 
     a, b, ratio = await compare(load, loop, rounds)
     detail = f"{a * 1e3:.0f} ms / {b * 1e3:.0f} ms; {requests} requests / {PARENTS}"
     report(f"queries / a load, {name}", 1 / ratio, target, detail)
+
+
+async def _compare_cached(db: Database, rounds: int) -> None:
+    members = await db.select(Member).where(Member.company == "c").all()
+    teams = db.cached(Team, ttl=3600)
+
+    async def cached() -> None:
+        await db.load(members, Member.of, cache=teams)
+        assert all(member.of is not None for member in members)
+
+    async def uncached() -> None:
+        await db.load(members, Member.of)
+        assert all(member.of is not None for member in members)
+
+    a, b, ratio = await compare(cached, uncached, rounds)
+    detail = f"{a * 1e3:.1f} ms / {b * 1e3:.1f} ms for {PARENTS} teams of {PARENTS * CHILDREN} members"
+    report("a load from a cache / by reads, through a server", ratio, "at most 1", detail)

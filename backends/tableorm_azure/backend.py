@@ -74,7 +74,7 @@ class AzureBackend:
         others: Mapping[str, Credential] | None = None,
     ) -> None:
         self.account, self.options = account, options or Options()
-        self.url = account.table or account.queue or account.blob or ""
+        self.url = self.place = account.table or account.queue or account.blob or ""
         self.traffic = Traffic()
         self._in_flight = InFlight()
         self._answered: set[str] = set()

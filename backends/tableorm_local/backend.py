@@ -31,6 +31,7 @@ class LocalBackend:
     Attributes:
         tables: The tables.
         access: Gives others access to the tables.
+        place: What is equal for backends of one database: the file without links, or the backend itself.
     """
 
     known_options: ClassVar[frozenset[str]] = frozenset({"account", "create", "key", "sas"})
@@ -46,6 +47,7 @@ class LocalBackend:
         sas: str | Supplier | None = None,
     ) -> None:
         self.url = f"{_SCHEME}{_MEMORY if path is None else os.fspath(path)}"
+        self.place: object = self if path is None else os.path.realpath(path)
         self._engine = Engine(path, timeout=timeout, create=create and sas is None)
         self.access = LocalAccess(self._engine, account, key, None if sas is None else "a shared access signature")
         self.tables: TableStore = self._engine

@@ -3,12 +3,13 @@
 """
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
 
 from ..connection.connection import Connected, connection_of
 from ..connection.tasks import work_together
-from ..errors import ModelError, shown
+from ..errors import AccessDenied, ModelError, shown
 from ..inspection import Proposal, propose
 from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..protocol.limits import MAX_PAGE
@@ -30,7 +31,7 @@ async def inspect_table(
     is written.
 
     All rows are read, and are in memory at the same time. With `rows` these are the first rows of evenly spread ranges
-    of PartitionKeys.
+    of PartitionKeys. The names of all tables, if the client may list them, show whether each period has a table.
 
     Args:
         db: The open database.
@@ -73,5 +74,8 @@ async def inspect_table(
             whole = whole and continuation is None
 
     await work_together(work, min(_PARALLEL, len(ranges)))
+    tables: list[str] = []
+    with contextlib.suppress(AccessDenied):  # a token may be one for this table only
+        tables = await connection.list_tables()
     # It takes seconds for 10,000 rows: other tasks go on meanwhile.
-    return await asyncio.to_thread(propose, table, [row for some in found for row in some], whole=whole)
+    return await asyncio.to_thread(propose, table, [row for some in found for row in some], whole=whole, tables=tables)

@@ -17,8 +17,7 @@ from ..models.schema import Schema
 from ..queries.home import QueriedHome
 from ..queries.misfits import MisfitPolicy
 from ..relations.cache import CachedEntities, caches_by_model
-from ..relations.cascade import delete_with_children, explain_elsewhere
-from ..relations.declarations import cascades_elsewhere
+from ..relations.cascade import delete_with_children, explain_cascade
 from ..relations.load import LoadExplanation, explain_load, load_relations
 from ..relations.relation import Relation
 from ..writes.archive import archive
@@ -513,8 +512,8 @@ class Database(Upkeep):
         if verb == "move" and isinstance(target, Entity) and leaves_partition(target, arguments):
             return with_prefix(explain_relocation(boundary, target, arguments), self.prefix)
         schema = _find_cascading(target) if verb == "delete" else None
-        if schema is not None and cascades_elsewhere(schema):
-            return with_prefix(explain_elsewhere(boundary, target), self.prefix)
+        if schema is not None:
+            return with_prefix(explain_cascade(boundary, target), self.prefix)
         changes = changes_of_verb(boundary, verb, target, arguments)
         home = None if changes[0].schema is None else changes[0].schema.home
         if isinstance(home, QueriedHome):

@@ -161,7 +161,7 @@ def name_fields(
         places: The parts of both templates.
         group: The rows, and what tells their kind.
     """
-    linked = {p.guess.property: p.guess for p in places if p.guess is not None and p.guess.property is not None}
+    in_full = {place.guess.property for place in places if place.guess is not None and holds_all(place.guess)}
     by_property: dict[str, Field] = {}
     for each in properties:
         if each.type is None:
@@ -171,7 +171,7 @@ def name_fields(
             each.type,
             each.name,
             optional=each.optional,
-            repeats=each.name in linked and holds_all(linked[each.name]),
+            repeats=each.name in in_full,
             default=group.label if each.name == group.property else "",
         )
     in_keys: list[Field] = []

@@ -2,6 +2,7 @@
 `propose`: from the rows of a table to the text of a module of models, which was executed and has read every row.
 """
 
+import contextlib
 import itertools
 import re
 import sys
@@ -25,11 +26,12 @@ from ..writes.stages.patching import Shown, entity_patch
 from .fields import class_name, find_properties, name_fields, read_values
 from .groups import Group, group_rows
 from .module_text import ModelText, quote, write_module
-from .templates import Place, find_places, template_text
+from .templates import Place, find_period, find_places, template_text
 
 _MOST_EXAMPLES = 3
 _NUMBERS = itertools.count()
 _BY_FUNCTION = ("value", "names")
+_DIGITS = "0123456789"
 _HEAD = re.compile(r"[A-Za-z]{2,}[\W_]+")
 
 
@@ -74,7 +76,7 @@ class Proposal:
     rows: int
 
 
-def propose(table: str, rows: Sequence[Row], *, whole: bool = True) -> Proposal:
+def propose(table: str, rows: Sequence[Row], *, whole: bool = True, tables: Sequence[str] = ()) -> Proposal:
     """
     Return models for the rows of a table.
 
@@ -82,6 +84,7 @@ def propose(table: str, rows: Sequence[Row], *, whole: bool = True) -> Proposal:
         table: Its name.
         rows: Some of its rows, or all.
         whole: Whether these are all.
+        tables: The names of all tables, which may show that each period has one.
 
     Raises:
         ModelError: tableorm has no models for such a table.
@@ -90,17 +93,20 @@ def propose(table: str, rows: Sequence[Row], *, whole: bool = True) -> Proposal:
     rows = [row for row in rows if "#" not in str(row.get(ENTITY_TYPE, ""))]
     if not rows:
         return Proposal(table, f'"""The table {table} has no rows."""\n', (), 0)
-    try:
-        return _propose(table, rows, group_rows(rows), whole=whole)
-    except TableOrmError:
-        # Kinds that tableorm cannot tell apart are one model.
-        return _propose(table, rows, [Group(rows)], whole=whole)
+    # Kinds that tableorm cannot tell apart are one model, and tables that are not of periods are plain ones.
+    *ways, last = itertools.product((group_rows(rows), [Group(rows)]), (tables, ()))
+    for groups, names in ways:
+        with contextlib.suppress(TableOrmError):
+            return _propose(table, rows, groups, names, whole=whole)
+    return _propose(table, rows, *last, whole=whole)
 
 
-def _propose(table: str, rows: Sequence[Row], groups: Sequence[Group], *, whole: bool) -> Proposal:
+def _propose(
+    table: str, rows: Sequence[Row], groups: Sequence[Group], tables: Sequence[str], *, whole: bool
+) -> Proposal:
     texts: list[ModelText] = []
     for group in groups:
-        texts.append(_draft(table, group, {text.name for text in texts}))
+        texts.append(_draft(table, group, {text.name for text in texts}, tables))
     told = [(text.name, group.label) for text, group in zip(texts, groups, strict=True) if group.told in _BY_FUNCTION]
     labels = dict(told) or None
     which = "all" if whole else "a sample"
@@ -148,7 +154,7 @@ def _find_fault(model: type[Any], row: Row, kinds: KindSet) -> str | None:
         made = schema.make_keys(values)
         if made != keys:
             return f"its keys would be {made!r}"
-        address = RowAddress(schema.table_name(), *keys)
+        address = RowAddress(schema.table_of(*keys), *keys)
         subject = Shown(schema=schema, address=address, values=values, extra=schema.unknown(row), before=Known(row))
         patch = entity_patch(Mode.SAVE, subject)[0]
         if patch.set or patch.remove:
@@ -158,11 +164,21 @@ def _find_fault(model: type[Any], row: Row, kinds: KindSet) -> str | None:
     return None
 
 
-def _draft(table: str, group: Group, taken: Collection[str]) -> ModelText:
+def _draft(table: str, group: Group, taken: Collection[str], tables: Sequence[str]) -> ModelText:
     kind = ENTITY_TYPE if group.told == "kind" else None
     properties = find_properties(group.rows, kind=kind)
     partition, row, verbatim = _find_keys(group, read_values(group.rows, properties))
     fields, names = name_fields(properties, [*partition, *row], group)
+    remarks = [
+        f"No field has the property {each.name!r}, which {each.problem}." for each in properties if not each.type
+    ]
+    head = table.rstrip(_DIGITS)
+    alike = sum(each.rstrip(_DIGITS) == head and len(each) == len(table) for each in tables)
+    period = find_period(table[len(head) :], [*partition, *row])
+    if period is not None and alike > 1:
+        remarks.append(f"A table for each period: {alike:,} tables have such names. Only rows of {table} were read.")
+        field, spec = period
+        table = f"{head}{{{names[field]}:{spec}}}"
     keywords = {
         "table": quote(table),
         "partition_key": quote(template_text(partition, names)),
@@ -179,11 +195,8 @@ def _draft(table: str, group: Group, taken: Collection[str]) -> ModelText:
     stored = [each for each in fields if each.property is not None]
     if 2 * sum(pascal_case(each.name) == each.property for each in stored) > len(stored):
         keywords["naming"] = quote("pascal")
-    remarks = [
-        f"No field has the property {each.name!r}, which {each.problem}." for each in properties if not each.type
-    ]
-    words = [group.label or _singular(table)]
-    name = class_name([table, "With", *words] if told == "names" else words, taken)
+    words = [group.label or _singular(head)]
+    name = class_name([head, "With", *words] if told == "names" else words, taken)
     return ModelText(name, table, keywords, [each.write(pascal="naming" in keywords) for each in fields], remarks)
 
 

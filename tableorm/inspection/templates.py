@@ -6,6 +6,7 @@ format that all of its texts are of, or the property that repeats it.
 import contextlib
 import datetime as dt
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -16,7 +17,7 @@ import attrs
 
 from ..errors import TableOrmError
 from ..keys.format import Format
-from ..keys.formats import make_format
+from ..keys.formats import make_format, spread_hash
 from ..keys.parse import parse_template
 from ..models.schema import MISFITS
 from ..protocol.edm import Edm, ticks_from_datetime
@@ -53,6 +54,7 @@ _PARTS_OF_MOMENTS = ("%Y-%m-%d", "%Y%m%d", "%Y-%m", "%Y%m", "%Y", "%Y%m%d%H", "%
 
 # Numbers are taken for moments only if all of them are within these years.
 _FIRST, _LAST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC), dt.datetime(2050, 1, 1, tzinfo=dt.UTC)
+_CHANCES = 10**6  # how unlikely it must be that remainders of hashes are the numbers in keys by chance
 _LEAST_HEX_DIGITS = 32  # of all texts together: fewer may be words
 
 
@@ -139,7 +141,7 @@ def _find_repeating(texts: Sequence[str], properties: Mapping[str, tuple[Edm, Se
         properties: Type and values of the properties that all of the rows have.
     """
     for name, (kind, values) in properties.items():
-        for spec in _specs(kind, len(texts[0])):
+        for spec in itertools.chain(_specs(kind, len(texts[0])), _find_spread(texts, kind, values)):
             form = _format(TYPE_NAMES[kind], spec)
             with contextlib.suppress(*MISFITS):
                 if form is not None and all(
@@ -147,6 +149,20 @@ def _find_repeating(texts: Sequence[str], properties: Mapping[str, tuple[Edm, Se
                 ):
                     return Guess(TYPE_NAMES[kind], spec, property=name)
     return None
+
+
+def _find_spread(texts: Sequence[str], kind: Edm, values: Sequence[Any]) -> Iterator[str]:
+    """Yield the format by which the texts may be buckets of the values of a property."""
+    form = _format(TYPE_NAMES[kind], "ticks" if kind is Edm.DATETIME else "")
+    buckets = 0
+    with contextlib.suppress(*MISFITS):
+        for text, value in zip(texts, values, strict=True):
+            # A hash less its remainder is divisible by the number of buckets.
+            buckets = math.gcd(buckets, spread_hash(form.to_text(value)) - int(text)) if form else 1
+            if buckets == 1:
+                return
+        if buckets ** len({*values}) > _CHANCES:
+            yield f"spread({buckets})"
 
 
 def _specs(kind: Edm, width: int) -> Sequence[str]:
@@ -297,6 +313,27 @@ def _fill(texts: tuple[str, ...], values: Values) -> list[Place]:
             if rest.type != "str" or rest.property:
                 return [Place(head), Place("", rest, rests)]
     return [Place("", found, texts)]
+
+
+def find_period(digits: str, places: Iterable[Place]) -> tuple[tuple[Guess, tuple[str, ...]], str] | None:
+    """
+    Return a field in keys and its format in which each of its values is the same digits; None if there is none.
+
+    Args:
+        digits: The last digits of the name of a table.
+        places: The parts of both templates.
+    """
+    for place in places:
+        guess = place.guess
+        if guess is None or not holds_all(guess) or len(place.texts) < _LEAST_ROWS:
+            continue
+        own = _format(guess.type, guess.spec)
+        for spec in (*_PARTS_OF_MOMENTS, f"0{len(digits)}d"):
+            form = _format(guess.type, spec)
+            with contextlib.suppress(*MISFITS):
+                if form and own and all(form.to_text(own.from_text(text)) == digits for text in place.texts):
+                    return (guess, place.texts), spec
+    return None
 
 
 def _reads(places: Sequence[Place], keys: Sequence[str], *, verbatim: bool) -> bool:

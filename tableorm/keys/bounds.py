@@ -287,24 +287,23 @@ class KeyConstraint:
         whole: Bounds | None = EVERYTHING
         for limit in self._limits:
             value = values[at[limit.index]]
+            try:
+                text = part.escape(str(value)) if limit.op is None else limit.write(value)
+            except ValueError as error:
+                side = outside(form, value)
+                if not side:
+                    raise self._error(f"{error} (condition on field {part.field!r})", [str(part.field)]) from None
+                if (side > 0) is limit.above:
+                    return None, _NOTHING  # say, id < 0 where the format starts at 0
+                if not self._open_ended:
+                    exact |= {limit.index}  # every value that the format can hold satisfies it
+                continue
             if limit.op is None:
-                found = starting_with(head + part.escape(str(value)))
+                found = starting_with(head + text)
+            elif limit.op in (Op.GT, Op.GE):
+                found = _lower_bound(form, head + text, limit.op, last=last)
             else:
-                try:
-                    text = limit.write(value)
-                except ValueError as error:
-                    side = outside(form, value)
-                    if not side:
-                        raise self._error(f"{error} (condition on field {part.field!r})", [str(part.field)]) from None
-                    if (side > 0) is limit.above:
-                        return None, _NOTHING  # say, id < 0 where the format starts at 0
-                    if not self._open_ended:
-                        exact |= {limit.index}  # every value that the format can hold satisfies it
-                    continue
-                if limit.op in (Op.GT, Op.GE):
-                    found = _lower_bound(form, head + text, limit.op, last=last)
-                else:
-                    found = _upper_bound(form, head, text, limit.op, after)
+                found = _upper_bound(form, head, text, limit.op, after)
             whole = None if whole is None else meet(whole, found)
         if whole is not None and (whole.lower is None or whole.upper is None):
             whole = meet(starting_with(head), whole)

@@ -246,6 +246,11 @@ def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
     )
 
 
+def spread_hash(text: str) -> int:
+    """Return the hash whose remainder is a bucket. It is part of the format of stored keys: it never changes."""
+    return int.from_bytes(blake2b(text.encode("utf-8"), digest_size=8).digest(), "big")
+
+
 def _spread_format(annotation: Any, spec: str) -> Format | str:
     found = re.fullmatch(r"spread\(([1-9][0-9]{0,3})\)", spec)
     if found is None:
@@ -257,9 +262,7 @@ def _spread_format(annotation: Any, spec: str) -> Format | str:
     width = len(str(buckets - 1))
 
     def to_text(value: Any) -> str:
-        # The hash is part of the format of stored keys: it never changes.
-        digest = blake2b(inner.to_text(value).encode("utf-8"), digest_size=8).digest()
-        return str(int.from_bytes(digest, "big") % buckets).zfill(width)
+        return str(spread_hash(inner.to_text(value)) % buckets).zfill(width)
 
     return fixed_format(
         "#" * width,

@@ -135,7 +135,7 @@ def _refuse_arguments(
     if unknown is not None:
         raise ModelError(
             f"{name} has no field {unknown!r}, which was given as {shown(given[unknown])}; "
-            f"{near(unknown, fields, 'field')}"
+            f"{instead_of_field(model, unknown) or near(unknown, fields, 'field')}"
         )
     missing = [
         each
@@ -184,11 +184,16 @@ def _set_field(
     return set_field
 
 
+def instead_of_field(model: type[Any], name: str) -> str | None:
+    """Return what a relation says to do instead of setting it; None for any other name."""
+    instead: str | None = getattr(inspect.getattr_static(model, name, None), "instead", None)
+    return instead
+
+
 def _refuse_deletion(self: Any, attribute: str) -> None:
     if attribute.startswith("_"):
         object.__delattr__(self, attribute)
     else:
-        raise ModelError(
-            f"del {type(self).__name__}.{attribute} is rejected: an entity has all of its fields; set it to None, "
-            "which removes the property when the entity is saved"
-        )
+        usual = "an entity has all of its fields; set it to None, which removes the property when the entity is saved"
+        instead = instead_of_field(self.__class__, attribute) or usual
+        raise ModelError(f"del {type(self).__name__}.{attribute} is rejected: {instead}")

@@ -24,6 +24,7 @@ from ..protocol.codes import Fault
 from ..protocol.edm import ANNOTATION, datetime_from_text
 from ..protocol.limits import check_key
 from ..stores import Row
+from .attributes import instead_of_field
 from .declare import ClassKeywords, declare
 from .derivation import DerivationOf
 from .fields import encrypted, field
@@ -244,9 +245,8 @@ class Entity(Storable, metaclass=_ModelClass):
             set_state(copy, state_of(self).__copy__())
         for name, value in changes.items():
             if name not in self.__schema__.fields:
-                raise ModelError(
-                    f"{type(self).__name__} has no field {name!r}; {near(name, self.__schema__.fields, 'field')}"
-                )
+                instead = instead_of_field(type(self), name) or near(name, self.__schema__.fields, "field")
+                raise ModelError(f"{type(self).__name__} has no field {name!r}; {instead}")
             setattr(copy, name, value)
         return copy
 

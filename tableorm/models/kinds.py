@@ -10,7 +10,7 @@ from ..errors import ModelError, shown
 from ..keys.overlap import may_meet
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
-from ..stores import Row
+from ..stores import Row, row_keys
 from .derivation import RowsOf, row_schemas
 from .entity import Entity, schema_of
 from .marker_rows import is_marker
@@ -216,7 +216,12 @@ class KindSet:
             stored = row.get(ENTITY_VERSION)
             return schema, 1 if stored is None else parse_version(schema, row, stored)
         anything = next((schema for schema in self.schemas if schema.kind is None), None)
-        return None if anything is None else (anything, anything.version)
+        if anything is None:
+            return None
+        keys = zip(anything.templates(), row_keys(row), strict=True)
+        if self.bags and not all(template.match(key) for template, key in keys):
+            return None
+        return anything, anything.version
 
 
 def refuse_same_kinds(schemas: Sequence[Schema]) -> None:

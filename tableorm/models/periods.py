@@ -9,6 +9,7 @@ import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 import attrs
 
@@ -100,8 +101,9 @@ class PeriodTables:
             start = self.end_of(start)
 
 
-# What was declared: no other table may have such a name, so a name alone says that its table is of a period.
-_DECLARED: dict[str, PeriodTables] = {}
+# What was declared, by models that still exist: no other table may have such a name, so a name alone says that its
+# table is of a period.
+_DECLARED = WeakValueDictionary[str, PeriodTables]()
 
 
 def find_periods(table: str | None, model: str, fields: Mapping[str, FieldInfo]) -> PeriodTables | None:

@@ -70,6 +70,8 @@ class Explanation:
             `include=` leaves out.
         kinds: The kinds that the `EntityType` of rows must match; rows without that property are skipped. None if no
             property holds the kind, or if values are hidden.
+        then: The relations that are loaded for the entities of each page; `Database.explain_load` shows their requests,
+            which are not counted here.
     """
 
     query: str
@@ -87,6 +89,7 @@ class Explanation:
     merged_partitions: int = 0
     not_loaded: tuple[str, ...] = ()
     kinds: tuple[str, ...] | None = None
+    then: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain values that JSON can represent."""
@@ -128,7 +131,8 @@ class Explanation:
             if self.merged_partitions:
                 order = f"merged by RowKey from {self.merged_partitions} partitions"
             lines.append(f"  {min(self.concurrency, len(self.requests))} in parallel, results {order}")
-        return "\n".join([*lines, f"  cost: {self._cost()}"])
+        lines.append(f"  cost: {self._cost()}")
+        return "\n".join([*lines, *(f"  then {each}, for what was found on each page" for each in self.then)])
 
     def _cost(self) -> str:
         low, high = self.min_transactions, self.max_transactions
@@ -138,6 +142,8 @@ class Explanation:
             text += f" at least, one more for each {MAX_PAGE:,} rows found"
             if self.fetches_primaries:
                 text += ", up to one more for each of them"
+            if self.then:
+                text += ", and those of relations"
         return text + " and for each partition server on the way" * (
             self.access in (Access.PARTITION_RANGE, Access.TABLE_SCAN)
         )

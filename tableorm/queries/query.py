@@ -110,7 +110,9 @@ class Query(QueryDescription[E_co]):
             ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
         """
         query = self._without_unreadable(assumed=True)
-        return query._explain(query._plan(query._select), show_values=True)
+        found = query._explain(query._plan(query._select), show_values=True)
+        then = tuple([str(relation) for path in self._loads for relation in path])
+        return attrs.evolve(found, then=then, max_transactions=None) if then else found
 
     # Running
 

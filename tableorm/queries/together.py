@@ -161,7 +161,9 @@ async def _read_ranges(
     try:
         while left:
             limited = any(part.left is not None for part in now)
-            wanted = 2 * sum(part.left or 0 for part in now) if limited else MAX_PAGE
+            # Of a query whose first page was too short, rows of others may lie in between.
+            short = limited and not now[0].begun
+            wanted = 2 * sum(part.left or 0 for part in now) if short else MAX_PAGE
             request = _joined(now)
             plan = msgspec.structs.replace(first.plan, requests=(request,))
             run = attrs.evolve(first, plan=plan, limit=None, allowance=Allowance(min(wanted, MAX_PAGE)))
@@ -265,4 +267,10 @@ def explain_queries(db: Connection, queries: Sequence[Query[Any]]) -> tuple[list
         requests += explained[number].requests
     if any(each.fetches_primaries for each in explained):
         return requests, None
-    return requests, sum(map(len, groups)) + sum(len(explained[number].requests) for number in alone)
+    drops = any(plan is None or plan.target.drops_rows for plan in plans)
+    most = 0
+    for request in (request for each in explained for request in each.requests):
+        # All rows of a short page may be none of its results; the next page is a full one.
+        short = request.top is not None and request.top < MAX_PAGE
+        most += 2 if short and (drops or request.client_side) else 1
+    return requests, most

@@ -4,6 +4,7 @@ Entities that change seldom, kept in memory for some time: read again when that 
 
 import asyncio
 import copy
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar
@@ -34,18 +35,26 @@ class _Kept:
     since: int
 
 
+_ALL = None
+"""What stands in place of an address for a read of all entities."""
+
+
 @attrs.define(eq=False)
 class _Read:
     """
     A read that is under way.
 
     Attributes:
-        written: Where this program has written since it began: what it brings of that may be old.
+        since: When it was asked for.
+        written: Where this program has written since: what it brings of that may be old.
         all_written: Whether that may be anything.
+        task: Returns the entities by their addresses, in key order, and errors in place of those that do not fit.
     """
 
+    since: int
     written: set[RowAddress] = attrs.field(factory=set[RowAddress])
     all_written: bool = False
+    task: asyncio.Task[dict[RowAddress, Any]] = attrs.field(init=False)
 
 
 class CachedEntities(Generic[E]):
@@ -65,18 +74,17 @@ class CachedEntities(Generic[E]):
 
     def __init__(self, db: Connection, model: type[E], ttl: float, max_entities: int) -> None:
         schema = schema_of(model)
-        if type(ttl) not in (int, float) or not ttl > 0:
+        if type(ttl) not in (int, float) or not 0 < ttl < math.inf:
             raise ModelError(f"cached({schema.name}, ttl={shown(ttl)}) is rejected: give seconds above 0")
         if type(max_entities) is not int or max_entities < 1:
             raise ModelError(f"cached(max_entities={shown(max_entities)}) is rejected: give a number from 1")
         self._db, self.model, self._schema = db, model, schema
-        self._ttl, self._most = int(ttl * _NANOSECONDS), max_entities
+        self._ttl, self._most = ttl * _NANOSECONDS, max_entities
         self._kept: OrderedDict[RowAddress, _Kept] = OrderedDict()
         self._all: tuple[int, list[RowAddress]] | None = None
-        self._reading: dict[RowAddress, asyncio.Task[dict[RowAddress, Any]]] = {}
-        self._reading_all: asyncio.Task[list[Any]] | None = None
+        self._joined: dict[RowAddress | None, _Read] = {}
+        """The read that others may wait for, by what they ask for: this program has not written that since it began."""
         self._under_way: set[_Read] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._mutable = any(info.type.json_text or info.shape for info in schema.fields.values()) or schema.abstract
         db.listen(self._note_write)  # before anything is read: a write that is under way then is heard when it ends
 
@@ -124,22 +132,20 @@ class CachedEntities(Generic[E]):
         now = CLOCK.time_ns()
         found: dict[RowAddress, Any] = {}
         missing: list[RowAddress] = []
-        waiting: list[asyncio.Task[dict[RowAddress, Any]]] = []
+        waiting: dict[RowAddress, _Read] = {}
         for address in dict.fromkeys(wanted):
             kept = self._kept.get(address)
             if kept is not None and self._is_fresh(kept.since, now):
                 self._kept.move_to_end(address)
                 found[address] = kept.entity
-            elif (task := self._reading.get(address)) is not None:
-                waiting.append(task)
+            elif (read := self._find_read(address, now)) is not None:
+                waiting[address] = read
             else:
                 missing.append(address)
         if missing:
-            task = self._start(self._read(missing, now))
-            self._reading |= dict.fromkeys(missing, task)
-            waiting.append(task)
-        for task in dict.fromkeys(waiting):
-            found |= await asyncio.shield(task)
+            waiting |= dict.fromkeys(missing, self._start(missing, self._read, now))
+        for address, read in waiting.items():
+            found[address] = (await asyncio.shield(read.task))[address]
         for key, address in dict(zip(given, wanted, strict=True)).items():
             entity = found[address]
             if isinstance(entity, Entity) and not isinstance(entity, key.model):
@@ -161,11 +167,10 @@ class CachedEntities(Generic[E]):
         now = CLOCK.time_ns()
         whole = self._all
         if whole is not None and self._is_fresh(whole[0], now) and all(each in self._kept for each in whole[1]):
-            found = [self._kept[each].entity for each in whole[1]]
+            found: Iterable[Any] = [self._kept[each].entity for each in whole[1]]
         else:
-            if self._reading_all is None:
-                self._reading_all = self._start(self._read_all(now))
-            found = await asyncio.shield(self._reading_all)
+            read = self._find_read(_ALL, now) or self._start([_ALL], self._read_all, now)
+            found = (await asyncio.shield(read.task)).values()
         return [entity for each in found if (entity := self._given(each)) is not None]
 
     def clear(self) -> None:
@@ -174,8 +179,7 @@ class CachedEntities(Generic[E]):
         self._all = None
         for read in self._under_way:
             read.all_written = True
-        self._reading.clear()
-        self._reading_all = None
+        self._joined.clear()
 
     # Inside
 
@@ -198,60 +202,64 @@ class CachedEntities(Generic[E]):
             return None
         return copy.deepcopy(entity) if self._mutable else entity.evolve()
 
-    def _start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Begin a read, which goes on if its callers are cancelled: others may wait for it too."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(take_error)
-        return task
+    def _find_read(self, address: RowAddress | None, now: int) -> _Read | None:
+        """Return a read that is under way and brings what a caller may get."""
+        read = self._joined.get(address)
+        return read if read is not None and self._is_fresh(read.since, now) else None
 
-    async def _read(self, addresses: Sequence[RowAddress], since: int) -> dict[RowAddress, Any]:
-        own = asyncio.current_task()
-        read = _Read()
-        self._under_way.add(read)
-        try:
-            keys = [Key(self.model, each.table, each.partition_key, each.row_key) for each in addresses]
-            misfits: dict[Key[Any], DecodeError | WrongKind] = {}
-            found = dict(zip(addresses, await self._db.reader.get_many(keys, misfits=misfits), strict=True))
-            found |= {address: misfits[key] for address, key in zip(addresses, keys, strict=True) if key in misfits}
-            if not read.all_written:
-                for address, entity in found.items():
-                    if not isinstance(entity, Exception):
-                        self._keep(address, _Kept(entity, since), read)
-            return found
-        finally:
+    def _start(
+        self,
+        addresses: Sequence[Any],
+        work: Callable[[_Read, Sequence[Any]], Coroutine[Any, Any, dict[RowAddress, Any]]],
+        now: int,
+    ) -> _Read:
+        """Begin a read, which goes on if its callers are cancelled: others may wait for it too."""
+        read = _Read(now)
+
+        def end(task: asyncio.Task[Any]) -> None:
+            take_error(task)
             self._under_way.discard(read)
             for address in addresses:
-                if self._reading.get(address) is own:
-                    del self._reading[address]
+                if self._joined.get(address) is read:
+                    del self._joined[address]
 
-    async def _read_all(self, since: int) -> list[Any]:
-        own = asyncio.current_task()
-        read = _Read()
+        read.task = asyncio.create_task(work(read, addresses))
+        read.task.add_done_callback(end)
         self._under_way.add(read)
-        try:
-            found: list[Any] = await self._db.reader.select(self.model).allow_scan().all()
-            keys = [entity.key for entity in found]
-            addresses = [_address_of(key.table, key.partition_key, key.row_key) for key in keys]
-            if not read.all_written:
-                for address, entity in zip(addresses, found, strict=True):
-                    self._keep(address, _Kept(entity, since), read)
-                if not read.written and len(found) <= self._most:
-                    self._all = since, addresses
-            return found
-        finally:
-            self._under_way.discard(read)
-            if self._reading_all is own:
-                self._reading_all = None
+        self._joined |= dict.fromkeys(addresses, read)
+        return read
 
-    def _keep(self, address: RowAddress, kept: _Kept, read: _Read) -> None:
-        before = self._kept.get(address)
-        if address not in read.written and (before is None or before.since <= kept.since):
-            self._kept[address] = kept
-            self._kept.move_to_end(address)
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+    async def _read(self, read: _Read, addresses: Sequence[RowAddress]) -> dict[RowAddress, Any]:
+        keys = [Key(self.model, each.table, each.partition_key, each.row_key) for each in addresses]
+        misfits: dict[Key[Any], DecodeError | WrongKind] = {}
+        entities = await self._db.reader.get_many(keys, misfits=misfits)
+        found = {
+            address: misfits.get(key, entity) for address, key, entity in zip(addresses, keys, entities, strict=True)
+        }
+        self._keep(found, read)
+        return found
+
+    async def _read_all(self, read: _Read, _: Sequence[None]) -> dict[RowAddress, Any]:
+        entities: list[Any] = await self._db.reader.select(self.model).allow_scan().all()
+        keys = [entity.key for entity in entities]
+        found = {
+            _address_of(key.table, key.partition_key, key.row_key): entity
+            for key, entity in zip(keys, entities, strict=True)
+        }
+        self._keep(found, read)
+        if not read.all_written and not read.written and len(found) <= self._most:
+            self._all = read.since, [*found]
+        return found
+
+    def _keep(self, found: dict[RowAddress, Any], read: _Read) -> None:
+        for address, entity in found.items() if not read.all_written else ():
+            before = self._kept.get(address)
+            newer = before is not None and before.since > read.since
+            if address not in read.written and not newer and not isinstance(entity, Exception):
+                self._kept[address] = _Kept(entity, read.since)
+                self._kept.move_to_end(address)
+                if len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
 
     async def _listen(self) -> None:
         """Be told of writes. A database that was opened again begins with nothing."""
@@ -270,11 +278,12 @@ class CachedEntities(Generic[E]):
         for operation in request.operations:
             address = _address_of(request.table, operation.row["PartitionKey"], operation.row["RowKey"])
             self._kept.pop(address, None)
-            self._reading.pop(address, None)
+            self._joined.pop(address, None)
             for read in self._under_way:
                 read.written.add(address)
         if request.operations:
-            self._all = self._reading_all = None
+            self._all = None
+            self._joined.pop(_ALL, None)
 
 
 def _address_of(table: str, partition_key: str, row_key: str) -> RowAddress:
@@ -286,7 +295,7 @@ def caches_by_model(
     db: Connection, given: "CachedEntities[Any] | Sequence[CachedEntities[Any]]"
 ) -> dict[type[Any], CachedEntities[Any]]:
     """Return caches by their models. Raises ModelError if one is of another database, or none."""
-    several = [given] if isinstance(given, CachedEntities) else given
+    several = given if isinstance(given, Sequence) else [given]
     for each in several:
         if not isinstance(each, CachedEntities):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"load(cache={shown(each)}) is rejected: give what db.cached(...) has made")

@@ -18,6 +18,7 @@ from msgspec import structs
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts, is_race
+from ..derived.aggregate.schema import AggregateSchema
 from ..errors import (
     AccessDenied,
     Conflict,
@@ -35,6 +36,7 @@ from ..models.kinds import KindSet
 from ..models.manifest import DeletedEntry, ManifestEntry, manifest_of, manifest_text
 from ..models.reserved import MANIFEST
 from ..models.schema import Schema, concrete
+from ..models.visibility import including_expired
 from ..models.write_tokens import new_token
 from ..outbox.decision import Decision, Work, read_decision, read_decisions
 from ..outbox.overview import Pending, ring_again
@@ -50,7 +52,7 @@ from ..writes.relocation import entity_of_row
 from ..writes.stages.change import delete_change, guard_change
 from ..writes.stages.encode import encode_surely
 from ..writes.subject import forget, key_of_target
-from .declarations import OnDelete, cascades_elsewhere
+from .declarations import OnDelete, cascades_elsewhere, find_cascades
 from .relation import BoundRelation, bind, pages_with_expired
 
 _VERB = "delete with children"
@@ -91,7 +93,7 @@ async def delete_with_children(
     # Read from an index entry, an entity has no ETag: its fields tell whether it has changed since.
     last: Any = target if etag is None else None
     refused: Conflict | None = None
-    attempts = Attempts(db)
+    attempts, most = Attempts(db), dict[str, int]()
     async for attempt in attempts:
         # Writers of this program wait meanwhile; others are met by the ETag.
         with db.turns.begin() as turn:
@@ -108,10 +110,12 @@ async def delete_with_children(
                     problem = "the row has changed since it was read; read it again and repeat the delete"
                     raise PreconditionFailed(f"delete of {key}: {problem}", Code.CONDITION_NOT_SATISFIED, key)
                 last, refused, elsewhere = entity, None, cascades_elsewhere(entity.__schema__)
-                # Where others insert children all the time, the entity goes all the same.
-                if not elsewhere and await _delete_local(db, entity, above | {key}) and attempt < ATTEMPTS // 2:
-                    attempts.skip_pause()
-                    continue
+                if not elsewhere:
+                    await _refuse_others(db, entity)
+                    # Where others insert children all the time, the entity goes all the same.
+                    if await _delete_local(db, entity, above | {key}, most, again=attempt < ATTEMPTS // 2):
+                        attempts.skip_pause()
+                        continue
                 try:
                     if elsewhere:
                         await _begin(db, entity)
@@ -142,13 +146,42 @@ def _own(entity: Entity) -> Mapping[str, Any]:
     return {name: value for name, value in entity.__dict__.items() if name in own}
 
 
-async def _delete_local(db: Connection, entity: Any, family: frozenset[Key[Any]]) -> bool:
-    """Delete the children that an entity has now, in its partition. Returns and raises what `_delete_children` does."""
+async def _refuse_others(db: Connection, entity: Any) -> None:
+    """
+    Refuse to delete an entity while others that stay belong to it, before any child is deleted.
+
+    Raises:
+        Conflict: It has children by a relation that refuses, or counts entities that are not deleted with it.
+        ModelError: Nothing finds the children that would be deleted.
+    """
+    schema: Schema = entity.__schema__
+    for bound, values in _relations_of(schema, "cascade", entity.__dict__):
+        bound.by_eventual_index(db, values)
+    for bound, values in _relations_of(schema, "refuse", entity.__dict__):
+        with including_expired():  # they are counted too
+            if await bound.query(db, values).exists():
+                raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
+    counts = [each for _, _, child in find_cascades(schema) for each in child.derived_as(AggregateSchema).values()]
+    emptied = {each.target[1].name for each in counts if schema in concrete(each.target[0])}
+    for info in schema.maintained:
+        value = entity.__dict__.get(info.name)  # None in an entity of an index entry
+        if not info.optional and info.name not in emptied and value not in (None, info.absent()):
+            raise Conflict(
+                f"delete of {entity.key}: its {info.name} is {value}: entities that stay are counted in it; delete "
+                "those first",
+                entity=entity,
+            )
+
+
+async def _delete_local(
+    db: Connection, entity: Any, family: frozenset[Key[Any]], most: dict[str, int], *, again: bool
+) -> bool:
+    """Delete the children that an entity has now, in its partition. Takes and returns what `_delete_children` does."""
 
     async def delete_family(child: Any) -> None:
         await delete_with_children(db, child, {}, if_match=None, missing_ok=True, above=family)
 
-    return await _delete_children(db, entity.__schema__, entity.__dict__, family, delete_family)
+    return await _delete_children(db, entity.__schema__, entity.__dict__, family, delete_family, most=most, again=again)
 
 
 async def _delete_children(
@@ -158,10 +191,13 @@ async def _delete_children(
     family: frozenset[Key[Any]],
     delete_family: Callable[[Any], Awaitable[None]],
     is_over: Callable[[], Awaitable[bool]] | None = None,
+    *,
+    most: dict[str, int],
+    again: bool,
 ) -> bool:
     """
-    Delete the children that an entity has now, and return whether there were any. Raises the error of the first that
-    cannot be deleted, when all others are: the entity stays with it.
+    Delete the children that an entity has now. Raises the error of the first that cannot be deleted, when all others
+    are: the entity stays with it.
 
     Args:
         db: Where they are.
@@ -170,10 +206,17 @@ async def _delete_children(
         family: The keys of the entity, and of those whose children are being deleted.
         delete_family: Deletes a child that has children of its own.
         is_over: Whether they need not be deleted any more; it is asked whenever some were read. None if they must be.
+        most: About how many children to read by each relation: as many as the first call has found, which notes that
+            here. Otherwise a call would never end while others insert children as fast.
+        again: Whether to look again if there were any, as others may have been inserted meanwhile.
+
+    Returns:
+        Whether to look again before the entity is deleted; always if some were not read.
     """
     found, errors = False, list[TableOrmError]()
     for bound, values in _relations_of(schema, "cascade", fields):
         query = bound.by_eventual_index(db, values).query(db, values)
+        name, read = bound.relation.declared.name, 0
         async for page in pages_with_expired(query.misfits(errors.append)):
             # One whose children are being deleted goes after these, also if it is a child of its own.
             children = [child for child in page.items if child.key not in family]
@@ -183,9 +226,19 @@ async def _delete_children(
                     return True
                 errors += await _delete_page(db, children, delete_family)
             del errors[1:]
+            read += len(page.items)
+            if page.cursor is None:
+                break
+            if name not in most:
+                with including_expired():
+                    most[name] = read + await query.misfits("skip").count()
+            if read >= most[name]:
+                found = again = True
+                break
+        most.setdefault(name, read)
     if errors:
         raise errors[0]
-    return found
+    return found and again
 
 
 async def _delete_page(
@@ -252,12 +305,7 @@ async def _begin(db: Connection, entity: Entity) -> None:
     if found is not None:
         await ring_again(db, Pending(write.change.table, found[0]))
         return
-    for bound, values in _relations_of(entity.__schema__, "cascade", entity.__dict__):
-        bound.by_eventual_index(db, values)  # refuses what nothing finds
-    for bound, values in _relations_of(entity.__schema__, "refuse", entity.__dict__):
-        async for page in pages_with_expired(bound.query(db, values).limit(1)):  # they are counted too
-            if page.items:
-                raise Conflict(f"delete of {entity.key}: it has {bound.relation}; delete those first", entity=entity)
+    await _refuse_others(db, entity)
     await commit(db, (write,))
 
 
@@ -269,7 +317,7 @@ def _beginning_write(boundary: Boundary, entity: Entity, token: str) -> PlannedW
         AccessDenied: Some children may be outside of the boundary.
     """
     if boundary.narrows:
-        _check_boundary(boundary, entity.__schema__, frozenset())
+        _check_boundary(boundary, entity.__schema__)
     write = encode_surely(guard_change(entity), token)
     after = {**(write.after or {})}
     after[MANIFEST] = manifest_text({**manifest_of(after), _NAME: DeletedEntry(token)})
@@ -295,29 +343,30 @@ async def _find_begun(db: Connection, entity: Entity) -> tuple[Decision, int] | 
     return None
 
 
-def _check_boundary(boundary: Boundary, schema: Schema, above: frozenset[Schema]) -> None:
+def _check_boundary(boundary: Boundary, schema: Schema) -> None:
     """Refuse children that may be outside of a boundary: workers, who delete them, have none. Raises AccessDenied."""
-    for declared in schema.relations if schema not in above else ():
-        if not declared.cascades:
-            continue
-        bound = bind(declared.of(schema.model))
-        for each in boundary.narrow(KindSet.of([bound.target]), ()):
+    for bound, parent, child in find_cascades(schema):
+        for each in boundary.narrow(KindSet.of([child.model]), ()):
             name = each.field.name if isinstance(each, Comparison) else ""
-            if declared.fields.get(name) != name:
+            if bound.relation.declared.fields.get(name) != name:
                 raise AccessDenied(
-                    f"{bound.relation}: children may be of others than this scope; delete {schema.name} by the "
+                    f"{bound.relation}: children may be of others than this scope; delete {parent.name} by the "
                     "database itself, or find them by the field of the scope too"
                 )
-        for child in concrete(bound.target.__schema__):
-            _check_boundary(boundary, child, above | {schema})
 
 
-def explain_elsewhere(boundary: Boundary, target: object) -> WriteExplanation:
-    """Return what the delete of an entity sends whose children workers delete. Raises ModelError for a key."""
+def explain_cascade(boundary: Boundary, target: object) -> WriteExplanation:
+    """
+    Return what the delete of an entity sends whose children workers delete.
+
+    Raises:
+        ModelError: A key is given, or the call itself deletes the children.
+    """
+    call = f"explain_write('delete', {shown(target)})"
     if not isinstance(target, Entity):
-        raise ModelError(
-            f"explain_write('delete', {shown(target)}) is rejected: give the entity, which was read before"
-        )
+        raise ModelError(f"{call} is rejected: give the entity, which was read before")
+    if not cascades_elsewhere(target.__schema__):
+        raise ModelError(f"{call} is rejected: what the delete sends depends on the children that it finds")
     found = explain_writes(boundary, [_beginning_write(boundary, target, TOKEN)])
     looks = [
         WriteStep("GET", f"/{bound.target.__schema__.table_text()}()")
@@ -383,15 +432,22 @@ class _Cascade:
     async def carry_out(self) -> Decision | None:
         """Delete the children, then the entity, then other children. Returns what `carry_out_cascades` does."""
         fields = self.schema.parse_keys(self._key.partition_key, self._key.row_key)
+        most = dict[str, int]()
         for attempt in range(ATTEMPTS):
             decision, row, is_on = await self._look()
             if decision is None or not is_on:
                 return decision
-            found = await _delete_children(
-                self.db, self.schema, fields, self._family, self._delete_family, self._is_over
-            )
             # Where others insert children all the time, the entity goes all the same, and their children after it.
-            if found and attempt < (ATTEMPTS if row is None else ATTEMPTS // 2):
+            if await _delete_children(
+                self.db,
+                self.schema,
+                fields,
+                self._family,
+                self._delete_family,
+                self._is_over,
+                most=most,
+                again=row is None or attempt < ATTEMPTS // 2,
+            ):
                 continue
             if row is None:
                 return decision

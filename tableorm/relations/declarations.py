@@ -3,7 +3,7 @@ How relations are declared: `many` and `one` in the body of a class.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
 from ..derived.aggregate.schema import AggregateSchema
@@ -11,7 +11,7 @@ from ..errors import ModelError
 from ..models.entity import Entity
 from ..models.marker_rows import note_follower
 from ..models.schema import Schema, concrete
-from .relation import ManyOf, OneOf, RelationDeclaration, bind
+from .relation import BoundRelation, ManyOf, OneOf, RelationDeclaration, bind
 
 P = TypeVar("P", bound=Entity)
 C = TypeVar("C", bound=Entity)
@@ -86,18 +86,7 @@ class Many(RelationDeclaration, Generic[C]):
             )
         note_follower(schema, f"the delete of {schema.name} with its children")
 
-    def leaves_partition(self, schema: Schema, above: frozenset[Schema] = frozenset()) -> bool:
-        """
-        Return whether a cascade of an entity may reach other partitions: by the children, or by children of these.
-
-        Args:
-            schema: The model of the entity.
-            above: The models that a cascade has come from.
-        """
-        children = concrete(bind(self.of(schema.model)).target.__schema__)
-        return any(self._is_elsewhere(schema, each) or cascades_elsewhere(each, above | {schema}) for each in children)
-
-    def _is_elsewhere(self, schema: Schema, child: Schema) -> bool:
+    def is_elsewhere(self, schema: Schema, child: Schema) -> bool:
         """Return whether children need not be in the partition of the entity that they belong to."""
 
         def spelled(place: re.Match[str]) -> str:
@@ -143,11 +132,25 @@ class Many(RelationDeclaration, Generic[C]):
         __get__ = RelationDeclaration.get
 
 
-def cascades_elsewhere(schema: Schema, above: frozenset[Schema] = frozenset()) -> bool:
+def find_cascades(schema: Schema) -> Iterator[tuple[BoundRelation, Schema, Schema]]:
+    """Yield the relations by which deleting an entity deletes others, each with the models of a parent and a child."""
+    left, known = [schema], {schema}
+    while left:
+        parent = left.pop()
+        for declared in parent.relations:
+            if not declared.cascades:
+                continue
+            bound = bind(declared.of(parent.model))
+            for child in concrete(bound.target.__schema__):
+                yield bound, parent, child
+                if child not in known:
+                    known.add(child)
+                    left.append(child)
+
+
+def cascades_elsewhere(schema: Schema) -> bool:
     """Return whether workers delete the entities of a model, as they have children in other partitions."""
-    return schema not in above and any(
-        isinstance(each, Many) and each.cascades and each.leaves_partition(schema, above) for each in schema.relations
-    )
+    return any(bound.relation.declared.is_elsewhere(parent, child) for bound, parent, child in find_cascades(schema))
 
 
 class One(RelationDeclaration, Generic[C]):

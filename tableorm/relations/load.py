@@ -18,6 +18,7 @@ from ..errors import AccessDenied, DecodeError, ModelError, MultipleEntitiesFoun
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.loaded import Loaded, set_loaded
+from ..models.schema import concrete
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
 from ..queries.execution import CONCURRENCY
@@ -226,9 +227,11 @@ def explain_load(db: Connection, entities: object, path: Sequence[Relation[Any, 
     first, *rest = _check_path(path)
     groups = _by_source(first, parents)
     wanted = [source for source in groups if None not in source]
+    moved = any(each.home is not None for each in concrete(first.target.__schema__))
     if first.key_of is not None:
         keys, denied = _keys_of(db, first.key_of, wanted)
-        requests, most = _explain_points(db, [key for key in dict.fromkeys(keys.values()) if key not in denied])
+        within = [key for key in dict.fromkeys(keys.values()) if key not in denied]
+        requests, most = _explain_points(db, within, moved=moved)
     else:
         if wanted:
             first = first.by_eventual_index(db, wanted[0])
@@ -238,13 +241,22 @@ def explain_load(db: Connection, entities: object, path: Sequence[Relation[Any, 
         parents=len(parents),
         sources=len(wanted),
         requests=tuple(requests),
-        max_requests=most,
+        max_requests=None if moved else most,
         then=tuple([str(each.relation) for each in rest]),
     )
 
 
-def _explain_points(db: Connection, keys: Sequence[Key[Any]]) -> tuple[list[ExplainedRequest], int | None]:
-    """Return the requests that `get_many` would send for keys of one model, and how many these can become."""
+def _explain_points(
+    db: Connection, keys: Sequence[Key[Any]], *, moved: bool
+) -> tuple[list[ExplainedRequest], int | None]:
+    """
+    Return the requests that `get_many` would send for keys of one model, and how many these can become.
+
+    Args:
+        db: The connection.
+        keys: The keys.
+        moved: Whether the entities may be under older keys: then each is read by itself.
+    """
     requests: list[ExplainedRequest] = []
     ranged: set[str] = set()
     by_table: dict[str, list[Key[Any]]] = {}
@@ -252,7 +264,8 @@ def _explain_points(db: Connection, keys: Sequence[Key[Any]]) -> tuple[list[Expl
         by_table.setdefault(key.table, []).append(key)
     for table, some in by_table.items():
         nearby = NearbyRows(db, table, concurrency=CONCURRENCY)
-        for query in nearby.plan([(each.partition_key, each.row_key) for each in some]):
+        places = [] if moved else [(each.partition_key, each.row_key) for each in some]
+        for query in nearby.plan(places):
             ranged.add(query.partition.lower or "")
             where = " and ".join(
                 to_odata(each)

@@ -17,7 +17,7 @@ class Backend(Protocol):
     the options, if it handles their URLs, and serves them over the same connections. `known_options`, a `frozenset`,
     names its options: beside the tables of another backend it gets those that are not among the `known_options` of that
     one. A backend that repeats requests itself may have a member `traffic`, the `Traffic` that it has counted. A member
-    `url` says where it is, without secrets, for people to read.
+    `url` says where it is, without secrets, for people to read; a member `place` is equal for backends of one database.
     """
 
     @classmethod

@@ -110,7 +110,8 @@ async def _select(
 ) -> Selection:
     for each in (db, target):
         each.require_whole_tables(f"{verb}()")
-    if db.backend is target.backend:
+    one, other = ((getattr(each.backend, "place", each.backend), each.prefix) for each in (db, target))
+    if one == other:
         raise ModelError(f"{verb}() is rejected: both sides are one database; give another one as the target")
     if not tables:
         tables = await db.list_tables()

@@ -62,11 +62,18 @@ def chunks(source: Source, most: int, most_bytes: int) -> Generator[list[tuple[i
 
 
 def encode_row(row: Row) -> bytes:
-    """Return a row as a line of JSON."""
+    """Return a row as a line of JSON, each type directly before its value, as the service sends it."""
+    ordered: Row = {}
+    for name, value in row.items():
+        kind = row.get(name + ANNOTATION)
+        if kind is not None:
+            ordered.pop(name + ANNOTATION, None)
+            ordered[name + ANNOTATION] = kind
+        ordered[name] = value
     try:
-        return msgspec.json.encode(row) + b"\n"
+        return msgspec.json.encode(ordered) + b"\n"
     except (TypeError, ValueError):  # half of a surrogate pair has no form in UTF-8, but an escape in JSON
-        return json.dumps(row, separators=(",", ":")).encode("ascii") + b"\n"
+        return json.dumps(ordered, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def json_lines(file: BinaryIO, name: str) -> Source:

@@ -1,14 +1,15 @@
 """
 What a write is on its way to the store: frozen values.
 
-Those that are made for each row are structs of msgspec: a frozen attrs class takes eight times as long to make. None is
-ever part of a cycle, so that the garbage collector need not look at them (`gc=False`).
+Those that are made for each row are structs of msgspec: a frozen attrs class takes eight times as long to make. None of
+these is ever part of a cycle, so that the garbage collector need not look at them (`gc=False`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum, auto
 from typing import Any, NamedTuple, NoReturn
 
+import msgspec
 from msgspec import structs
 
 from ..errors import TableOrmError, TransactionFailed
@@ -141,9 +142,12 @@ class Change(Value, frozen=True, kw_only=True):
         return f"{self.verb} of {self.model} ({self.partition_key!r}, {self.row_key!r})"
 
 
-class SendOptions(Value, frozen=True, kw_only=True):
+class SendOptions(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """
     How a plan is sent.
+
+    The garbage collector looks at them, because they may be part of a cycle: they hold methods of a bulk, which holds
+    its errors, whose tracebacks hold the options.
 
     Args:
         transaction: Whether the user asked for a transaction, and gets its errors.

@@ -3,13 +3,14 @@ The first look of an audit: what is right in other partitions is seen with few r
 the same, by whatever writes go on.
 """
 
+import itertools
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 
 from tableorm import Count, Damage, Database, Entity, Index, IndexList, Mapped, connect, field
-from tableorm.audit import first_look
+from tableorm.audit import first_look, segment
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
 from tests.audit.turns import MOST, count_snapshots
@@ -49,8 +50,19 @@ async def fill(db: Database, count: int, ships: int, ports: int) -> list[Sailor]
     return sailors
 
 
+@pytest.fixture
+def separate_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let no two addresses share a sum. By chance they do, since hashes are other ones in each process: then what is
+    right beside a candidate is a candidate too, and takes up to three requests.
+    """
+    numbers = defaultdict[object, int](itertools.count().__next__)
+    monkeypatch.setattr(segment, "hash", numbers.__getitem__, raising=False)
+
+
+@pytest.mark.usefixtures("separate_sums")
 @pytest.mark.one_of(3)
-@pytest.mark.parametrize(("count", "ships", "ports", "most"), [(8, 2, 7, 10), (200, 5, 7, 70), (200, 200, 3, 130)])
+@pytest.mark.parametrize(("count", "ships", "ports", "most"), [(8, 2, 7, 10), (200, 5, 7, 25), (200, 200, 3, 120)])
 async def test_what_is_right_costs_few_requests(count: int, ships: int, ports: int, most: int) -> None:
     """With five patterns an audit takes a few requests for each page, and not eight for each entity."""
     async with connect("local::memory:") as db:

@@ -1,8 +1,9 @@
 """
-Tables as programs without a mapper have written them for years: 100 rows in each of eight layouts of keys.
+Tables as programs without a mapper have written them for years: 100 rows in each of ten layouts of keys.
 """
 
 import datetime as dt
+import hashlib
 import random
 from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
@@ -10,6 +11,8 @@ from uuid import UUID
 import attrs
 
 from tableorm import connect
+from tableorm.keys.format import Format
+from tableorm.keys.formats import make_format
 from tableorm.protocol.edm import ANNOTATION, MAX_TICKS, Edm, Value, encode, ticks_from_datetime
 from tableorm.stores import Operation, Row, Verb
 
@@ -41,10 +44,10 @@ def make_row(partition_key: str, row_key: str, **properties: Value) -> Row:
     return row
 
 
-async def fill(url: str, table: str, rows: Iterable[Row]) -> None:
-    """Make a database with the rows in a table."""
+async def fill(url: str, table: str, rows: Iterable[Row], others: Iterable[str] = ()) -> None:
+    """Make a database with the rows in a table, and with other tables."""
     async with connect(url) as db:
-        await db.create_tables(table)
+        await db.create_tables(table, *others)
         for row in rows:
             await db.store.write(table, Operation(Verb.INSERT, row))
 
@@ -58,11 +61,13 @@ class Layout:
         table: Its name.
         rows: Makes its rows.
         keys: Templates of the models that are right for it, without the names of fields.
+        others: Tables beside it.
     """
 
     table: str
     rows: Callable[[random.Random], Iterator[Row]]
     keys: set[tuple[str, str]]
+    others: tuple[str, ...] = ()
 
 
 def _guid(chance: random.Random) -> UUID:
@@ -158,6 +163,24 @@ def sessions(chance: random.Random) -> Iterator[Row]:
             yield make_row(user, f"{at}-{number % 10}", Path=f"/{number}", Milliseconds=number, Referrer="")
 
 
+def metrics(chance: random.Random) -> Iterator[Row]:
+    """Measurements of a month, which has a table of its own; a day repeats a part of the moment."""
+    for number in range(ROWS):
+        at = NOW + dt.timedelta(hours=number * 7)
+        row = f"{at:%Y-%m-%dT%H:%M:%S}.{number:03d}Z"
+        yield make_row(f"pump{number % 3}", row, Day=f"{at:%Y-%m-%d}", Value=chance.random())
+
+
+def bucketed(chance: random.Random) -> Iterator[Row]:
+    """Buckets by the hash of the user, and by another hash, which is not known."""
+    bucket = make_format(str, "spread(24)")
+    assert isinstance(bucket, Format)
+    for number in range(ROWS):
+        user = f"user-{chance.randrange(30)}"
+        other = hashlib.md5(user.encode(), usedforsecurity=False).digest()[0] % 16
+        yield make_row(f"{bucket.to_text(user)}_{user}", f"{other:02d}_{number:04d}", User=user)
+
+
 LAYOUTS = [
     Layout("TenantEvents", tenant_events, {("{}_{}", "{:ticks_desc}_{:03d}")}),
     Layout("WebShop", shop, {("{}", "{:06d}")}),
@@ -167,4 +190,6 @@ LAYOUTS = [
     Layout("OrleansGrainState", grains, {("shop_GrainReference={}", "Shop.Grains.{}")}),
     Layout("WADLogsTable", diagnostics, {("{:ticks}", "{}___{}___{}___{:019d}")}),
     Layout("WebSessions", sessions, {("{}", "{:epoch_s}"), ("{}", "{:epoch_s}-{}")}),
+    Layout("Metrics202603", metrics, {("pump{}", "{:iso3}")}, ("Metrics202602", "Metrics2026041")),
+    Layout("BucketedUsers", bucketed, {("{:spread(24)}_{}", "{:02d}_{:04d}")}),
 ]

@@ -1,5 +1,5 @@
 """
-`tableorm inspect` on tables in eight layouts: the models that it proposes read and save all rows exactly.
+`tableorm inspect` on tables in ten layouts: the models that it proposes read and save all rows exactly.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ def keys_of(text: str) -> set[tuple[str, str]]:
 async def test_the_command(layout: Layout, tmp_path: Path) -> None:
     """The command prints a module whose models have the right keys, read all rows, and save them as they are."""
     url = f"local:{tmp_path / 'old.tables'}"
-    await fill(url, layout.table, [*layout.rows(random.Random(1))])
+    await fill(url, layout.table, [*layout.rows(random.Random(1))], layout.others)
     done = await asyncio.to_thread(run_command, "inspect", url, layout.table)
 
     assert done.returncode == 0, done.stderr
@@ -120,7 +120,8 @@ async def test_the_command(layout: Layout, tmp_path: Path) -> None:
 def test_the_modules_are_typed(tmp_path: Path, checker: str) -> None:
     """Mypy and pyright, both strict, find nothing in the modules as they are printed."""
     for layout in LAYOUTS:
-        text = propose(layout.table, [*layout.rows(random.Random(1))]).text
+        tables = [layout.table, *layout.others]
+        text = propose(layout.table, [*layout.rows(random.Random(1))], tables=tables).text
         (tmp_path / f"models_{layout.table.lower()}.py").write_text(text, encoding="utf-8")
     config = {
         "include": ["."],

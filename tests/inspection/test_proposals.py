@@ -4,17 +4,24 @@ What `inspect` says of rows that no layout explains: kinds, types, samples, and 
 
 import asyncio
 import datetime as dt
+import gc
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tableorm import Entity, Feed, Index, Mapped, ModelError, TableNotFound, connect
 from tableorm.advice import inspect_table
+from tableorm.connection.connection import connection_of
 from tableorm.inspection import propose
+from tableorm.keys.format import Format
+from tableorm.keys.formats import make_format
+from tableorm.models.periods import is_of_period
+from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Operation, StoreLayer, StoreRequest, Verb
 from tests.commandline import run_command
 from tests.inspection.layouts import Long, fill, make_row
 
@@ -117,6 +124,67 @@ def test_what_is_proposed_hinders_no_model() -> None:
     assert Claim.kind == "Claim"
 
 
+@pytest.mark.parametrize(
+    ("table", "others", "template"),
+    [
+        ("Logs2026", ["Logs2025"], "Logs{day:%Y}"),
+        ("Logs202603", ["Logs202602"], "Logs{day:%Y%m}"),
+        ("Logs20260307", ["Logs20260306"], "Logs{day:%Y%m%d}"),
+        ("Logs0042", ["Logs0001"], "Logs{batch:04d}"),
+        ("Logs42", ["Logs07"], "Logs{batch:02d}"),
+        ("Logs202603", [], None),  # no other table
+        ("Logs202603", ["Logs2026", "Log202602", "Logs202602x"], None),  # none that differs in the month only
+        ("Logs202604", ["Logs202603"], None),  # another month than that of the rows
+        ("Logs043", ["Logs042"], None),
+    ],
+)
+def test_tables_of_periods(table: str, others: list[str], template: str | None) -> None:
+    """A period in the name of a table, which keys and other tables show, is in the model; others are not."""
+    rows = [make_row("batch=42", f"2026-03-07_{n:02d}", v=n) for n in range(20)]
+
+    proposal = propose(table, rows, tables=[table, *others])
+
+    assert f'table="{template or table}"' in proposal.text
+    said = f"# A table for each period: 2 tables have such names. Only rows of {table} were read.\n"
+    assert (said in proposal.text) == (template is not None)
+    assert [(model.rows, model.exact) for model in proposal.models] == [(20, 20)]
+
+
+def test_periods_that_are_proposed_are_forgotten() -> None:
+    """A table that only a proposal took for one of a period isn't made by the first write."""
+    rows = [make_row("p", f"2026-03-07_{n}") for n in range(9)]
+    proposal = propose("Forgotten202603", rows, tables=["Forgotten202602", "Forgotten202603"])
+    gc.collect()
+
+    assert 'table="Forgotten{day:%Y%m}"' in proposal.text
+    assert not is_of_period("Forgotten202604")
+
+
+def test_periods_of_some_kinds() -> None:
+    """If one kind of row has no period in its keys, the table is a plain one for all kinds."""
+    rows = [make_row("p", f"log_2026-03-{n + 1:02d}", EntityType="Log") for n in range(9)]
+    rows += [make_row("p", f"user_{n:03d}", EntityType="User") for n in range(9)]
+
+    proposal = propose("Logs202603", rows, tables=["Logs202602", "Logs202603"])
+
+    assert proposal.text.count('table="Logs202603"') == 2
+    assert [(model.name, model.exact) for model in proposal.models] == [("Log", 9), ("User", 9)]
+
+
+def test_buckets_that_few_values_have() -> None:
+    """Numbers that could be a hash of few values by chance are numbers."""
+    spread = make_format(str, "spread(4)")
+    assert isinstance(spread, Format)
+
+    def propose_for(users: int) -> str:
+        return propose(
+            "Carts", [make_row(spread.to_text(f"u{n % users}"), f"{n}", User=f"u{n % users}") for n in range(50)]
+        ).text
+
+    assert 'partition_key="{part1}"' in propose_for(8)
+    assert 'partition_key="{user:spread(4)}"' in propose_for(20)
+
+
 async def test_a_sample() -> None:
     """With `rows` about so many are read, of many partitions."""
     async with connect("local::memory:") as db:
@@ -134,6 +202,26 @@ async def test_a_sample() -> None:
         assert 'partition_key="device{part1:02d}"' in proposal.text
         assert told[-1][0] == proposal.rows
         assert "all of its rows, 400." in (await inspect_table(db, "Readings")).text
+
+
+async def test_a_token_for_one_table() -> None:
+    """A client that must not list tables gets a model of the one table."""
+
+    class OneTable(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            if request.method == "list_tables":
+                raise Fault(Code.AUTHORIZATION_PERMISSION, "not this")
+            return await super().send(request)
+
+    async with connect("local::memory:") as db:
+        await db.create_tables("Logs202602", "Logs202603")
+        for number in range(9):
+            row = make_row("p", f"2026-03-07_{number}")
+            await db.store.write("Logs202603", Operation(Verb.INSERT, row))
+        assert 'table="Logs{day:%Y%m}"' in (await inspect_table(db, "Logs202603")).text
+        connection_of(db).wrap_store(OneTable)
+
+        assert 'table="Logs202603"' in (await inspect_table(db, "Logs202603")).text
 
 
 async def test_nothing_to_read() -> None:

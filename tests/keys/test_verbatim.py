@@ -71,6 +71,16 @@ async def test_rows_of_other_programs_are_found_by_what_they_say() -> None:
         assert before - await stored(db) == {("s_^2F", "^2F")}
 
 
+@pytest.mark.parametrize("name", ["pump/", "a#b"])
+async def test_what_no_key_holds_is_rejected_in_conditions(name: str) -> None:
+    """It is a TemplateError that names the field, for a value and for what values begin with."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Pump)
+        for condition in (Pump.name == name, Pump.name >= name, Pump.name.startswith(name)):
+            with pytest.raises(TemplateError, match="escapes nothing \\(condition on field 'name'\\)"):
+                await db.select(Pump).where(Pump.site == "s", Pump.pump == "p", condition).all()
+
+
 async def test_index_entries_lead_to_such_keys() -> None:
     """Entries are written by tableorm alone, and escape as always; a class inherits the keys of its base."""
     async with connect("local::memory:") as db:

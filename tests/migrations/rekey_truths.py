@@ -102,9 +102,11 @@ class Truths:
     def changed(self, write: Write, truth: Truth) -> Truth | None:
         """
         Return what an entity is to become; None if the program would give it another key by its own model, or there
-        would be a collision.
+        would be a collision, or a key that is rejected.
         """
         values = {**truth.values, **{name: write.values[name] for name in write.names}}
+        if not self.layout.may_be(values):
+            return None
         before, after = self.layout.keys_of(truth.values), self.layout.keys_of(values)
         others = [self.layout.keys_of(each.values) for each in self.entities.values() if each is not truth]
         if any(key in (other[0], other[1]) for other in others for key in after):

@@ -69,6 +69,11 @@ class StaffTrainee(Person, kind="Sx"):
     """Its head begins as Staff's letter, not as Staff's head."""
 
 
+class Numbered(Entity, table="Directory", partition_key="{p}", row_key="m_{n}", kind=None):
+    p: Mapped[str]
+    n: Mapped[int]
+
+
 class Foreign(Entity, table="Directory", partition_key="{p}", row_key="{r}", kind=None):
     p: Mapped[str]
     r: Mapped[str]
@@ -166,6 +171,22 @@ def test_without_kind() -> None:
     for models in ([Foreign, Employee], [Employee, Foreign]):
         assert type(load(models, employee("Employee:4"))) is Employee
         assert type(load(models, employee("Manager"))) is Foreign
+
+
+def test_bags_beside_a_model_without_kind() -> None:
+    """A row whose keys are none of the model is a bag if bags are asked for; one that has its keys is of the model."""
+    row: Row = {"PartitionKey": "p", "RowKey": "m_1"}
+    others: list[Row] = [row | {"RowKey": "m_x"}, row | {"RowKey": "par", "EntityType": "Par"}]
+
+    with_bags = KindSet.of([Numbered, PropertyBag])
+
+    assert with_bags.load_all([row, row | {"EntityType": "Par"}]) == [Numbered(p="p", n=1), Numbered(p="p", n=1)]
+    assert [(type(found), found.row) for found in map(with_bags.load, others) if isinstance(found, PropertyBag)] == [
+        (PropertyBag, other) for other in others
+    ]
+    for other in others:
+        with pytest.raises(DecodeError, match="does not match the template"):
+            KindSet.of([Numbered]).load(other)
 
 
 def test_kinds_that_are_the_same() -> None:

@@ -60,11 +60,9 @@ async def replace_in_transaction(db: Database) -> None:
 
 async def insert_by_bulk(db: Database) -> None:
     """Insert into two partitions, with one message for both."""
-    async with db.bulk(errors="report") as bulk:
+    async with db.bulk() as bulk:
         for number, team in ((2, "red"), (3, "red"), (4, "blue")):
             await bulk.insert(Person(team=team, id=number, name="Bo", city="Oslo"))
-    for failure in bulk.report.failed:
-        raise failure.error
 
 
 async def move_within(db: Database) -> None:
@@ -131,11 +129,9 @@ async def move_member(db: Database) -> None:
 
 
 async def join_by_bulk(db: Database) -> None:
-    async with db.bulk(errors="report") as bulk:
+    async with db.bulk() as bulk:
         for number, town in ((1, "Bern"), (2, "Bern"), (3, "Rome")):
             await bulk.insert(Member(town=town, id=number, email=f"{number}@x"))
-    for failure in bulk.report.failed:
-        raise failure.error
 
 
 async def exchange_addresses(db: Database) -> None:
@@ -220,11 +216,9 @@ async def divide_list(db: Database) -> None:
 
 
 async def enlist(db: Database) -> None:
-    async with db.bulk(errors="report") as bulk:
+    async with db.bulk() as bulk:
         for number, port in ((1, "Genoa"), (2, "Genoa"), (3, "Malta")):
             await bulk.insert(Sailor(port=port, id=number, ship="Argo", wage=number))
-    for failure in bulk.report.failed:
-        raise failure.error
 
 
 async def enlist_one(db: Database) -> None:

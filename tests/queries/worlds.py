@@ -13,6 +13,7 @@ import attrs
 from hypothesis import strategies as st
 
 from tableorm import Entity, Expression, Int32, Mapped, PartitionKey, PropertyBag, RowKey, Timestamp, field
+from tableorm.models.marker_rows import MARKER_HEADS
 from tableorm.protocol.edm import utf16_key
 
 UTC = dt.UTC
@@ -106,6 +107,8 @@ class Column:
 class World:
     """
     Models that are asked for together, their entities, what can be compared, and terms that a query can begin with.
+
+    No entity has a RowKey that begins as those of marker rows do, which is rejected.
     """
 
     def __init__(
@@ -115,7 +118,8 @@ class World:
         columns: tuple[Column, ...],
         first: "st.SearchStrategy[list[Term]] | None" = None,
     ) -> None:
-        self.models, self.entities, self.columns = models, entities, columns
+        self.models, self.columns = models, columns
+        self.entities = entities.filter(lambda entity: not key_of(entity)[1].startswith(tuple(MARKER_HEADS)))
         self.first: st.SearchStrategy[list[Term]] = st.just([]) if first is None else first
 
     @property

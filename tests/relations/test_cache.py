@@ -2,12 +2,11 @@
 
 import asyncio
 import datetime as dt
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tableorm import (
     Database,
@@ -25,6 +24,7 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.stores import CLOCK, Operation, Row, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
+from tests.torture import seeds
 from tests.writes.verbs import write
 
 
@@ -164,6 +164,32 @@ async def test_a_read_that_began_before_a_write_is_not_kept(db: Database) -> Non
     assert [each.value for each in await rates.all()] == [2]
 
 
+async def test_a_read_that_others_wait_for_is_of_their_key_and_time(db: Database) -> None:
+    """Who joins a read for one key takes nothing else of it; and none joins a read that began too long ago."""
+    for code in "ab":
+        await db.insert(Rate(tenant="t", code=code, value=1))
+    rates, slow = db.cached(Rate, ttl=60), Slow(db.store)
+    connection_of(db).wrap_store(lambda _: slow)
+    keys = [Rate.key(tenant="t", code=code) for code in "ab"]
+    early = asyncio.create_task(rates.get_many(keys))
+    await slow.until(2)
+    connection_of(db).wrap_store(lambda _: slow.below)
+    await db.upsert(Rate(tenant="t", code="a", value=2))
+    assert (await rates.get(keys[0])).value == 2
+    joined = asyncio.create_task(rates.get_many(keys))
+    whole = asyncio.create_task(rates.all())
+    await asyncio.sleep(0)
+    later(60)
+    await write_elsewhere(db, 3)
+    assert await rates.get_many(keys) == await rates.all()
+    slow.let.set()
+
+    assert [each and each.value for each in await joined] == [2, 1]
+    assert next(each.value for each in await whole) == 2
+    assert [each and each.value for each in await rates.get_many(keys)] == [3, 1]
+    await early
+
+
 async def test_a_write_that_began_before_the_first_read_is_heard(db: Database) -> None:
     """The cache of a database that is open hears of each write that ends, also if nothing was read yet."""
     await db.insert(Rate(tenant="t", code="a", value=1))
@@ -254,9 +280,11 @@ async def test_it_is_bounded_and_checked(db: Database) -> None:
     with pytest.raises(ModelError, match="give keys of Rate"):
         await rates.get_many([wrong])
     cached: Any = db.cached
-    for options in ({"ttl": 0}, {"ttl": "1"}, {"ttl": 1, "max_entities": 0}):
+    for options in ({"ttl": 0}, {"ttl": float("inf")}, {"ttl": "1"}, {"ttl": 1, "max_entities": 0}):
         with pytest.raises(ModelError, match="is rejected"):
             cached(Rate, **options)
+    with pytest.raises(ModelError, match=r"load\(cache=5\) is rejected: give what db\.cached"):
+        await db.load(Sale(tenant="t", id="1", code="1"), Sale.rate, cache=cast("Any", 5))
     with pytest.raises(ModelError, match="of another database or scope"):
         await db.load(Sale(tenant="t", id="1", code="1"), Sale.rate, cache=db.scope(tenant="t").cached(Rate, ttl=1))
 
@@ -287,38 +315,82 @@ async def test_scopes_have_their_own(db: Database) -> None:
             await read
 
 
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["own", "other", "wait", "get", "all"]), st.sampled_from("xy"), st.integers(1, 40)),
-    max_size=30,
-)
+@seeds(20, 2000)
+async def test_never_older_than_its_time(seed: int) -> None:
+    """
+    Of reads and writes in parallel, of this program and of others, that take their time before and after the store has
+    them: what comes was there within `ttl`, and no write that this program had finished before is missing.
+    """
+    rolls = random.Random(seed)
+    now, value = 0, 0
+    own, ended = dict.fromkeys("xy", 0), {tenant: [(-1000, 0)] for tenant in "xy"}
 
+    async def pause(most: int) -> None:
+        for _ in range(rolls.randrange(most)):
+            await asyncio.sleep(0)
 
-@given(STEPS)
-async def test_never_older_than_its_time(steps: list[tuple[str, str, int]]) -> None:
-    """Of any writes, own and of others: what comes was there within `ttl`, and no own write is missing."""
+    class Slow(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            await pause(4)
+            answer = await super().send(request)
+            await pause(300 if rolls.random() < 0.3 else 6)
+            return answer
+
     async with connect("local::memory:") as db:
         await db.create_tables(Rate)
-        rates = {tenant: db.scope(tenant=tenant).cached(Rate, ttl=60) for tenant in "xy"}
-        now, value = 0, 0
-        history: dict[str, list[tuple[int, int, bool]]] = {tenant: [(-1000, -1, True)] for tenant in "xy"}
-        for step, tenant, seconds in steps:
-            if step == "wait":
-                later(seconds)
-                now += seconds
-            elif step in ("own", "other"):
+        for tenant in "xy":
+            await db.insert(Rate(tenant=tenant, code="a"))
+        scope = db.scope(tenant="x")
+        connection_of(db).wrap_store(Slow)
+        caches = {None: db.cached(Rate, ttl=60, max_entities=rolls.choice([1, 100])), "x": scope.cached(Rate, ttl=60)}
+        turn = asyncio.Lock()
+
+        async def put(tenant: str) -> None:
+            """Write the next value, one at a time, so that those of a row only become greater."""
+            nonlocal value
+            async with turn:
                 value += 1
-                if step == "own":
-                    await db.upsert(Rate(tenant=tenant, code="a", value=value))
+                mine = rolls.random() < 0.5
+                if mine:
+                    await write(db, rolls.choice(WAYS), Rate(tenant=tenant, code="a", value=value))
+                    own[tenant] = value
                 else:
                     await write_elsewhere(db, value, tenant)
-                history[tenant].append((now, value, step == "own"))
+                ended[tenant].append((now, value))
+
+        async def look(scoped: str | None) -> None:
+            cache, sales = caches[scoped], [Sale(tenant=each, id=each, code="a") for each in scoped or "xy"]
+            least = {each: max(own[each], *(was for at, was in ended[each] if at <= now - 60)) for each in "xy"}
+            how = rolls.choice(["get", "get_many", "all", "load"])
+            if how == "get":
+                found: list[Rate | None] = [await cache.get(tenant="x", code="a")]
+            elif how == "get_many":
+                found = await cache.get_many([Rate.key(tenant=each.tenant, code="a") for each in sales])
+            elif how == "all":
+                found = [*await cache.all()]
             else:
-                cache = rates[tenant]
-                key = Rate.key(tenant=tenant, code="a")
-                found = await cache.get_many([key]) if step == "get" else await cache.all()
-                got = found[0].value if found and found[0] is not None else -1
-                past = history[tenant]
-                last_own = max(number for number, (_, _, own) in enumerate(past) if own)
-                ended = [past[n + 1][0] if n + 1 < len(past) else now + 1 for n in range(len(past))]
-                allowed = {past[n][1] for n in range(last_own, len(past)) if ended[n] > now - 60}
-                assert got in allowed
+                await (db if scoped is None else scope).load(sales, Sale.rate, cache=cache)
+                found = [each.rate for each in sales]
+            assert len(found) == (1 if how == "get" else len(sales))
+            for each in found:
+                assert each is not None
+                assert each.value >= least[each.tenant], how
+
+        async def play(steps: int) -> None:
+            nonlocal now
+            for _ in range(steps):
+                step = rolls.randrange(8)
+                if step == 0:
+                    seconds = rolls.randrange(40)
+                    later(seconds)
+                    now += seconds
+                elif step < 3:
+                    await put(rolls.choice("xy"))
+                else:
+                    await look(rolls.choice([None, "x"]))
+                await pause(8)
+
+        await asyncio.gather(*(play(20) for _ in range(6)))
+
+
+WAYS = ["upsert", "upsert in a bulk", "upsert in a transaction"]

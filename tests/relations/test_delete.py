@@ -5,6 +5,7 @@ import datetime as dt
 import random
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from tableorm import (
     EntityNotFound,
     Index,
     Key,
+    LostRace,
     Mapped,
     ModelError,
     NotRead,
     PreconditionFailed,
     PropertyBag,
     ReferenceNotFound,
+    TableOrmError,
     TransactionFailed,
     WrongKind,
     connect,
@@ -33,6 +36,7 @@ from tableorm import (
     many,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Bounds, Operation, RowQuery, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.torture import seeds
@@ -94,20 +98,31 @@ class Uncounted(Named, row_key="uncounted"):
     items = many(lambda: Item, name="{name}", on_delete="refuse")
 
 
-class Crew(OnDisk, row_key="crew"):
+class House(OnDisk, row_key="house"):
+    staying: Mapped[int] = field(default=0, maintained=True)
+    hands: Mapped[int] = field(default=0, maintained=True)
     size: Mapped[int] = field(default=0, maintained=True)
 
-    notes = many(lambda: Note, disk="{disk}", on_delete="cascade")
+    rooms = many(lambda: Room, disk="{disk}", on_delete="cascade")
+    guests = many(lambda: Guest, disk="{disk}", on_delete="refuse")
+
+
+class Room(OnDisk, row_key="room_{id}"):
+    id: Mapped[int]
+
+    counted = Count(lambda: House.size, disk="{disk}")
+
+
+class Guest(OnDisk, row_key="guest_{id}"):
+    id: Mapped[int]
+
+    counted = Count(lambda: House.staying, disk="{disk}")
 
 
 class Hand(OnDisk, row_key="hand_{id}"):
     id: Mapped[int]
 
-    counted = Count(lambda: Crew.size, disk="{disk}")
-
-
-class Note(OnDisk, row_key="note_{id}"):
-    id: Mapped[int]
+    counted = Count(lambda: House.hands, disk="{disk}")
 
 
 @pytest.fixture
@@ -246,22 +261,106 @@ async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> Non
 
 async def test_a_count_that_was_in_the_way_is_forgotten(db: Database) -> None:
     """Once others have taken away what was counted, the parent is deleted, after the children that came meanwhile."""
-    await db.insert(Crew(disk="d"))
-    await db.insert(Hand(disk="d", id=1))
-    looks = iter(range(100))
+    await fill(db, count=1)
+    searches, looks = iter(range(100)), iter(range(100))
 
     class Busy(StoreLayer):
         async def send(self, request: StoreRequest) -> Any:
-            if request.keys == ("d", "crew") and next(looks) == 1:
-                await db.delete(Hand, disk="d", id=1, if_match="*")
-                await db.insert(Note(disk="d", id=7))
+            if request.method == "query" and next(searches) == 0:
+                await db.delete(File, disk="d", folder="a", id=0, if_match="*")
+            if request.keys == ("d", "folder_a") and request.method == "get" and next(looks) == 1:
+                await db.insert(File(disk="d", folder="a", id=7))
             return await super().send(request)
 
     connection_of(db).wrap_store(Busy)
-    assert await db.delete(Crew, disk="d", if_match="*")
+    assert await db.delete(Folder, disk="d", name="a", if_match="*")
 
-    assert await keys(db) == []
+    assert await keys(db) == ["share_a_x"]
     assert next(looks) > 2
+
+
+@pytest.mark.parametrize("guest", [True, False])
+async def test_a_delete_that_is_refused_deletes_no_child(db: Database, *, guest: bool) -> None:
+    """By a relation that refuses, or by a count of entities that stay; a count of those that go is no reason."""
+    await db.create_tables(House, Room, Guest, Hand)
+    await db.insert(House(disk="d"))
+    for number in range(3):
+        await db.insert(Room(disk="d", id=number))
+    await db.insert(Guest(disk="d", id=1) if guest else Hand(disk="d", id=1))
+    before = await keys(db)
+
+    with pytest.raises(Conflict, match=r"it has House\.guests" if guest else "its hands is 1"):
+        await db.delete(House, disk="d", if_match="*")
+    assert await keys(db) == before
+    await db.delete(Guest if guest else Hand, disk="d", id=1, if_match="*")
+    await db.delete(House, disk="d", if_match="*")
+    assert await keys(db) == []
+
+
+@pytest.mark.limit(20)
+async def test_children_that_keep_coming_end_in_a_lost_race(db: Database) -> None:
+    """Also where others insert faster than a delete reads and deletes: no look for children goes on for ever."""
+    await db.insert(House(disk="d"))
+    numbers = iter(range(2000))
+
+    class Busy(StoreLayer):
+        """Short pages, and more new children before each that is read in full than it has."""
+
+        async def send(self, request: StoreRequest) -> Any:
+            if request.method != "query":
+                return await super().send(request)
+            query, limit, continuation = request.arguments
+            for _ in range(3 if query.select is None else 0):
+                await db.insert(Room(disk="d", id=next(numbers)))
+            return await super().send(StoreRequest("query", request.table, (query, min(limit, 2), continuation)))
+
+    plain = db.store
+    connection_of(db).wrap_store(Busy)
+    with pytest.raises(LostRace, match="50 times in a row"):
+        await db.delete(House, disk="d", if_match="*")
+    connection_of(db).wrap_store(lambda _: plain)
+
+    left = await db.select(Room).where(Room.disk == "d").count()
+    assert (await db.get(House, disk="d")).size == left > 0
+
+
+@pytest.mark.parametrize("fate", ["reply lost", "request lost", "crash"])
+async def test_a_delete_that_is_interrupted_can_be_repeated(db: Database, fate: str) -> None:
+    """At each of its requests: no child has lost its parent, the count is right, and another delete ends it."""
+    await fill(db, "other", 1)
+    plain, at, sent = db.store, 0, 0
+
+    class Interrupted(StoreLayer):
+        async def send(self, request: StoreRequest) -> Any:
+            nonlocal sent
+            sent += 1
+            if sent > at and fate == "crash":
+                raise _StopError
+            if sent != at + 1:
+                return await super().send(request)
+            if fate == "reply lost":
+                await super().send(request)
+            raise Fault(Code.NO_ANSWER, "lost", doubt=bool(request.operations))
+
+    while sent >= at:
+        await db.upsert(Folder(disk="d", name="a"))
+        for number in range(3):
+            await db.insert(File(disk="d", folder="a", id=number))
+        connection_of(db).wrap_store(Interrupted)
+        sent = 0
+        with suppress(_StopError, TableOrmError):
+            await db.delete(Folder, disk="d", name="a", if_match="*")
+        connection_of(db).wrap_store(lambda _: plain)
+
+        folder = await db.get_or_none(Folder, disk="d", name="a")
+        left = await db.select(File).where(File.disk == "d", File.folder == "a").count()
+        assert left == (0 if folder is None else folder.files) <= 3
+        assert (await db.audit(Folder, File)).clean
+        await db.delete(Folder, disk="d", name="a", if_match="*", missing_ok=True)
+        assert await keys(db) == ["file_other_0000", "folder_other", "share_other_x", "size_000001_other_0000"]
+        at += 1
+
+    assert at > 5
 
 
 async def test_a_parent_that_has_changed_stays(db: Database) -> None:
@@ -286,6 +385,8 @@ async def test_other_verbs_refuse_it(db: Database) -> None:
     with pytest.raises(ModelError, match="Folder is deleted by"):
         async with db.bulk() as bulk:
             await bulk.delete(folder)
+    with pytest.raises(ModelError, match="what the delete sends depends on the children"):
+        db.explain_write("delete", folder)
     with pytest.raises(ModelError, match="Folder is deleted by"):
         await db.select(Folder).where(Folder.disk == "d").delete()
     assert len(await keys(db)) == 8
@@ -315,7 +416,7 @@ class Place(Entity, table="Places", partition_key="{town}", row_key="place_{id}"
 
 
 class Inn(Place):
-    rooms = many(lambda: Room, town="{town}", inn="{id}", on_delete="cascade")
+    rooms = many(lambda: Chamber, town="{town}", inn="{id}", on_delete="cascade")
 
 
 class Stall(Place):
@@ -328,7 +429,7 @@ class Stall(Place):
 class Ruin(Place): ...
 
 
-class Room(Entity, table="Places", partition_key="{town}", row_key="room_{inn}_{number}"):
+class Chamber(Entity, table="Places", partition_key="{town}", row_key="room_{inn}_{number}"):
     town: Mapped[str]
     inn: Mapped[str]
     number: Mapped[int]
@@ -344,10 +445,10 @@ class Debt(Entity, table="Places", partition_key="{town}", row_key="debt_{stall}
 
 async def test_the_key_of_a_base_deletes_as_the_class_of_its_row_does(db: Database) -> None:
     """With children and index entries, unless others are counted in it; transactions and bulks ask for the class."""
-    await db.create_tables(Inn, Stall, Ruin, Room, Debt)
+    await db.create_tables(Inn, Stall, Ruin, Chamber, Debt)
     for place in (Inn(town="a", id="1"), Stall(town="a", id="2"), Stall(town="a", id="3"), Ruin(town="a", id="4")):
         await db.insert(place)
-    await db.insert(Room(town="a", inn="1", number=1))
+    await db.insert(Chamber(town="a", inn="1", number=1))
     await db.insert(Debt(town="a", stall="3", number=1))
     inn, stall, owing, ruin, none = (Key(Place, "Places", "a", f"place_{number}") for number in range(1, 6))
 

@@ -2,7 +2,6 @@
 Rows of every sort for transfers, and what a table has.
 """
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +11,7 @@ from tableorm import Database
 from tableorm.connection.connection import Connected
 from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, Row, RowQuery, TableStore, Verb
+from tableorm.transfer.formats import encode_row
 from tests.azure.test_operations_random import KEYS, LARGE_PROPERTIES, PARTITIONS, VALUES
 
 TABLE = "Transferred"
@@ -65,8 +65,8 @@ async def fill(store: TableStore, rows: Iterable[Row], table: str = TABLE) -> No
             await store.transact(table, some[start : start + size])
 
 
-async def content_of(db: Connected | Database, table: str = TABLE, *, ordered: bool = True) -> list[str]:
-    """Return the rows of a table as JSON, without ETag and Timestamp; in the order of their members if that counts."""
+async def content_of(db: Connected | Database, table: str = TABLE) -> list[str]:
+    """Return the rows of a table as the lines that an export writes, without ETag and Timestamp."""
     assert isinstance(db, Database)
     found: list[str] = []
     continuation: str | None = None
@@ -74,7 +74,7 @@ async def content_of(db: Connected | Database, table: str = TABLE, *, ordered: b
         page = await db.store.query(table, RowQuery(), 1000, continuation)
         for row in page.rows:
             del row["odata.etag"], row["Timestamp"]
-            found.append(json.dumps(row, sort_keys=not ordered))
+            found.append(encode_row(row).decode())
         continuation = page.continuation
         if continuation is None:
             return found

@@ -108,7 +108,7 @@ async def test_through_azurite_and_back(azurite: Azurite, tmp_path: Path, monkey
         assert (report.complete, report.blobs, report.pending) == (True, 20 - sent, 0)
         async with connect("local::memory:") as back:
             assert (await cloud.copy_rows(back, TABLE)).blobs == 20
-            assert await content_of(back, TABLE, ordered=False) == await content_of(db, TABLE, ordered=False)
+            assert await content_of(back, TABLE) == await content_of(db, TABLE)
             assert await blobs_of(back) == await blobs_of(db) == await blobs_of(cloud)
             compared = await db.compare_rows(back, TABLE)
             assert (compared.complete, compared.blobs) == (True, 20)

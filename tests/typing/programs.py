@@ -255,12 +255,17 @@ class Desk(Entity, table="Directory", partition_key="{department}", row_key="des
     owner = one(lambda: Employee, key="user")
 
 
-async def relations(db: Database, desks: list[Desk]) -> None:
+class CornerDesk(Desk, row_key="corner_{number}"):
+    pass
+
+
+async def relations(db: Database, desks: list[Desk], corners: list[CornerDesk]) -> None:
     assert_type(Desk.colleagues, ManyOf[Desk, Employee])
     assert_type(Desk.owner, OneOf[Desk, Employee])
     assert_type(desks[0].colleagues, tuple[Employee, ...])
     assert_type(desks[0].owner, Employee | None)
     await db.load(desks, Desk.colleagues.where(Employee.age > 30).limit(5).only(Employee.age))
+    await db.load(corners, CornerDesk.colleagues)
     assert_type(await db.select(Desk).load(Desk.owner).all(), list[Desk])
     assert_type(db.explain_load(iter(desks), Desk.owner), LoadExplanation)
 

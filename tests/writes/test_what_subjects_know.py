@@ -2,6 +2,8 @@
 What an entity or bag knows of its row after it was written: as if it had just been read.
 """
 
+import json
+
 import pytest
 
 from tableorm import Database, PropertyBag
@@ -39,7 +41,7 @@ async def test_what_a_bag_never_saw_stays(things: Database) -> None:
     bag["mine"] = 1
     read = await things.get(PropertyBag.key("Things", "g", "a"))
     (step,) = things.explain_write("upsert", read).steps
-    assert step.body == b'{"theirs":"1","theirs@odata.type":"Edm.Int64"}'
+    assert json.loads(step.body or b"") == {"theirs": "1", "theirs@odata.type": "Edm.Int64"}
     said = things.explain_write("replace", bag)
     assert ([step.method for step in said.steps], said.transaction, said.before) == (["GET", "PUT"], False, ())
     await things.replace(bag)

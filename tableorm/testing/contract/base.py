@@ -11,7 +11,7 @@ import pytest
 
 from ...protocol.codes import Fault
 from ...protocol.edm import ANNOTATION, Edm
-from ...stores import BlobStore, Operation, QueueStore, Row, RowQuery, TableStore, Verb, unstamped
+from ...stores import BlobStore, Operation, QueueStore, Row, RowQuery, TableStore, Verb, row_keys, unstamped
 
 
 class StoreContract:
@@ -86,6 +86,11 @@ async def everything(store: TableStore, table: str, query: RowQuery | None = Non
         continuation = page.continuation
         if continuation is None:
             return rows
+
+
+def in_key_order(rows: Iterable[Row]) -> list[Row]:
+    """Return rows sorted by their keys, for tests that are not about order."""
+    return sorted(rows, key=row_keys)
 
 
 def keys_of(rows: Iterable[Row]) -> list[tuple[str, str]]:
