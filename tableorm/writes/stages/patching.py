@@ -127,7 +127,7 @@ def _whole(mode: Mode, shown: Shown, *, drop_extra: bool) -> Patched:
         assert before is not None
         patch = _changed(shown, row, changed)
         if schema.cleared and not patch.remove and not before.upgraded:  # then it merges
-            whole = {**_cleared(schema, before.row), **whole}
+            whole = {**whole, **_cleared(schema, before.row, whole)}
         return patch, whole, weight
     if mode is Mode.UPSERT_MERGE and before is not None:
         gone = _removed(shown, row)
@@ -176,9 +176,10 @@ def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
     return Patch(Expects.PRESENT, Extent.SOME, changed)
 
 
-def _cleared(schema: Schema, row: Row) -> Row:
-    """Return the properties of a row that a merge has emptied."""
-    return {name: value for name, value in row.items() if schema.is_cleared(row, name.removesuffix(ANNOTATION))}
+def _cleared(schema: Schema, stored: Row, row: Row) -> Row:
+    """Return the properties of a stored row that a merge has emptied, and that are not in another one."""
+    names = {name for name in schema.cleared if name not in row and schema.is_cleared(stored, name)}
+    return {name: value for name, value in stored.items() if name.removesuffix(ANNOTATION) in names}
 
 
 def _save_loaded(shown: Shown) -> Patched:
