@@ -255,10 +255,12 @@ class FaultyBackend:
 
     Args:
         store: The real store; one in memory if not given.
+        archive: The tables whose rows are the blobs; those of the backend if not given.
     """
 
-    def __init__(self, store: TableStore | None = None) -> None:
+    def __init__(self, store: TableStore | None = None, archive: TableStore | None = None) -> None:
         self.tables = FaultyStore(store or MemoryStore())
+        self._archive = archive
 
     @classmethod
     def handles(cls, url: str) -> bool:
@@ -274,7 +276,7 @@ class FaultyBackend:
 
     @property
     def blobs(self) -> BlobStore:
-        return cast("BlobStore", RowBlobs(self.tables))
+        return cast("BlobStore", RowBlobs(self._archive or self.tables))
 
     async def open(self) -> None: ...
 

@@ -83,7 +83,6 @@ def record_pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sleep = asyncio.sleep
 
     def pause_after(failures: int, policy: RetryPolicy) -> float:
-        del policy
         return failures / 1000
 
     async def record(seconds: float) -> None:

@@ -14,6 +14,7 @@ from tableorm.stores import Supplier
 from tableorm_local import serve
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite
+from tests.databases import database_fixture
 
 
 class Department(Entity, table="Directory", partition_key="{name}", row_key="department"):
@@ -88,8 +89,5 @@ async def rows(db: Database) -> list[tuple[str, str]]:
     return [(bag.partition_key, bag.row_key) for bag in found]
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    """A new database in memory."""
-    async with connect("local::memory:") as db:
-        yield db
+db = database_fixture()
+"""A new database in memory."""

@@ -31,6 +31,7 @@ from tableorm import (
     connect,
     field,
 )
+from tests.databases import memory_database
 
 OTHER = r"tenant is 'other', and this scope is of tenant='acme'"
 
@@ -325,7 +326,7 @@ async def test_a_closed_database(tmp_path: Path) -> None:
 class Account(Entity, table="Accounts", partition_key="{tenant}", row_key="account_{id}"):
     tenant: Mapped[str]
     id: Mapped[str]
-    mail: Mapped[str | None] = field(default=None)
+    mail: Mapped[str | None]
 
     by_mail = Index(row_key="mail_{mail}", unique=True)
     by_any = IndexList(row_key="any_{mail}")
@@ -359,8 +360,7 @@ names = st.text(st.sampled_from("ab_-^ é\uffff\U00010000"), max_size=3)
 @given(st.lists(st.tuples(names, names), max_size=8), names)
 async def test_a_scope_shows_what_is_its_own(places: list[tuple[str, str]], tenant: str) -> None:
     """Of tenants whose names begin alike, or hold separators, each sees its rows: by model, and without."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Visit)
+    async with memory_database(Visit) as db:
         for owner, page in set(places):
             await db.insert(Visit(tenant=owner, page=page, n=1))
         mine = db.scope(Visit, tenant=tenant)

@@ -2,16 +2,17 @@
 Statistics of tables: what is counted in full is exact, and what is estimated says how far it may be off.
 """
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, TableNotFound, connect
+from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, TableNotFound
 from tableorm.advice import TableCost, measure_table
 from tableorm.protocol.limits import entity_size
 from tableorm.stores import Operation, RowQuery, Verb
 from tests.advice.key_shapes import SHAPES, make_keys
+from tests.databases import database_fixture
+from tests.rows import insert_row
 
 PAGE = "tableorm.advice.statistics.MAX_PAGE"
 
@@ -23,10 +24,7 @@ class Person(Entity, table="StatPeople", partition_key="{department}", row_key="
     by_email = Index(row_key="email_{email}", unique=True, include="keys")
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        yield db
+db = database_fixture()
 
 
 async def fill(db: Database, shape: str, count: int) -> dict[str, int]:
@@ -106,7 +104,7 @@ async def test_a_sample_of_keys_that_begin_alike(db: Database, monkeypatch: pyte
     for number in range(64):
         for row in range(3):
             key = {"PartitionKey": f"customers_contoso_{number:06d}", "RowKey": str(row)}
-            await db.store.write("Rows", Operation(Verb.INSERT, key))
+            await insert_row(db, "Rows", key)
 
     found = await measure_table(db, "Rows", sample=8)
 
@@ -128,8 +126,8 @@ async def test_prefixes_and_costs(db: Database) -> None:
     """PartitionKeys that begin alike are shown where they have a fifth of the rows together; prices make costs."""
     await db.create_tables("Rows")
     for number in range(10):
-        await db.store.write("Rows", Operation(Verb.INSERT, {"PartitionKey": f"tenant-{number}", "RowKey": "row"}))
-        await db.store.write("Rows", Operation(Verb.INSERT, {"PartitionKey": "Sales", "RowKey": f"{number}"}))
+        await insert_row(db, "Rows", {"PartitionKey": f"tenant-{number}", "RowKey": "row"})
+        await insert_row(db, "Rows", {"PartitionKey": "Sales", "RowKey": f"{number}"})
 
     found = await measure_table(db, "Rows")
 
@@ -152,7 +150,7 @@ async def test_text(db: Database) -> None:
     """It is made for people; what is in keys is shown without control characters."""
     await db.create_tables("Rows")
     row = {"PartitionKey": "a\u2028b", "RowKey": "1", "EntityType": "x\ny"}
-    await db.store.write("Rows", Operation(Verb.INSERT, row))
+    await insert_row(db, "Rows", row)
 
     lines = [" ".join(line.split()) for line in str(await measure_table(db, "Rows")).split("\n")]
 

@@ -10,12 +10,13 @@ from zlib import compress, crc32
 
 import pytest
 
-from tableorm import Entity, Index, Mapped, connect, field
+from tableorm import Entity, Index, Mapped, field
 from tableorm.errors import CursorError
 from tableorm.jobs import ranges
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.ranges import JobRange, purpose_of, read_cursor, write_cursor
 from tableorm.stores import Bounds, RowAddress
+from tests.databases import memory_database
 
 PURPOSE = bytes(12)
 TABLES = ("x",)
@@ -117,8 +118,7 @@ def test_a_cursor_of_another_version() -> None:
 
 async def test_a_cursor_of_a_table_without_models() -> None:
     """One that says of another table how far that is read is rejected by each call that takes cursors."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Ship)
+    async with memory_database(Ship) as db:
         calls: dict[str, Callable[[str], Awaitable[object]]] = {
             "audit": lambda cursor: db.audit(Ship, cursor=cursor),
             "sweep CursorShips": lambda cursor: db.sweep(Ship, cursor=cursor),

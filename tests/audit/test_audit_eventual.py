@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Damage, Database, Entity, Mapped, connect
+from tableorm import Damage, Database, Entity, Mapped
 from tableorm.audit import decisions
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import time_of
@@ -16,6 +16,7 @@ from tableorm.outbox.decision import settle_decision
 from tableorm.stores import CLOCK, Row, Verb
 from tableorm.testing.contract.base import everything
 from tests.audit.foreign import send
+from tests.databases import memory_database
 from tests.outbox.network import connected
 from tests.outbox.staff import MODELS, Person, committed_decisions, extra_entries, members_of, wrong_entries
 
@@ -24,8 +25,7 @@ HOUR, SECOND = dt.timedelta(hours=1), dt.timedelta(seconds=1)
 
 @pytest.fixture
 async def db(stopped_clock: None) -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(*MODELS)
+    async with memory_database(*MODELS) as db:
         await db.insert(Person(team="red", id=1, name="Ann", city="Oslo"))
         await db.insert(Person(team="red", id=2, name="", city=None))
         await db.insert(Person(team="blue", id=1, name="Bo", city="Oslo"))

@@ -24,10 +24,11 @@ from tableorm import (
     upgrade,
 )
 from tableorm.audit.segment import Segment
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Clerk, Employee, EmployeeOfOld, fill, merge, snapshot, write
 from tests.damage import Case, Cases, found_by
+from tests.rows import merge_row, replace_row
 from tests.torture import on_stores
 
 E1, E2 = "empid_000001", "empid_000002"
@@ -306,7 +307,7 @@ async def test_index_that_is_being_built_may_lack_copies(db: Database) -> None:
 
     await db.delete(PropertyBag.key("Workers", "p", "id_2"), if_match="*")
     elsewhere = {"PartitionKey": "p", "RowKey": "w_001", "_ix": '{"by_id":{"at":["q","r","Others"]}}'}
-    await db.store.write("Workers", Operation(Verb.MERGE, elsewhere, "*"))
+    await merge_row(db, "Workers", elsewhere)
 
     assert [finding.row_key for finding in (await db.audit(Building)).findings] == ["w_001", "w_002"]
 
@@ -376,8 +377,7 @@ async def test_what_cannot_be_audited_is_refused() -> None:
     class Plain(Entity, table="Plain", kind=None, partition_key="p", row_key="{id}"):
         id: Mapped[int]
 
-    async def later(report: AuditReport) -> None:
-        del report
+    async def later(report: AuditReport) -> None: ...
 
     async with connect("local::memory:") as db:
         with pytest.raises(ModelError, match="at least one model"):
@@ -449,7 +449,7 @@ async def test_an_older_entity_that_cannot_be_repaired_in_full_is_left(db: Datab
     await db.insert(First(id=1, name="lamp", code="a"))
     await db.insert(First(id=2, name="desk", code="b"))
     harm = {"PartitionKey": "p", "RowKey": "t_001", "code": "b"}
-    await db.store.write("Things", Operation(Verb.MERGE, harm, "*"))
+    await merge_row(db, "Things", harm)
 
     report = await db.audit(Second, repair=True)
 
@@ -473,7 +473,7 @@ async def test_an_orphan_in_the_place_of_an_entry_is_deleted_first(db: Database)
     await db.create_tables(Lamp)
     await db.insert(Lamp(id=1, code="a"))
     entry = await db.store.get("Things", "p", "z_a")
-    await db.store.write("Things", Operation(Verb.REPLACE, entry | {"_of": "t_099"}, "*"))
+    await replace_row(db, "Things", entry | {"_of": "t_099"})
 
     found = await db.audit(Lamp)
     assert (found.counts, found.repaired) == ({"missing": 1, "orphan": 1}, 0)

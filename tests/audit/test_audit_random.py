@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Damage, Entity, Index, Mapped, PropertyBag, UniqueViolation, connect, field
+from tableorm import Damage, Entity, Index, Mapped, PropertyBag, UniqueViolation, field
 from tableorm.audit import audit as auditing
-from tableorm.stores import Operation, RowQuery, Verb
+from tableorm.stores import RowQuery
+from tests.databases import memory_database
+from tests.rows import delete_row, merge_row, put_row
 from tests.torture import examples
 
 
@@ -82,18 +84,14 @@ async def harmed(db: Any, what: str, which: int) -> None:
     }
     members = changes.get(what, {})
     if what == "delete":
-        await db.store.write("Things", Operation(Verb.DELETE, keys, "*"))
+        await delete_row(db, "Things", keys)
     elif what == "copy":
         if "#" not in row.get("EntityType", ""):
             return  # an entity under a key that is not of its template is not readable
         new = {**row, "RowKey": f"x_{row['RowKey']}"}
-        await db.store.write("Things", Operation(Verb.INSERT_OR_REPLACE, _plain(new)))
+        await put_row(db, "Things", new)
     else:
-        await db.store.write("Things", Operation(Verb.MERGE, {**keys, **members}, "*"))
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+        await merge_row(db, "Things", {**keys, **members})
 
 
 @given(steps=st.lists(st.tuples(verbs, things), max_size=15))
@@ -101,8 +99,7 @@ def test_what_the_mapper_writes_is_right(steps: Sequence[tuple[str, Thing]]) -> 
     """Whatever the values and the verbs: an audit finds nothing."""
 
     async def body() -> None:
-        async with connect("local::memory:") as db:
-            await db.create_tables(Thing)
+        async with memory_database(Thing) as db:
             for verb, thing in steps:
                 await written(db, verb, thing)
 
@@ -122,8 +119,7 @@ def test_what_others_do_can_be_repaired(steps: Sequence[Thing], damage: Sequence
     """
 
     async def body() -> None:
-        async with connect("local::memory:") as db:
-            await db.create_tables(Thing)
+        async with memory_database(Thing) as db:
             for thing in steps:
                 await written(db, "upsert", thing)
             for what, which in damage:
@@ -173,8 +169,7 @@ def test_segments_find_the_same(segment: int, steps: Sequence[Thing], damage: Se
     """However small the parts are that are summed up, the same is found."""
 
     async def body() -> None:
-        async with connect("local::memory:") as db:
-            await db.create_tables(Thing)
+        async with memory_database(Thing) as db:
             for thing in steps:
                 await written(db, "upsert", thing)
             for what, which in damage:

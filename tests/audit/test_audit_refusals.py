@@ -5,13 +5,14 @@ What the store refuses of any row ends both.
 
 import pytest
 
-from tableorm import AccessDenied, Damage, Database, Entity, Index, Mapped, PropertyBag, Unavailable, field
+from tableorm import AccessDenied, Damage, Database, Entity, Index, Mapped, PropertyBag, Unavailable
 from tableorm.audit.report import Finding
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import Employee, fill, snapshot, write
 from tests.derived.patterns.firm import Department
 from tests.derived.patterns.firm import Employee as Colleague
+from tests.rows import merge_row
 
 FULL = 252 - 5
 """Unknown properties of a file that leave room for its own, the kind, `_w` and `_ix`; a copy has its `id` besides."""
@@ -20,8 +21,8 @@ FULL = 252 - 5
 class AnyFile(Entity, table="Files", partition_key="{shelf}", row_key="file_{id:03d}", abstract=True):
     shelf: Mapped[str]
     id: Mapped[int]
-    title: Mapped[str | None] = field(default=None)
-    code: Mapped[str | None] = field(default=None)
+    title: Mapped[str | None]
+    code: Mapped[str | None]
 
 
 class Before(AnyFile, kind="File"): ...
@@ -90,7 +91,7 @@ async def test_a_note_of_an_unreadable_entity_stays(db: Database) -> None:
     await db.insert(Colleague(department="Sales", id=1))
     await db.modify(Department, lambda each: each.evolve(manager_id=1), name="Sales")
     keys = {"PartitionKey": "Sales", "RowKey": "empid_000001"}
-    await db.store.write("Firm", Operation(Verb.MERGE, {**keys, "salary": "much"}, "*"))
+    await merge_row(db, "Firm", {**keys, "salary": "much"})
     await db.delete(PropertyBag.key("Firm", "Sales", "department"), if_match="*")
 
     report = await db.audit(Department, Colleague, repair=True)

@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 
-from tableorm import Damage, Database, Entity, Index, Mapped, connect, field
-from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm import Damage, Database, Entity, Index, Mapped, field
+from tableorm.stores import CLOCK, Row, Verb
 from tableorm.testing.contract.base import everything
 from tests.audit.foreign import send
+from tests.databases import memory_database
 from tests.outbox.members import Member, extra_reservations, wrong_reservations
+from tests.rows import insert_row
 
 HOUR = dt.timedelta(hours=1)
 
 
 @pytest.fixture
 async def db(stopped_clock: None) -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Member)
+    async with memory_database(Member) as db:
         await db.insert(Member(town="Bern", id=1, email="ann@x"))
         await db.insert(Member(town="Bern", id=2))
         await db.insert(Member(town="Rome", id=1, email="bo@x"))
@@ -167,4 +168,4 @@ async def store_guest(db: Database, hotel: str, number: int, room: int | None) -
     """Write a guest as the program without the index does."""
     row: Row = {"PartitionKey": hotel, "RowKey": f"guest_{number:03d}", "EntityType": "Guest"}
     row |= {} if room is None else {"room": room}
-    await db.store.write("UniqueGuestList", Operation(Verb.INSERT, row))
+    await insert_row(db, "UniqueGuestList", row)

@@ -7,29 +7,21 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Database,
-    Entity,
-    Index,
-    Mapped,
-    ModelError,
-    NotSupported,
-    PropertyBag,
-    connect,
-    field,
-)
+from tableorm import Database, Entity, Index, Mapped, ModelError, NotSupported, PropertyBag, connect
 from tableorm.jobs.process import RunOptions
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
 from tableorm.writes.bulk.pacing import Pace
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
 from tests.audit.turns import MOST, count_snapshots
+from tests.databases import memory_database
 from tests.derived.patterns.firm import Department
+from tests.rows import insert_row
 
 
 class AnyWorker(Entity, table="Workers", partition_key="{team}", row_key="w_{id:05d}", abstract=True):
     team: Mapped[str]
     id: Mapped[int]
-    badge: Mapped[str | None] = field(default=None)
+    badge: Mapped[str | None]
 
 
 class Before(AnyWorker, kind="Worker"): ...
@@ -83,16 +75,12 @@ async def test_what_is_built_is_as_written(db: Database) -> None:
             await write(db, Verb.DELETE, *key)
     for employee in [*everyone("Sales"), *everyone("HR")]:
         members = wanted[employee.department, employee.key.row_key]
-        await db.store.write(TABLE, _insert({name: value for name, value in members.items() if name != "_ix"}))
+        await insert_row(db, TABLE, {**members, "_ix": None})
 
     reports = [await db.build_index(index) for index in (Employee.by_email, Employee.by_name, Employee.by_age)]
 
     assert [report.written for report in reports] == [6, 10, 8]
     assert await snapshot(db) == wanted
-
-
-def _insert(row: dict[str, object]) -> Operation:
-    return Operation(Verb.INSERT, dict(row))
 
 
 async def test_row_in_the_way_is_a_finding(db: Database) -> None:
@@ -195,8 +183,7 @@ async def test_report_is_printable(db: Database) -> None:
 
 async def test_what_is_built_together_has_one_write_token() -> None:
     """The entities of a transaction share it, so that one row tells after a lost reply what became of all of them."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Before)
+    async with memory_database(Before) as db:
         for number in range(3):
             await db.insert(Before(team="a", id=number, badge=f"b{number}"))
         assert (await db.build_index(Worker.by_badge)).written == 3

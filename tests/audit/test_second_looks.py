@@ -7,21 +7,12 @@ from typing import Any, Literal
 
 import pytest
 
-from tableorm import (
-    Damage,
-    Database,
-    Entity,
-    Index,
-    Mapped,
-    PropertyBag,
-    RetryPolicy,
-    connect,
-    upgrade,
-)
+from tableorm import Damage, Database, Entity, Index, Mapped, PropertyBag, RetryPolicy, connect, upgrade
 from tableorm.audit import context as audit_context
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import Employee, fill, snapshot, write
+from tests.rows import merge_row
 
 
 @pytest.fixture
@@ -107,9 +98,7 @@ async def test_a_damaged_manifest_of_an_older_entity(db: Database) -> None:
 
     await db.create_tables(First)
     await db.insert(First(id=1, name="lamp"))
-    await db.store.write(
-        "OlderThings", Operation(Verb.MERGE, {"PartitionKey": "p", "RowKey": "t_001", "_ix": "{"}, "*")
-    )
+    await merge_row(db, "OlderThings", {"PartitionKey": "p", "RowKey": "t_001", "_ix": "{"})
     before = await db.store.get("OlderThings", "p", "t_001")
 
     report = await db.audit(Second, repair=True)
@@ -151,7 +140,7 @@ async def test_entries_of_an_older_version_are_right(
         assert {each.operation for each in seen.requests} == {"query"}
 
     entry = {"PartitionKey": "p", "RowKey": "name_lamp_001", "EntityType": "Thing#by_name:1"}
-    await db.store.write("Versioned", Operation(Verb.MERGE, entry, "*"))
+    await merge_row(db, "Versioned", entry)
     assert [each.problem for each in (await db.audit(Third)).findings] == [
         "the index entry at 'name_lamp_001' differs from its entity"
     ]

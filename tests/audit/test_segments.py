@@ -10,9 +10,10 @@ from tableorm import AuditReport, Database, Entity, Index, Mapped
 from tableorm.audit import audit as auditing
 from tableorm.audit import segment
 from tableorm.jobs import scan
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
 from tests.audit.foreign import Employee, everyone, write
 from tests.database.between import Awkward, Between, Shuffled
+from tests.rows import delete_row, insert_row
 
 PARTITIONS = 6
 ROWS = 15  # of a partition: five entities, and their index entries
@@ -110,9 +111,9 @@ async def test_what_is_wrong_twice_does_not_make_up_for_itself(db: Database, mon
     await db.create_tables(Guest)
     await db.insert(Guest(house="a", id=1, city="Rome"))
     keys = {"PartitionKey": "city_Rome", "RowKey": "in_a_1"}
-    await db.store.write("SegmentGuests", Operation(Verb.DELETE, keys, "*"))
+    await delete_row(db, "SegmentGuests", keys)
     stray = {"PartitionKey": "city_Rome", "RowKey": "in_b_2", "EntityType": "Guest#by_city"}
-    await db.store.write("SegmentGuests", Operation(Verb.INSERT, {**stray, "_of": '["SegmentGuests","b","guest_2"]'}))
+    await insert_row(db, "SegmentGuests", {**stray, "_of": '["SegmentGuests","b","guest_2"]'})
 
     report = await db.audit(Guest, parallel=1)
 

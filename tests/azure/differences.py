@@ -63,7 +63,6 @@ def _special(row: Row, name: str) -> bool:
 
 
 def _exponent(row: Row, compare: Compare) -> bool:
-    del row
     text = to_odata(compare).rpartition(" ")[2]
     return compare.constant.type is Edm.DOUBLE and _DECIMAL.fullmatch(text) is None
 

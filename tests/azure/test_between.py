@@ -24,12 +24,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tableorm import NotSupported
 from tableorm.protocol.codes import Code
-from tableorm.stores import BlobStore, Operation, QueueStore, RetryPolicy, Verb
+from tableorm.stores import BlobStore, QueueStore, RetryPolicy
 from tableorm.testing.contract.base import new_name, refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import KEY as STUB_KEY
 from tests.azure.stub import Answer, Stub, Token, error_answer, row_answer, secure_stub
 from tests.azurite import ACCOUNT, KEY, Azurite
+from tests.rows import insert_row
 
 Call = Callable[[AzureBackend], Awaitable[object]]
 
@@ -158,7 +159,7 @@ async def test_what_a_policy_changes_is_signed(joint: AzureBackend) -> None:
     """A service that checks signatures takes requests to which a policy has added what is signed."""
     name = new_name().lower()
     await joint.tables.create_table(name)
-    await joint.tables.write(name, Operation(Verb.INSERT, row()))
+    await insert_row(joint.tables, name, row())
     await joint.tables.delete_table(name)
     await queues_of(joint).create_queue(name)
     await queues_of(joint).put(name, b"text")

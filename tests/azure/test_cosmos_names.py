@@ -8,6 +8,7 @@ import pytest
 
 from tableorm import Database, Entity, Mapped, PropertyBag, TableOrmError, connect, field
 from tests.azure.cosmos import URL, serve_cosmos
+from tests.databases import memory_database
 
 
 class Parcel(Entity, table="Parcels", partition_key="{shop}", row_key="{id}"):
@@ -88,8 +89,7 @@ async def test_other_names_are_sent(cosmos: Database) -> None:
 
 async def test_other_stores_have_no_such_names() -> None:
     """Azure Storage and the embedded engine store such a property as any other."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Parcel)
+    async with memory_database(Parcel) as db:
         await db.insert(Parcel(shop="a", id=1, tag="x"))
 
         assert (await db.get(Parcel, shop="a", id=1)).tag == "x"

@@ -33,14 +33,7 @@ from azure.core.exceptions import (
 )
 
 from tableorm.connection.translate import translate
-from tableorm.errors import (
-    AccessDenied,
-    Conflict,
-    EntityNotFound,
-    LimitExceeded,
-    TableOrmError,
-    Unavailable,
-)
+from tableorm.errors import AccessDenied, Conflict, EntityNotFound, LimitExceeded, TableOrmError, Unavailable
 from tableorm.protocol.codes import STATUS, Code, Fault
 from tableorm.stores import with_index
 from tableorm_azure.faults import EXCEPTIONS, fault_of_error, fault_of_response, never_sent

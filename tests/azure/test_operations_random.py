@@ -35,7 +35,7 @@ STALE = "W/\"datetime'2001-01-01T00%3A00%3A00.0000000Z'\""
 TABLES = ["One", "Two"]
 BAD_TABLES = ["ab", "a" * 64, "1abc", "a-b", "Tables", ""]
 PARTITIONS = ["p", "", "😀", "it's", "a b+%41"]
-KEYS = ["", "a", "b", "é", "\ue000", "😀", "''", "x" * 512]
+KEYS = ["", "a", "b", "é", "\ue000", "😀", "''", "x" * 512, "%2F", "=;&", "1+1", "^2f", "..", "a,b", '"', "$batch"]
 BAD_KEYS = ["a/b", "a\\b", "a#", "?", "\t", "\x7f", "x" * 513, "😀" * 257]
 VALUES: st.SearchStrategy[tuple[Any, str | None]] = PRESENT | st.tuples(st.none(), st.none())
 # Values, names and rows that are rejected; each row is of the size or number that its name says.

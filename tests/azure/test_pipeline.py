@@ -18,16 +18,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RetryPolicy, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import refusal, row
 from tableorm_azure import AzureBackend
-from tests.azure.stub import (
-    ETAG,
-    KEY,
-    NO_CONTENT,
-    Answer,
-    Stub,
-    batch_answer,
-    error_answer,
-    row_answer,
-)
+from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, row_answer
 
 Call = Callable[[TableStore], Awaitable[object]]
 INSERT = Operation(Verb.INSERT, row(A=1))

@@ -31,6 +31,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Row, RowPage
 from tests.azure.stub import KEY, NO_CONTENT, Stub, error_answer, row_answer
 from tests.connection.conftest import Connect
+from tests.databases import memory_database
 from tests.faults import QUICK, FaultyBackend
 
 
@@ -249,8 +250,7 @@ async def test_refusals_are_seen(connecting: Connect) -> None:
 @pytest.fixture
 async def people() -> AsyncIterator[Database]:
     # Other tests may have set a provider of spans for the whole process.
-    async with connect("local::memory:", tracer_provider=NoOpTracerProvider()) as db:
-        await db.create_tables(Person)
+    async with memory_database(Person, tracer_provider=NoOpTracerProvider()) as db:
         await db.insert(Person(team="a", id=1))
         yield db
 
@@ -313,8 +313,7 @@ async def test_a_block_is_over_when_it_ends(people: Database) -> None:
 
 async def test_databases_are_told_apart(people: Database) -> None:
     """A block sees the database that it was made by, and the scopes of that."""
-    async with connect("local::memory:") as other:
-        await other.create_tables(Person)
+    async with memory_database(Person) as other:
         with people.observe() as seen, other.observe() as theirs:
             await other.get_or_none(Person, team="a", id=1)
             await people.scope(team="a").get(Person, id=1)
@@ -477,8 +476,7 @@ async def test_a_slow_query_is_warned_of_with_its_plan(connecting: Connect, capl
 
 async def test_what_is_fast_is_not_warned_of(people: Database, caplog: pytest.LogCaptureFixture) -> None:
     """Under the limit nothing is logged, except for a scan of the table, once, with its plan."""
-    async with connect("local::memory:", slow=60, show_values=True) as db:
-        await db.create_tables(Person)
+    async with memory_database(Person, slow=60, show_values=True) as db:
         await db.select(Person).where(Person.team == "a", Person.age == 987654321).all()
         await db.get_or_none(Person, team="a", id=1)
         assert caplog.records == []
@@ -494,8 +492,7 @@ async def test_only_time_in_requests_counts(caplog: pytest.LogCaptureFixture, mo
     """A query is slow when its requests are, all together; what the program does between two pages does not count."""
     now = 0.0
     monkeypatch.setattr("tableorm.connection.observe.perf_counter", lambda: now)
-    async with connect("local::memory:", slow=1.0) as db:
-        await db.create_tables(Person)
+    async with memory_database(Person, slow=1.0) as db:
         async with db.bulk() as bulk:
             for number in range(10):
                 await bulk.insert(Person(team="a", id=number))
@@ -522,8 +519,7 @@ async def test_only_time_in_requests_counts(caplog: pytest.LogCaptureFixture, mo
 
 async def test_a_plan_shows_no_values(caplog: pytest.LogCaptureFixture) -> None:
     """Of conditions that are evaluated here, and of several at a time, the properties are shown."""
-    async with connect("local::memory:", slow=60) as db:
-        await db.create_tables(Person)
+    async with memory_database(Person, slow=60) as db:
         hidden = Person.name.is_none() | (Person.name == "Kenneth")
         await db.select(Person).where(hidden, Person.age.in_([987654321, 5])).limit(987654321).allow_scan().all()
 

@@ -2,14 +2,13 @@
 Phases of a re-key, which the store says and programs ask for.
 """
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from tableorm import Database, Entity, Mapped, MovedFrom, NotSupported, connect
+from tableorm import Database, Entity, Mapped, MovedFrom, NotSupported
 from tableorm.connection.connection import connection_of
 from tableorm.rekey import phases as rekey_phases
 from tableorm.rekey.phases import RekeyPhase, change_phase, current_phase, load_phase
+from tests.databases import database_fixture
 from tests.rekeys import rekeying_of
 
 
@@ -26,11 +25,8 @@ class New(Entity, table="RekeyPhases", partition_key="{b}", row_key="n_{a}", mov
 REKEYING = rekeying_of(New)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    """A database in memory."""
-    async with connect("local::memory:") as db:
-        yield db
+db = database_fixture()
+"""A database in memory."""
 
 
 async def test_phases_in_their_order(db: Database) -> None:

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from tableorm import Entity, EntityExists, Mapped, RetryPolicy, connect, field
 from tests.azure.stub import KEY, Stub, error_answer, row_answer
 from tests.connection.conftest import Connect
+from tests.databases import memory_database
 
 
 class Person(Entity, table="People", partition_key="{team}", row_key="person_{id:04d}"):
@@ -89,8 +90,7 @@ async def test_spans_are_within_those_of_the_program() -> None:
 async def test_what_is_refused_is_an_error() -> None:
     """The span has the service's code and no message; a row that is not there is an answer, not an error."""
     spans = Spans()
-    async with connect("local::memory:", tracer_provider=spans.provider) as db:
-        await db.create_tables(Person)
+    async with memory_database(Person, tracer_provider=spans.provider) as db:
         await db.insert(Person(team="a", id=1))
         with pytest.raises(EntityExists):
             await db.insert(Person(team="a", id=1))
@@ -125,8 +125,7 @@ async def test_a_span_that_is_not_recorded_gets_nothing() -> None:
     spans = Spans()
     provider = TracerProvider(sampler=ALWAYS_OFF)
     provider.add_span_processor(SimpleSpanProcessor(spans))
-    async with connect("local::memory:", tracer_provider=provider) as db:
-        await db.create_tables(Person)
+    async with memory_database(Person, tracer_provider=provider) as db:
         assert await db.get_or_none(Person, team="a", id=1) is None
 
     assert spans.ended == []

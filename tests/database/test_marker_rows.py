@@ -20,10 +20,10 @@ from tableorm import (
     PropertyBag,
     TransactionFailed,
     WrongKind,
-    connect,
     field,
 )
 from tableorm.stores import Operation, Verb
+from tests.databases import memory_database
 from tests.writes.verbs import write
 
 TENTATIVE, FORWARD, DECISION = "Person#_tentative", "Person#_forward", "#_decision"
@@ -49,7 +49,7 @@ class Animal(
     Entity, table="Zoo", partition_key="zoo", row_key="{kind}_{id:03d}", abstract=True, discriminator="row_key"
 ):
     id: Mapped[int]
-    name: Mapped[str] = field(default="")
+    name: Mapped[str]
 
 
 class Lion(Animal, kind="LION"): ...
@@ -77,8 +77,7 @@ class Draft(Written, table="MarkerPages", partition_key="{topic}", row_key="{nam
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     """Team red has one live person, a tentative one, a forward, a tentative entry, and a decision row."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Team, Person, Animal, Note, Page)
+    async with memory_database(Team, Person, Animal, Note, Page) as db:
         await db.insert(Team(team="red"))
         await db.insert(Person(team="red", id=1, name="Ann", email="ann@x"))
         await plant(db, "person_002", TENTATIVE, name="Bo")

@@ -3,7 +3,7 @@ Upkeep of tables of periods: making them in time, dropping whole periods with th
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from tableorm.logs import LogStream
 from tableorm.stores import CLOCK
 from tableorm.testing import Faults
 from tableorm_migrations import rewrite
+from tests.databases import database_fixture
 
 UTC = dt.UTC
 DAY = dt.timedelta(days=1)
@@ -78,10 +79,7 @@ def clock() -> Iterator[None]:
     CLOCK.reset()
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        yield db
+db = database_fixture()
 
 
 async def test_tables_are_made_in_time(db: Database) -> None:

@@ -21,9 +21,9 @@ from tableorm import (
     Mapped,
     Sum,
     Workflow,
-    connect,
     workflow,
 )
+from tests.databases import memory_database
 
 
 class Parcel(Entity, table="ShownParcels", partition_key="{town}", row_key="parcel_{id}"):
@@ -45,7 +45,6 @@ class Wrapper:
         return "k", key
 
     async def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-        del key_id
         return wrapped
 
     def __repr__(self) -> str:
@@ -90,8 +89,7 @@ def test_a_workflow() -> None:
 
 async def test_queues_and_streams() -> None:
     """They show what they are; a stream also whether it is open."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Parcel)
+    async with memory_database(Parcel) as db:
         stream = db.select(Parcel).allow_scan().stream()
         before = repr(stream)
         async with stream:

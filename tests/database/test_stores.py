@@ -87,7 +87,6 @@ async def test_where_requests_are_repeated_by_the_mapper(monkeypatch: pytest.Mon
     """No pause is begun that ends after the seconds that `connect` was given, which are those of all attempts."""
 
     def find(*given: str) -> type[Backend]:
-        del given
         return Hesitant
 
     monkeypatch.setattr(opening, "find_backend", find)
@@ -198,7 +197,6 @@ class BrokenBlobs:
 
     @asynccontextmanager
     async def get(self, container: str, name: str) -> AsyncGenerator[BlobStream]:
-        del container, name
 
         async def chunks() -> AsyncGenerator[bytes]:
             yield b"x"

@@ -14,7 +14,8 @@ from tableorm.outbox.bell import ring
 from tableorm.outbox.decision import Decision, Work, read_decision
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.outbox.worker import Outcome
-from tableorm.stores import Operation, Verb
+from tests.databases import memory_database
+from tests.rows import insert_row
 
 
 class Person(Entity, abstract=True, partition_key="{team}", table="Staff"):
@@ -45,14 +46,13 @@ async def begin(db: Database, token: str, kind: str) -> None:
     begun = Begun(table="Staff", partition_key="red", token=token)
     await ring(connection_of(db), Doorbell(changes=(begun,), kinds=(kind,)), delay_seconds=0)
     decision = Decision(partition_key="red", token=token, works=(Work(kind=kind, row_key="empid_1"),))
-    await db.store.write("Staff", Operation(Verb.INSERT, decision.to_row()))
+    await insert_row(db, "Staff", decision.to_row())
 
 
 async def test_a_worker_knows_all_older_versions() -> None:
     """An abstract base stands for its models; changes of their versions up to now are carried out, others are left."""
     kinds = {"Employee": True, "Employee:2": True, "Employee:3": True, "Guest": True, "Employee:4": False}
-    async with connect("local::memory:") as db:
-        await db.create_tables(Employee)
+    async with memory_database(Employee) as db:
         for number, kind in enumerate(kinds):
             await begin(db, f"token_{number:07d}", kind)
         async with db.worker(Person) as worker:

@@ -5,13 +5,13 @@ A pattern that the program knows nothing of, written here alone: a row that keep
 was written last. It is declared, written, explained and audited through the interfaces that every pattern has.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from tableorm import Database, Entity, Mapped, ModelError, PropertyBag, connect, field
+from tableorm import Database, Entity, Mapped, ModelError, PropertyBag, field
 from tableorm.audit.check import WRONG, AuditedMaintainer, Check, IsCandidate, Phase
 from tableorm.audit.context import AuditContext, EntitySnapshot, Problem
 from tableorm.audit.report import Damage
@@ -23,6 +23,8 @@ from tableorm.models.schema import Schema
 from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.writes.maintainer import EntryRules, Source, entry_rules, touch_operation, undo_entry
 from tableorm.writes.plan import Effect, PlannedWrite
+from tests.databases import database_fixture
+from tests.rows import delete_row, insert_row, replace_row
 
 # What the row of a group holds: the moments of its members, by RowKey, and which of them is the latest.
 
@@ -81,7 +83,6 @@ class GroupEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 @entry_rules(LatestEntry)
 class LatestRules(EntryRules[LatestEntry]):
     def undo(self, name: str, entry: LatestEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        del name, checked
         return [GroupEffect(entry.group, write, entry.kind, {write.operation.row["RowKey"]: None})]
 
 
@@ -115,7 +116,6 @@ class LatestMaintainer(AuditedMaintainer):
         return (self.template,)
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> LatestEntry | None:
-        del partition_key, row_key
         if any(values[name] is None for name in self.template.fields):
             return None
         return LatestEntry(self.template.format(values), self.kind, values[self.by])
@@ -168,7 +168,6 @@ class LatestCheck(Check):
             yield f"{row['RowKey']}\n{row_key}", hash((row_key, moment))
 
     def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
-        del found
         entries = snapshot.expected.get(self.name), snapshot.manifest.get(self.name)
         return {entry.group for entry in entries if isinstance(entry, LatestEntry)}
 
@@ -181,7 +180,6 @@ class LatestCheck(Check):
         return ()
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
-        del phase
         row, row_key = await self.context.read(address), address.row_key
         if row is None:
             return
@@ -216,11 +214,7 @@ class Post(Entity, table="Toy", partition_key="{forum}", row_key="post_{id:03d}"
     newest = Latest("written", row_key="newest_{topic}")
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Post)
-        yield database
+db = database_fixture(Post)
 
 
 async def newest(db: Database, topic: str = "a") -> str | None:
@@ -302,7 +296,7 @@ async def test_it_is_explained(db: Database) -> None:
 async def damage(db: Database, what: str) -> None:
     key = PropertyBag.key("Toy", "f", "post_002" if what in ("manifest", "orphan") else "newest_a")
     if what in ("gone", "orphan"):
-        await db.store.write("Toy", Operation(Verb.DELETE, {"PartitionKey": "f", "RowKey": key.row_key}, "*"))
+        await delete_row(db, "Toy", {"PartitionKey": "f", "RowKey": key.row_key})
         return
     row = dict(await db.store.get("Toy", "f", key.row_key))
     if what == "manifest":
@@ -311,7 +305,7 @@ async def damage(db: Database, what: str) -> None:
         row[LATEST] = "post_001"
     else:
         row[MEMBERS] = msgspec.json.encode({"post_001": 1}).decode()
-    await db.store.write("Toy", Operation(Verb.REPLACE, row, "*"))
+    await replace_row(db, "Toy", row)
 
 
 @pytest.mark.parametrize("what", ["gone", "orphan", "manifest", "latest", "members"])
@@ -331,9 +325,7 @@ async def test_it_is_built_for_posts_that_were_there_before(db: Database) -> Non
     """By `build_index`, as every pattern that says so."""
     for number in (1, 2):
         row = {"PartitionKey": "f", "RowKey": f"post_{number:03d}", "EntityType": "Post", "topic": "a", "text": ""}
-        await db.store.write(
-            "Toy", Operation(Verb.INSERT, {**row, "written": str(number), "written@odata.type": "Edm.Int64"})
-        )
+        await insert_row(db, "Toy", {**row, "written": str(number), "written@odata.type": "Edm.Int64"})
     built: Any = Post.newest
     assert (await db.build_index(built)).complete
     assert (await newest(db), await is_right(db)) == ("post_002", True)

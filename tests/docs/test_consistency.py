@@ -22,10 +22,13 @@ class Department(Entity, table="Firm", partition_key="{firm}", row_key="departme
     count: Mapped[int] = field(default=0, maintained=True)
 
 
-class Plain(Entity, table="Firm", partition_key="{firm}", row_key="plain_{id}"):
+class AnyPerson(Entity, abstract=True, partition_key="{firm}"):
     firm: Mapped[str]
     id: Mapped[int]
     city: Mapped[str]
+
+
+class Plain(AnyPerson, table="Firm", row_key="plain_{id}"): ...
 
 
 class Source(Entity, table="Firm", partition_key="{firm}", row_key="source_{id}", tracked=True):
@@ -34,84 +37,45 @@ class Source(Entity, table="Firm", partition_key="{firm}", row_key="source_{id}"
     city: Mapped[str]
 
 
-class Indexed(Entity, table="Firm", partition_key="{firm}", row_key="indexed_{id}"):
-    firm: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
-
+class Indexed(AnyPerson, table="Firm", row_key="indexed_{id}"):
     by_city = Index(row_key="city_{city}_{id}")
 
 
-class Listed(Entity, table="Firm", partition_key="{firm}", row_key="listed_{id}"):
-    firm: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
-
+class Listed(AnyPerson, table="Firm", row_key="listed_{id}"):
     by_city = IndexList(row_key="list_{city}")
 
 
-class Counted(Entity, table="Firm", partition_key="{firm}", row_key="counted_{id}"):
-    firm: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
-
+class Counted(AnyPerson, table="Firm", row_key="counted_{id}"):
     counted = Count(lambda: Department.count, firm="{firm}", name="{city}")
 
 
-class Holder(Entity, table="Firm", partition_key="{firm}", row_key="holder_{id}"):
-    firm: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
+class Holder(AnyPerson, table="Firm", row_key="holder_{id}"):
     copied: Mapped[str | None] = field(default=None, maintained=True)
 
     copies = Embedded(lambda: Source, {"copied": "city"}, firm="{firm}", id="{city}")
 
 
-class Fed(Entity, table="FirmChanges", partition_key="{firm}", row_key="fed_{id}"):
-    firm: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
-
+class Fed(AnyPerson, table="FirmChanges", row_key="fed_{id}"):
     changes = Feed(keep=dt.timedelta(days=7))
 
 
-class Eventual(Entity, table="Staff", partition_key="{firm}", row_key="eventual_{id}"):
-    firm: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
-
+class Eventual(AnyPerson, table="Staff", row_key="eventual_{id}"):
     by_city = Index(partition_key="city_{city}", row_key="at_{firm}_{id}", consistency="eventual")
 
 
-class Unique(Entity, table="Staff", partition_key="{firm}", row_key="unique_{id}"):
-    firm: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
-
+class Unique(AnyPerson, table="Staff", row_key="unique_{id}"):
     by_city = Index(partition_key="only_{city}", row_key="one", unique=True, consistency="eventual")
 
 
-class ListedElsewhere(Entity, table="Staff", partition_key="{firm}", row_key="elsewhere_{id}"):
-    firm: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
-
+class ListedElsewhere(AnyPerson, table="Staff", row_key="elsewhere_{id}"):
     by_city = IndexList(partition_key="list_{city}", row_key="people", consistency="eventual")
 
 
-class ListedInBlobs(Entity, table="Staff", partition_key="{firm}", row_key="blob_{id}"):
-    firm: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
-
+class ListedInBlobs(AnyPerson, table="Staff", row_key="blob_{id}"):
     by_city = IndexList(partition_key="list", row_key="{city}", blob=True, consistency="eventual")
 
 
-class KeysOnly(Entity, table="Firm", partition_key="{firm}", row_key="keys_{id}"):
-    firm: Mapped[str]
-    id: Mapped[int]
-    city: Mapped[str]
-
+class KeysOnly(AnyPerson, table="Firm", row_key="keys_{id}"):
     by_city = Index(row_key="kept_{city}_{id}", include="keys")
 
 

@@ -22,14 +22,7 @@ from examples.flights.models import Airport, Flight, Load, Origin, Outcome, Weat
 from examples.flights.progress import Progress
 from examples.flights.questions import upgrade_old_rows
 from examples.flights.records import Batches
-from examples.flights.source import (
-    JANUARY,
-    JANUARY_SHA256,
-    SDIST_SHA256,
-    Source,
-    SourceError,
-    january,
-)
+from examples.flights.source import JANUARY, JANUARY_SHA256, SDIST_SHA256, Source, SourceError, january
 from tableorm import Database, connect
 
 DEMO = Path(demo.__file__)

@@ -14,7 +14,8 @@ from tableorm import connect
 from tableorm.keys.format import Format
 from tableorm.keys.formats import make_format
 from tableorm.protocol.edm import ANNOTATION, MAX_TICKS, Edm, Value, encode, ticks_from_datetime
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
+from tests.rows import insert_row
 
 ROWS = 100
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -49,7 +50,7 @@ async def fill(url: str, table: str, rows: Iterable[Row], others: Iterable[str] 
     async with connect(url) as db:
         await db.create_tables(table, *others)
         for row in rows:
-            await db.store.write(table, Operation(Verb.INSERT, row))
+            await insert_row(db, table, row)
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Entity, Feed, Index, Mapped, ModelError, TableNotFound, connect
+from tableorm import Entity, Feed, Index, Mapped, ModelError, TableNotFound
 from tableorm.advice import inspect_table
 from tableorm.connection.connection import connection_of
 from tableorm.inspection import propose
@@ -23,7 +23,9 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, StoreLayer, StoreRequest, Verb
 from tests.commandline import run_command
+from tests.databases import memory_database
 from tests.inspection.layouts import Long, fill, make_row
+from tests.rows import insert_row
 
 
 class Person(Entity, table="InspectedPeople", partition_key="{town}", row_key="person_{id:03d}"):
@@ -101,8 +103,7 @@ def test_rows_with_properties_of_their_own() -> None:
 
 async def test_rows_of_tableorm() -> None:
     """Index entries are no rows of a kind, and the kind is that of the model which wrote the rows."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Person)
+    async with memory_database(Person) as db:
         for number in range(10):
             await db.insert(Person(town="Lund", id=number, email=f"{number}@contoso.com"))
         proposal = await inspect_table(db, "InspectedPeople")
@@ -187,11 +188,10 @@ def test_buckets_that_few_values_have() -> None:
 
 async def test_a_sample() -> None:
     """With `rows` about so many are read, of many partitions."""
-    async with connect("local::memory:") as db:
-        await db.create_tables("Readings")
+    async with memory_database("Readings") as db:
         for number in range(400):
             row = make_row(f"device{number % 40:02d}", f"{number:05d}", value=0.5)
-            await db.store.write("Readings", Operation(Verb.INSERT, row))
+            await insert_row(db, "Readings", row)
         told: list[tuple[int, float]] = []
         proposal = await inspect_table(
             db, "Readings", rows=100, on_progress=lambda rows, share: told.append((rows, share))
@@ -213,8 +213,7 @@ async def test_a_token_for_one_table() -> None:
                 raise Fault(Code.AUTHORIZATION_PERMISSION, "not this")
             return await super().send(request)
 
-    async with connect("local::memory:") as db:
-        await db.create_tables("Logs202602", "Logs202603")
+    async with memory_database("Logs202602", "Logs202603") as db:
         for number in range(9):
             row = make_row("p", f"2026-03-07_{number}")
             await db.store.write("Logs202603", Operation(Verb.INSERT, row))
@@ -226,9 +225,7 @@ async def test_a_token_for_one_table() -> None:
 
 async def test_nothing_to_read() -> None:
     """A table without rows has no models; one that is not there, and a number that is none, are rejected."""
-    async with connect("local::memory:") as db:
-        await db.create_tables("Empty")
-
+    async with memory_database("Empty") as db:
         assert (await inspect_table(db, "Empty")).models == ()
         with pytest.raises(TableNotFound):
             await inspect_table(db, "Missing")

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, TemplateError, connect, field
+from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, TemplateError
 from tableorm.keys.template import parse_pair
 from tableorm.models.entity import schema_of
 from tableorm.protocol.limits import FORBIDDEN_IN_KEYS
+from tests.databases import memory_database
 
 TEXTS = st.text("a^2F5E_/%-é;|", max_size=6)
 
@@ -28,7 +29,7 @@ class Base(Entity, abstract=True, keys="verbatim"):
 
 class Valve(Base, table="Pumps", partition_key="valves", row_key="valve_{name}"):
     name: Mapped[str]
-    note: Mapped[str] = field(default="")
+    note: Mapped[str]
 
     by_note = Index(row_key="note_{note}_{name}")
 
@@ -53,8 +54,7 @@ def test_a_key_is_the_text_of_its_fields(site: str, pump: str, name: str) -> Non
 async def test_rows_of_other_programs_are_found_by_what_they_say() -> None:
     """A caret is a caret: for get, conditions, saves and deletes."""
     names = ["pump^2", "^2F", "50%", "a_b", "^", "plain"]
-    async with connect("local::memory:") as db:
-        await db.create_tables(Pump)
+    async with memory_database(Pump) as db:
         for name in names:
             await db.insert(PropertyBag("Pumps", f"s_{name}", name, {"Unit": "bar"}))
         before = await stored(db)
@@ -74,8 +74,7 @@ async def test_rows_of_other_programs_are_found_by_what_they_say() -> None:
 @pytest.mark.parametrize("name", ["pump/", "a#b"])
 async def test_what_no_key_holds_is_rejected_in_conditions(name: str) -> None:
     """It is a TemplateError that names the field, for a value and for what values begin with."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Pump)
+    async with memory_database(Pump) as db:
         for condition in (Pump.name == name, Pump.name >= name, Pump.name.startswith(name)):
             with pytest.raises(TemplateError, match="escapes nothing \\(condition on field 'name'\\)"):
                 await db.select(Pump).where(Pump.site == "s", Pump.pump == "p", condition).all()
@@ -83,8 +82,7 @@ async def test_what_no_key_holds_is_rejected_in_conditions(name: str) -> None:
 
 async def test_index_entries_lead_to_such_keys() -> None:
     """Entries are written by tableorm alone, and escape as always; a class inherits the keys of its base."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Valve)
+    async with memory_database(Valve) as db:
         valve = Valve(name="v^2", note="a/b_c")
         await db.insert(valve)
         assert await stored(db) == {("valves", "valve_v^2"), ("valves", "note_a^2Fb^5Fc_v^5E2")}

@@ -5,7 +5,6 @@ Logs in blobs: what is written is read in the order of time, by whoever and howe
 import asyncio
 import datetime as dt
 import random
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
@@ -27,6 +26,7 @@ from tableorm import (
 from tableorm.logs import LogRecord, LogStream, read_log
 from tableorm.logs.segments import make_segments, read_records
 from tableorm.stores import CLOCK
+from tests.databases import database_fixture
 from tests.faults import QUICK, Fate, FaultyBackend
 from tests.torture import seeds
 
@@ -45,10 +45,7 @@ class TablesAlone(FaultyBackend):
 FAR = 3600  # seconds, which no test lasts
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        yield db
+db = database_fixture()
 
 
 async def read(db: Database, name: str, start: dt.datetime, end: dt.datetime) -> list[int]:

@@ -16,9 +16,10 @@ from tableorm import Database, Entity, Index, Int32, Mapped, ModelError, MovedFr
 from tableorm.connection.connection import connection_of
 from tableorm.models.entity import schema_of
 from tableorm.models.marker_rows import MARKER_HEADS
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.queries.random_worlds import IN_KEYS, key_templates
 from tests.rekeys import rows_of
+from tests.rows import insert_row
 
 __all__ = [
     "FOREIGN",
@@ -198,7 +199,7 @@ async def insert_foreign(db: Database, tables: Iterable[str]) -> None:
     """Insert rows of other programs into tables."""
     for table in tables:
         for row in FOREIGN.values():
-            await db.store.write(table, Operation(Verb.INSERT, row))
+            await insert_row(db, table, row)
 
 
 def extras() -> st.SearchStrategy[Row]:

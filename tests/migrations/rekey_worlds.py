@@ -27,7 +27,7 @@ from tableorm.models.entity import schema_of
 from tableorm.models.state import state_of
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.rekey.rekeying import old_place_of
-from tableorm.stores import Operation, TableStore, Verb
+from tableorm.stores import TableStore
 from tableorm.testing import MemoryStore
 from tableorm_migrations import finalize_move, plan_rekey, rekey_phase, roll_back_move, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import phases
@@ -37,6 +37,7 @@ from tests.migrations.random_layouts import FOREIGN, Layout, Values, insert_fore
 from tests.migrations.random_programs import Stage, Step, Who, Write
 from tests.migrations.rekey_truths import Truth, Truths
 from tests.rekeys import Turns, TurnStore, draw_fates, opened, rekeying_of
+from tests.rows import insert_row
 
 MOVERS = ("mover1", "mover2")
 LEASE = 0.05
@@ -210,7 +211,7 @@ class World:
             if info.default and info.default() == values[info.name]
         }
         row = {name: value for name, value in row.items() if name.partition("@")[0] not in left_out}
-        await self.db("older").store.write(schema.table_name(), Operation(Verb.INSERT, {**row, **truth.extra}))
+        await insert_row(self.db("older").store, schema.table_name(), {**row, **truth.extra})
 
     async def _change(self, write: Write) -> None:
         number, truth = self.truths.pick(write.pick)

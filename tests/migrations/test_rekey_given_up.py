@@ -37,25 +37,23 @@ from tests.faults import FaultyStore
 from tests.migrations.conftest import in_memory
 
 
-class Visit(Entity, table="GivenUpVisits", tracked=True, partition_key="{day}", row_key="{number:06d}"):
+class AnyVisit(Entity, abstract=True, tracked=True):
     day: Mapped[str]
     number: Mapped[int]
     page: Mapped[str]
     seconds: Mapped[int] = field(default=0)
+
+
+class Visit(AnyVisit, table="GivenUpVisits", partition_key="{day}", row_key="{number:06d}"): ...
 
 
 class PageVisit(
-    Entity,
+    AnyVisit,
     table="GivenUpPages",
-    tracked=True,
     moved_from=MovedFrom(Visit),
     partition_key="{page}",
     row_key="{day}_{number:06d}",
-):
-    page: Mapped[str]
-    day: Mapped[str]
-    number: Mapped[int]
-    seconds: Mapped[int] = field(default=0)
+): ...
 
 
 class Longest(Entity, table="GivenUpLongest", partition_key="{page}", row_key="longest"):

@@ -36,6 +36,7 @@ from tableorm_migrations import (
 from tableorm_migrations.rekey import online, phases
 from tests.migrations.conftest import in_memory
 from tests.migrations.flights import DAY, Flight, TailFlight, expected_rows, fill, flights, rows_of
+from tests.rows import insert_row, put_row
 
 
 class Leg(Flight, table="OnlineLegs", tracked=True):
@@ -274,7 +275,7 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
     await db.save(leg)
     keys = {"PartitionKey": "JFK", "RowKey": "2024-01-01_000001"}
     row = {**keys, "EntityType": "Leg", "tail": "N1", "seats": 9}
-    await db.store.write("OnlineLegs", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "OnlineLegs", row)
 
     both = r"keep one of the two: read the other with db.get\(\), by Leg or TailLeg, delete it, and move once more"
     (failure,) = (await verify_move(db, TailLeg)).failures
@@ -330,7 +331,7 @@ async def test_models_whose_kind_is_told_by_the_key_go_back(db: Database) -> Non
     await db.create_tables(Tag)
     await db.insert(Tag(group="g", id=1))
     row = {"PartitionKey": "g", "RowKey": "other", "text": "left alone"}
-    await db.store.write("OnlineTags", Operation(Verb.INSERT, row))
+    await insert_row(db, "OnlineTags", row)
 
     moved = await run_move(db, NewTag, no_blind_writers=True)
     back = await roll_back_move(db, NewTag)
@@ -369,7 +370,7 @@ async def test_a_property_that_becomes_a_field_is_not_lost(db: Database, *, onli
     await db.create_tables(Parcel, NotedParcel)
     await db.insert(Parcel(town="Bergen", id=1))
     row = {"PartitionKey": "Bergen", "RowKey": "parcel_2", "EntityType": "Parcel", "note": "fragile"}
-    await db.store.write("OnlineParcels", Operation(Verb.INSERT, row))
+    await insert_row(db, "OnlineParcels", row)
 
     if online:
         moved = await run_move(db, NotedParcel, no_blind_writers=True)

@@ -11,13 +11,14 @@ from tableorm import Database, NotSupported, RunReport
 from tableorm.connection.connection import connection_of
 from tableorm.jobs.rows import Run
 from tableorm.rekey.phases import RekeyPhase, StoredPhase
-from tableorm.stores import Operation, RowPage, RowQuery, Verb
+from tableorm.stores import RowPage, RowQuery
 from tableorm_migrations import rekey_phase, run_move, verify_move
 from tableorm_migrations.rekey import phases
 from tests.faults import FaultyStore
 from tests.migrations.conftest import in_memory
 from tests.migrations.flights import DAY, fill
 from tests.migrations.test_rekey_online import Leg, TailLeg, known_at_once, move_legs, seal
+from tests.rows import insert_row
 
 __all__ = ["known_at_once"]
 
@@ -113,7 +114,7 @@ class InsertingStore(FaultyStore):
         if table == "OnlineLegs":
             self.inserted += 1
             keys = {"PartitionKey": "LGA", "RowKey": f"2024-02-01_{self.inserted:06d}"}
-            await self.store.write(table, Operation(Verb.INSERT, {**keys, "EntityType": "Leg", "tail": "N1"}))
+            await insert_row(self.store, table, {**keys, "EntityType": "Leg", "tail": "N1"})
         return page
 
 

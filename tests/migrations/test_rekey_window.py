@@ -24,7 +24,6 @@ async def test_nothing_is_written_after_the_workers_have_left(db: Database) -> N
     begun, ends = asyncio.Event(), list[str]()
 
     async def write(rows: Iterable[Row], counts: JobCounts) -> None:
-        del counts
         begun.set()
         try:
             await asyncio.sleep(60)

@@ -18,16 +18,17 @@ from tableorm import (
     PropertyBag,
     RunReport,
     TableNotFound,
-    connect,
     field,
     upgrade,
     utc_now,
 )
 from tableorm.protocol.edm import text_from_datetime
-from tableorm.stores import Operation, RowPage, RowQuery, Verb
+from tableorm.stores import RowPage, RowQuery
 from tableorm_migrations import rewrite
 from tests.database.between import Between
 from tests.database.conftest import also_in_file
+from tests.databases import memory_database
+from tests.rows import merge_row
 
 pytestmark = pytest.mark.usefixtures("many_ranges")
 
@@ -159,8 +160,7 @@ async def test_what_no_attempt_cures_fails_at_once() -> None:
         bag["mail"] = bag["mail"].lower()
         return bag
 
-    async with connect("local::memory:") as db:
-        await db.create_tables(V1)
+    async with memory_database(V1) as db:
         for number, mail in enumerate(("a", "A")):
             await db.insert(V1(id=number, mail=mail))
         with db.observe() as seen:
@@ -275,7 +275,7 @@ class Racing(Between):
         page = await super().query(table, query, limit, continuation)
         if page.rows and table == self.table and not self.raced:
             self.raced = True
-            await self.inner.tables.write(table, Operation(Verb.MERGE, self.changes, "*"))
+            await merge_row(self.inner.tables, table, self.changes)
         return page
 
 

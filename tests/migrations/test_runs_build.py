@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, NotSupported, field
+from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, field
 from tableorm.stores import Operation
 from tableorm.testing import Faults
 from tableorm_migrations import rewrite
@@ -96,28 +96,6 @@ async def test_a_build_beside_older_writers_is_done_anew_without_them(db: Databa
 
     assert (same.written, anew.written, then == anew) == (9, 1, True)
     assert (await db.get(BookWhenBuilt.by_isbn, shelf="shelf-00", isbn="late")).id == 77
-
-
-async def test_an_index_is_read_when_it_is_built_and_no_older_program_writes(db: Database) -> None:
-    """Not before a run that was begun with that said is complete."""
-    await fill(db, 1)
-    taken = BookOfOld(shelf="shelf-00", id=90, isbn="i5")
-    await db.insert(taken)
-    states: list[str] = []
-
-    async def build(*, no_older_writers: bool) -> None:
-        await db.build_index(BookAtLast.by_isbn, no_older_writers=no_older_writers)
-        states.extend(state.state for state in await db.index_states())
-
-    await build(no_older_writers=True)
-    await db.delete(taken, if_match="*")
-    await build(no_older_writers=False)
-    with pytest.raises(NotSupported, match="not read"):
-        await db.get(BookAtLast.by_isbn, shelf="shelf-00", isbn="i5")
-    await build(no_older_writers=True)
-
-    assert states == ["readable"]
-    assert (await db.get(BookAtLast.by_isbn, shelf="shelf-00", isbn="i5")).id == 5
 
 
 async def test_a_run_ends_after_its_index_is_read(db: Database) -> None:

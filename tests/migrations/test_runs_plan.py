@@ -17,6 +17,7 @@ from tableorm.models.entity import schema_of
 from tableorm.stores import Bounds, RowPage, RowQuery
 from tableorm_migrations import rewrite
 from tests.database.between import Between
+from tests.databases import memory_database
 
 
 class Place(Entity, table="RunPlaces", partition_key="{name}", row_key="place"):
@@ -29,8 +30,7 @@ class Numbered(Entity, table="RunNumbers", partition_key="n{number:010d}", row_k
 
 async def plan(names: Sequence[str], *, build: bool = False) -> tuple[list[Bounds], int]:
     """Return the ranges for some partitions, and how many of them hold one."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Place)
+    async with memory_database(Place) as db:
         for name in names:
             await db.insert(Place(name=name))
         ranges = await plan_ranges(connection_of(db), "test", [("RunPlaces", [schema_of(Place)])], build=build)
@@ -54,8 +54,7 @@ async def test_a_large_table_is_not_read_to_be_divided(monkeypatch: pytest.Monke
     """Where there are more keys than some pages, ranges are equal shares of the keys."""
     monkeypatch.setattr(module, "SMALL_PAGES", 2)
     monkeypatch.setattr(module, "MAX_PAGE", 10)
-    async with connect("local::memory:") as db:
-        await db.create_tables(Numbered)
+    async with memory_database(Numbered) as db:
         for number in range(0, 5000, 100):
             await db.insert(Numbered(number=number))
         ranges = await plan_ranges(connection_of(db), "test", [("RunNumbers", [schema_of(Numbered)])], rows=1000)

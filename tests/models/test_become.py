@@ -18,13 +18,13 @@ from tableorm import (
     PreconditionFailed,
     PropertyBag,
     UniqueViolation,
-    connect,
     encrypted,
     field,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import manifest_of
 from tableorm.stores import RowAddress
+from tests.databases import memory_database
 
 
 class Team(Entity, table="Staff", partition_key="{team}", row_key="team"):
@@ -78,8 +78,7 @@ class Named(Person, row_key="named_{id}"):
 
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Team, Clerk, Boss)
+    async with memory_database(Team, Clerk, Boss) as database:
         await database.insert(Team(team="t"))
         yield database
 

@@ -23,11 +23,11 @@ from tableorm import (
     Mapped,
     ModelError,
     NotLoaded,
-    connect,
     field,
     from_dict,
     to_dict,
 )
+from tests.databases import memory_database
 
 
 class Color(enum.Enum):
@@ -445,9 +445,7 @@ def test_fields_that_cannot_be_chosen() -> None:
 async def test_the_etag() -> None:
     """The ETag is among the members only where it is asked for; None before the entity was stored."""
     part = Part(id="a")
-    async with connect("local::memory:") as db:
-        await db.create_tables(Part)
-
+    async with memory_database(Part) as db:
         assert to_dict(part, include=["id"], etag=True) == {"id": "a", "etag": None}
 
         await db.insert(part)

@@ -3,17 +3,17 @@ Nested dataclasses that are read from JSON: they store the same members as those
 """
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast
 
 import attrs
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, Entity, Mapped, Partial, PropertyBag, connect, field, from_dict, to_dict
+from tableorm import Database, Entity, Mapped, Partial, PropertyBag, field, from_dict, to_dict
 from tableorm.models.entity import schema_of
+from tests.databases import database_fixture
 
 T = TypeVar("T")
 
@@ -255,12 +255,8 @@ def test_a_row_becomes_what_the_constructors_make(entity: Everything) -> None:
     assert _parsed(schema.encode(read.__dict__, "p", "everything_a")[0]) == _parsed(whole)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    """A database in memory, with the table of orders."""
-    async with connect("local::memory:") as opened:
-        await opened.create_tables(NewOrder)
-        yield opened
+db = database_fixture(NewOrder)
+"""A database in memory, with the table of orders."""
 
 
 async def test_a_member_that_was_added_has_its_default_in_old_rows(db: Database) -> None:

@@ -25,11 +25,11 @@ from tableorm import (
     Mapped,
     ModelError,
     Partial,
-    connect,
     field,
     from_dict,
     to_dict,
 )
+from tests.databases import memory_database
 
 T = TypeVar("T")
 
@@ -191,8 +191,7 @@ def test_pydantic_models_come_back(box: Box) -> None:
 async def test_changes_within_pydantic_models_are_saved() -> None:
     """A save writes what has changed in place, and nothing if nothing has."""
     box = Box(id="1", line=Line(sku="a"), lines=[Line(sku="b")], crate=Crate({"x": Parcel(Line(sku="c"))}))
-    async with connect("local::memory:") as db:
-        await db.create_tables(Box)
+    async with memory_database(Box) as db:
         await db.insert(box)
         read = await db.get(Box, id="1")
         requests = db.stats.requests
@@ -249,8 +248,7 @@ class LongLine(Line):
 )
 async def test_a_value_that_its_json_would_lose_is_refused(name: str, value: Any) -> None:
     """Nothing is written, and the error names the field."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Odd)
+    async with memory_database(Odd) as db:
         with pytest.raises(EncodeError, match=rf"Odd\.{name}: "):
             await db.insert(Odd(id="1").evolve(**{name: value}))
         assert await db.get_or_none(Odd, id="1") is None

@@ -93,9 +93,12 @@ def test_an_entity_that_was_read_at_its_older_key() -> None:
     assert entity_of_old(rekeying_of(ByPlane), {**row, "RowKey": "AA_0"}) is None
 
 
-class Plain(Entity, table="MovedFromPlain", tracked=True, partition_key="{a}", row_key="p_{b}"):
+class InPairs(Entity, abstract=True, partition_key="{a}"):
     a: Mapped[str]
     b: Mapped[str]
+
+
+class Plain(InPairs, table="MovedFromPlain", tracked=True, row_key="p_{b}"):
     c: Mapped[int] = field(default=0)
 
 
@@ -110,9 +113,7 @@ def test_it_shows_the_older_model() -> None:
 def test_a_model_alone_copies_fields() -> None:
     """Fields of the same name are copied; a new one gets its default. The newer model is tracked without saying so."""
 
-    class More(Entity, table="MovedFromPlain", partition_key="{b}", row_key="m_{a}", moved_from=MovedFrom(Plain)):
-        a: Mapped[str]
-        b: Mapped[str]
+    class More(InPairs, table="MovedFromPlain", partition_key="{b}", row_key="m_{a}", moved_from=MovedFrom(Plain)):
         c: Mapped[int] = field(default=0)
 
     rekeying = rekeying_of(More)
@@ -122,15 +123,11 @@ def test_a_model_alone_copies_fields() -> None:
     assert More.__schema__.tracked
 
 
-class Periods(Entity, table="Moved{day:%Y%m}", partition_key="{a}", row_key="{b}_{day}"):
-    a: Mapped[str]
-    b: Mapped[str]
+class Periods(InPairs, table="Moved{day:%Y%m}", row_key="{b}_{day}"):
     day: Mapped[dt.date]
 
 
-class Expiring(Entity, table="MovedFromExpiring", partition_key="{a}", row_key="e_{b}"):
-    a: Mapped[str]
-    b: Mapped[str]
+class Expiring(InPairs, table="MovedFromExpiring", row_key="e_{b}"):
     until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
@@ -139,31 +136,21 @@ class Kept(Entity, table="MovedFromKept", partition_key="{a}", row_key="k"):
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Counted(Entity, table="MovedFromKept", partition_key="{a}", row_key="c_{b}"):
-    a: Mapped[str]
-    b: Mapped[str]
+class Counted(InPairs, table="MovedFromKept", row_key="c_{b}"):
     counts = Count(lambda: Kept.size, a="{a}")
 
 
-class Eventual(Entity, table="MovedFromEventual", partition_key="{a}", row_key="e_{b}"):
-    a: Mapped[str]
-    b: Mapped[str]
+class Eventual(InPairs, table="MovedFromEventual", row_key="e_{b}"):
     by_b = Index(partition_key="{b}", row_key="by_b_{a}", consistency="eventual")
 
 
-class Kindless(Entity, table="MovedFromKindless", partition_key="{a}", row_key="{b}", kind=None):
-    a: Mapped[str]
-    b: Mapped[str]
+class Kindless(InPairs, table="MovedFromKindless", row_key="{b}", kind=None): ...
 
 
-class Untracked(Entity, table="MovedFromUntracked", partition_key="{a}", row_key="u_{b}"):
-    a: Mapped[str]
-    b: Mapped[str]
+class Untracked(InPairs, table="MovedFromUntracked", row_key="u_{b}"): ...
 
 
-class Abstract(Entity, table="MovedFromAbstract", partition_key="{a}", row_key="{b}", abstract=True):
-    a: Mapped[str]
-    b: Mapped[str]
+class Abstract(InPairs, table="MovedFromAbstract", row_key="{b}", abstract=True): ...
 
 
 FLIGHT = Flight(origin="JFK", day=7, carrier="AA", number=12)
@@ -171,11 +158,9 @@ FLIGHT = Flight(origin="JFK", day=7, carrier="AA", number=12)
 
 def declared(moved_from: Any, **keywords: Any) -> type[Entity]:
     """Declare a model that takes over entities."""
-    chosen = {"table": "MovedFromPlain", "partition_key": "{a}", "row_key": "d_{b}", **keywords}
+    chosen = {"table": "MovedFromPlain", "row_key": "d_{b}", **keywords}
 
-    class Wrong(Entity, moved_from=moved_from, **chosen):
-        a: Mapped[str]
-        b: Mapped[str]
+    class Wrong(InPairs, moved_from=moved_from, **chosen):
         c: Mapped[int] = field(default=0)
 
     return Wrong

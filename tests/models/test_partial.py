@@ -20,12 +20,12 @@ from tableorm import (
     NotLoaded,
     Partial,
     WithoutKey,
-    connect,
     field,
     from_dict,
     to_dict,
     utc_now,
 )
+from tests.databases import memory_database
 
 
 class Document(Entity, table="Documents", partition_key="{owner}", row_key="{kind}_{id}", abstract=True):
@@ -81,8 +81,7 @@ def test_update() -> None:
 
 async def test_update_is_saved() -> None:
     """What an update has changed is what the next save sends."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Order)
+    async with memory_database(Order) as db:
         await db.insert(Order(owner="jun", id="1", note="soon"))
         order = await db.get(Order, owner="jun", id="1")
         order.update(Partial(Order, {"total": 5, "note": None}))

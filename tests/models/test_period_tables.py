@@ -8,19 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tableorm import (
-    Count,
-    EncodeError,
-    Entity,
-    Index,
-    IndexList,
-    Int32,
-    Key,
-    Mapped,
-    ModelError,
-    TemplateError,
-    field,
-)
+from tableorm import Count, EncodeError, Entity, Index, IndexList, Int32, Key, Mapped, ModelError, TemplateError, field
 from tableorm.models.entity import schema_of
 from tableorm.models.periods import PeriodTables, tables_may_meet
 

@@ -4,7 +4,8 @@ Rows of eventual indexes among those of other models: a key must never be one of
 
 import pytest
 
-from tableorm import Entity, Index, IndexList, Mapped, ModelError, connect, field
+from tableorm import Entity, Index, IndexList, Mapped, ModelError, field
+from tests.databases import memory_database
 
 
 class Shop(Entity, table="PlacedShops", partition_key="{town}", row_key="shop_{id:03d}"):
@@ -78,7 +79,7 @@ def test_entities_that_a_key_tells_beside_entries() -> None:
 class Person(Entity, table="PlacedPersons", abstract=True, partition_key="{town}", row_key="id_{id:03d}"):
     town: Mapped[str]
     id: Mapped[int]
-    name: Mapped[str] = field(default="")
+    name: Mapped[str]
 
     by_name = Index(table="PlacedNames", partition_key="{name}", row_key="{town}_{id:03d}", consistency="eventual")
 
@@ -93,8 +94,7 @@ class Chief(Person):
 
 async def test_classes_that_inherit_keys_and_an_index() -> None:
     """They share the entries, since one key is that of one entity, of whichever class it is."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Person)
+    async with memory_database(Person) as db:
         await db.insert(Clerk(town="a", id=1, name="Ann"))
         await db.upsert(Chief(town="b", id=1, name="Ann"), mode="replace")
         query = db.select(Person.by_name).where(Person.name == "Ann")

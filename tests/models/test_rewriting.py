@@ -2,12 +2,13 @@
 Writing back what was read of other programs: the kind and version that they have stored stay.
 """
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from tableorm import Database, Entity, Mapped, connect, field
-from tableorm.stores import Operation, Row, Verb
+from tableorm import Database, Entity, Mapped, field
+from tableorm.stores import Row
+from tableorm.testing.contract.base import user_part
+from tests.databases import database_fixture
+from tests.rows import put_row
 
 
 class Foreign(Entity, table="Sensors", partition_key="{site}", row_key="{n:03d}", kind=None):
@@ -16,21 +17,17 @@ class Foreign(Entity, table="Sensors", partition_key="{site}", row_key="{n:03d}"
     note: Mapped[str | None] = field(default=None)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Foreign)
-        yield database
+db = database_fixture(Foreign)
 
 
 async def put(db: Database, row: Row) -> Row:
-    await db.store.write("Sensors", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Sensors", row)
     return row
 
 
 async def stored(db: Database, row: Row) -> Row:
     found = await db.store.get("Sensors", row["PartitionKey"], row["RowKey"])
-    return {name: value for name, value in found.items() if name not in ("odata.etag", "Timestamp")}
+    return user_part(found)
 
 
 @pytest.mark.parametrize("note", ["new", None])

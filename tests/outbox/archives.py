@@ -9,7 +9,7 @@ import json
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Self, cast
+from typing import Self
 
 from tableorm import BlobArchive, Count, Database, DatabaseArchive, Entity, Index, Int32, Mapped, TableOrmError, field
 from tableorm.connection.connection import connection_of
@@ -17,12 +17,13 @@ from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision
 from tableorm.outbox.overview import find_pending
 from tableorm.protocol.codes import Fault
-from tableorm.stores import CLOCK, BlobStore, Operation, Row, TableStore, Verb
+from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
 from tableorm.writes.archive import carry_out_archives
 from tableorm.writes.archive_copy import kind_of
-from tests.faults import QUICK, FaultyBackend, FaultyStore, RowBlobs
+from tests.faults import QUICK, FaultyBackend, FaultyStore
+from tests.rows import merge_row
 
 HOUR = dt.timedelta(hours=1)
 
@@ -96,16 +97,6 @@ class WatchedStore(FaultyStore):
         return etags
 
 
-class _Backend(FaultyBackend):
-    def __init__(self, tables: FaultyStore, archive: ArchiveStore) -> None:
-        super().__init__()
-        self.tables, self._blobs = tables, RowBlobs(archive)
-
-    @property
-    def blobs(self) -> BlobStore:
-        return cast("BlobStore", self._blobs)
-
-
 class World:
     """
     A database and its archive, each behind a network that fails.
@@ -119,8 +110,8 @@ class World:
     def __init__(self, to: str) -> None:
         self.tables, self.there = WatchedStore(), ArchiveStore(MemoryStore())
         self.tables.copies = self.copies
-        self.db = Database(_Backend(self.tables, self.there), retry=QUICK)
-        self.other = Database(_Backend(self.there, self.there), retry=QUICK)
+        self.db = Database(FaultyBackend(self.tables, self.there), retry=QUICK)
+        self.other = Database(FaultyBackend(self.there), retry=QUICK)
         cold = DatabaseArchive("cold", Order, self._open_other)
         self.to: BlobArchive[Order] | DatabaseArchive[Order] = (
             BlobArchive("old-orders", Order) if to == "blob" else cold
@@ -135,7 +126,7 @@ class World:
             await db.insert(Customer(name="ann"))
         await self.db.insert(Order(customer="ann", id=1))
         keys = {"PartitionKey": "ann", "RowKey": "order_001"}
-        await self.db.store.write("ArchiveShop", Operation(Verb.MERGE, {**keys, **EXTRA}, "*"))
+        await merge_row(self.db, "ArchiveShop", {**keys, **EXTRA})
         self.order = await self.db.get(Order, customer="ann", id=1)
         self.tables.sent.clear()
         self.there.sent.clear()

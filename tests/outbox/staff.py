@@ -45,12 +45,14 @@ CITIES, NAMES = ("Bonn", "Oslo", "Rome"), ("Ann", "Anna", "Bo", GUEST)
 """Where people are, and what they are called, unless they have no city or an empty name."""
 
 
-class Person(Entity, table="Crew", partition_key="{team}", row_key="person_{id:03d}"):
+class AnyPerson(Entity, abstract=True):
     team: Mapped[str]
     id: Mapped[int]
     name: Mapped[str] = field(default="")
     city: Mapped[str | None] = field(default=None)
 
+
+class Person(AnyPerson, table="Crew", partition_key="{team}", row_key="person_{id:03d}"):
     by_city = Index(partition_key="city_{city}", row_key="at_{team}_{id:03d}", table="Cities", consistency="eventual")
     by_name = Index(
         partition_key="name_{name}",
@@ -64,12 +66,8 @@ class Person(Entity, table="Crew", partition_key="{team}", row_key="person_{id:0
     )
 
 
-class Former(Entity, table="Formers", partition_key="{year}", row_key="person_{id:03d}_of_{team}", tracked=True):
+class Former(AnyPerson, table="Formers", partition_key="{year}", row_key="person_{id:03d}_of_{team}", tracked=True):
     year: Mapped[int]
-    team: Mapped[str]
-    id: Mapped[int]
-    name: Mapped[str] = field(default="")
-    city: Mapped[str | None] = field(default=None)
 
     by_city = Index(
         partition_key="city_{city}", row_key="former_{year}_{team}_{id:03d}", table="Cities", consistency="eventual"

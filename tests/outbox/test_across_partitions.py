@@ -27,11 +27,12 @@ from tableorm import (
     PropertyBag,
     ReferenceNotFound,
     Sum,
-    connect,
     field,
 )
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing.contract.base import everything
+from tests.databases import memory_database
+from tests.rows import insert_row, replace_row
 from tests.torture import Rounds, seeds
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -39,18 +40,21 @@ pytestmark = pytest.mark.usefixtures("quick_workers")
 
 class Office(Entity, table="Offices", partition_key="offices", row_key="office_{name}"):
     name: Mapped[str]
-    title: Mapped[str] = field(default="")
+    title: Mapped[str]
     staff: Mapped[int] = field(default=0, maintained=True)
     pay: Mapped[int] = field(default=0, maintained=True)
 
 
-class Clerk(Entity, table="Clerks", partition_key="{town}", row_key="clerk_{id:05d}"):
-    town: Mapped[str]
+class Titled(Entity, abstract=True):
     id: Mapped[int]
-    office: Mapped[str | None] = field(default=None)
+    title: Mapped[str | None] = field(default=None, maintained=True)
+
+
+class Clerk(Titled, table="Clerks", partition_key="{town}", row_key="clerk_{id:05d}"):
+    town: Mapped[str]
+    office: Mapped[str | None]
     salary: Mapped[int] = field(default=0)
     rank: Mapped[int] = field(default=0)
-    title: Mapped[str | None] = field(default=None, maintained=True)
 
     counted = Count(lambda: Office.staff, name="{office}", consistency="eventual")
     paid = Sum("salary", lambda: Office.pay, name="{office}", consistency="eventual")
@@ -64,22 +68,18 @@ class Clerk(Entity, table="Clerks", partition_key="{town}", row_key="clerk_{id:0
     works = Embedded(lambda: Office, {"title": "title"}, name="{office}", via=by_office, consistency="eventual")
 
 
-class Branch(Entity, table="Branches", partition_key="{office}", row_key="branch_{id:05d}"):
+class Branch(Titled, table="Branches", partition_key="{office}", row_key="branch_{id:05d}"):
     """Its own keys tell to which office it belongs."""
 
     office: Mapped[str]
-    id: Mapped[int]
-    title: Mapped[str | None] = field(default=None, maintained=True)
 
     belongs = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual")
 
 
-class Desk(Entity, table="Branches", partition_key="{office}", row_key="desk_{id:05d}"):
+class Desk(Titled, table="Branches", partition_key="{office}", row_key="desk_{id:05d}"):
     """It is found by an index of its own partition."""
 
     office: Mapped[str]
-    id: Mapped[int]
-    title: Mapped[str | None] = field(default=None, maintained=True)
 
     by_id = Index(row_key="by_{id:05d}", include="keys")
     stands = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual", via=by_id)
@@ -89,14 +89,12 @@ class Firm(Entity, table="Firms", partition_key="firms", row_key="{kind}_{name}"
     """A key tells its kind."""
 
     name: Mapped[str]
-    title: Mapped[str] = field(default="")
+    title: Mapped[str]
     sites: Mapped[int] = field(default=0, maintained=True)
 
 
-class Site(Entity, table="Sites", partition_key="{firm}", row_key="site_{id:05d}"):
+class Site(Titled, table="Sites", partition_key="{firm}", row_key="site_{id:05d}"):
     firm: Mapped[str]
-    id: Mapped[int]
-    title: Mapped[str | None] = field(default=None, maintained=True)
 
     counted = Count(lambda: Firm.sites, name="{firm}", consistency="eventual")
     belongs = Embedded(lambda: Firm, {"title": "title"}, name="{firm}", consistency="eventual")
@@ -108,8 +106,7 @@ TOWNS, OFFICES = ("Bern", "Oslo", "Rome"), ("a", "b", "c")
 
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(*MODELS)
+    async with memory_database(*MODELS) as database:
         for name in OFFICES:
             await database.insert(Office(name=name, title=name))
         yield database
@@ -400,7 +397,7 @@ async def test_what_was_there_before(db: Database) -> None:
     for number in range(30):
         row = {"PartitionKey": "Bern", "RowKey": f"clerk_{number:05d}", "EntityType": "Clerk", "office": "a"}
         number_row: dict[str, Any] = {"salary": "2", "salary@odata.type": "Edm.Int64", "rank": 0}
-        await db.store.write("Clerks", Operation(Verb.INSERT, {**row, **number_row}))
+        await insert_row(db, "Clerks", {**row, **number_row})
     for declared in (Clerk.by_office, Clerk.counted, Clerk.paid, Clerk.works):
         await db.build_index(declared, no_older_writers=True)
 
@@ -420,11 +417,9 @@ def declare_far() -> type[Entity]:
 
 
 def declare_lost() -> type[Entity]:
-    class Lost(Entity, table="Lost", partition_key="{town}", row_key="lost_{id}"):
+    class Lost(Titled, table="Lost", partition_key="{town}", row_key="lost_{id}"):
         town: Mapped[str]
-        id: Mapped[int]
         office: Mapped[str]
-        title: Mapped[str | None] = field(default=None, maintained=True)
 
         works = Embedded(lambda: Office, {"title": "title"}, name="{office}", consistency="eventual")
 
@@ -458,7 +453,7 @@ async def test_a_source_that_becomes_another_kind(db: Database) -> None:
     """An audit says that what copies it refers to nothing."""
     await db.insert(Branch(office="a", id=1))
     row = await db.store.get("Offices", "offices", "office_a")
-    await db.store.write("Offices", Operation(Verb.REPLACE, {**row, "EntityType": "Other"}, "*"))
+    await replace_row(db, "Offices", {**row, "EntityType": "Other"})
 
     assert {each.damage.value for each in (await db.audit(Branch)).findings} == {"dangling"}
 
@@ -489,8 +484,7 @@ async def test_what_becomes_another_kind_is_counted_no_more(db: Database) -> Non
 
 async def test_kinds_that_keys_tell() -> None:
     """A source or total may have no property that tells its kind: it is found, and an audit is content."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Firm, Site)
+    async with memory_database(Firm, Site) as db:
         await db.insert(Firm(name="a", title="first"))
         await db.insert(Site(firm="a", id=1))
         firm = await db.get(Firm, name="a")

@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -36,14 +36,15 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.overview import Pending, find_pending
-from tableorm.stores import Operation, Verb
 from tableorm.testing import temporary_database
 from tableorm.writes.archive import carry_out_archives
 from tableorm.writes.archive_copy import kind_of
 from tests.azurite import Azurite
 from tests.commandline import run_command
+from tests.databases import database_fixture
 from tests.outbox.archives import HOUR
 from tests.outbox.network import drain
+from tests.rows import merge_row
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 
@@ -87,11 +88,7 @@ def open_nothing() -> Any:
 BILLS, PLAIN = BlobArchive("old-bills", Bill), BlobArchive("old-plain", Plain)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Shop)
-        yield db
+db = database_fixture(Shop)
 
 
 async def insert_plain(db: Database, shop: str = "a", id: str = "p") -> Plain:  # noqa: A002 - the field
@@ -179,7 +176,7 @@ async def test_a_blob_and_back(db: Database) -> None:
     """A blob is JSON with the row as the service has it; its entity can be inserted again."""
     bill = await insert_bill(db)
     row = {"PartitionKey": "a", "RowKey": "bill_7", "Old": "2", "Old@odata.type": "Edm.Int64"}
-    await db.store.write("ArchiveUses", Operation(Verb.MERGE, row, "*"))
+    await merge_row(db, "ArchiveUses", row)
     bill = await db.get(Bill, shop="a", id="7")
     await db.archive(bill, to=BILLS)
     await drain(db, Bill, BILLS)

@@ -10,11 +10,7 @@ from contextlib import suppress
 import attrs
 import pytest
 
-from tableorm import (
-    NotRead,
-    PreconditionFailed,
-    TableOrmError,
-)
+from tableorm import NotRead, PreconditionFailed, TableOrmError
 from tableorm.connection.connection import connection_of
 from tableorm.outbox import worker as worker_module
 from tableorm.outbox.decision import Decision, delete_decision, settle_decision
@@ -178,37 +174,31 @@ async def test_a_row_of_others_in_the_other_database() -> None:
 
 @pytest.mark.one_of(3)
 @pytest.mark.parametrize(
-    ("place", "number", "fate"), every(23, itertools.product(PLACES, range(MOST_REQUESTS), [*FATES, None]))
+    ("place", "at", "number", "fate"),
+    [
+        *every(23, itertools.product(PLACES, ["tables"], range(MOST_REQUESTS), [*FATES, None])),
+        *every(13, itertools.product(PLACES, ["archive"], range(8), FATES)),
+    ],
 )
-async def test_a_fault_at_each_request(place: str, number: int, fate: Fate | None) -> None:
-    """One request meets a fault, or the workers crash after it: the order is archived once, or not at all."""
+async def test_a_fault_at_each_request(place: str, at: str, number: int, fate: Fate | None) -> None:
+    """
+    One request meets a fault, to the tables or to the archive, or the workers crash after it: the order is archived
+    once, or not at all.
+    """
     async with World(place) as world:
         before = (await world.rows())["order_001"]
-        world.tables.plan(*[Fate.FINE] * number, Fate.FINE if fate is None else fate)
+        store = world.tables if at == "tables" else world.there
+        store.plan(*[Fate.FINE] * number, Fate.FINE if fate is None else fate)
         await world.begin()
         CLOCK.advance(HOUR)
         with suppress(TableOrmError):
             await world.work(400, number if fate is None else 1_000_000)
         await world.recover()
         if "order_001" in await world.rows():
-            assert number < 3
+            assert at == "tables" and number < 3
             await world.check_kept(before)
         else:
             await world.check_archived(before)
-
-
-@pytest.mark.one_of(3)
-@pytest.mark.parametrize(("place", "number", "fate"), every(13, itertools.product(PLACES, range(8), FATES)))
-async def test_a_fault_at_the_archive(place: str, number: int, fate: Fate) -> None:
-    """One request to the archive meets a fault: the order is archived once."""
-    async with World(place) as world:
-        before = (await world.rows())["order_001"]
-        await world.db.archive(world.order, to=world.to)
-        world.there.plan(*[Fate.FINE] * number, fate)
-        await world.work(400)
-        await world.recover()
-
-        await world.check_archived(before)
 
 
 OTHERS = ("change", "delete", "insert anew")

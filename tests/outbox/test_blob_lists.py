@@ -4,7 +4,6 @@ Index lists in blobs: their names, what is sent, and what refuses a write before
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -33,21 +32,23 @@ from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list import blobs
 from tableorm.models.manifest import BlobListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS
-from tableorm.stores import CLOCK, Operation, RowAddress, Verb
+from tableorm.stores import CLOCK, Operation, RowAddress
 from tableorm.testing import MemoryStore, assert_requests, temporary_database
 from tableorm.testing.contract.base import everything
 from tableorm.writes import deferred
 from tableorm.writes.maintainer import deferred_rules
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite
+from tests.databases import database_fixture, memory_database
 from tests.faults import Fate, FaultyBackend, FaultyStore
 from tests.outbox.network import connected, drain
+from tests.rows import insert_row
 
 
 class AnyBook(Entity, table="BlobBooks", partition_key="{shelf}", row_key="book_{id:03d}", abstract=True):
     shelf: Mapped[str]
     id: Mapped[int]
-    tag: Mapped[str | None] = field(default=None)
+    tag: Mapped[str | None]
     title: Mapped[str] = field(default="")
 
 
@@ -72,11 +73,7 @@ class Note(Entity, table="BlobNotes", partition_key="{tenant}", row_key="note_{i
     shared = IndexList(partition_key="all", row_key="any_{word}", consistency="eventual", blob=True)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as opened:
-        await opened.create_tables(Book)
-        yield opened
+db = database_fixture(Book)
 
 
 def book(number: int, tag: str | None = "new", shelf: str = "a") -> Book:
@@ -231,7 +228,7 @@ async def test_a_full_list_is_not_built(full: Database) -> None:
     """`build_index` goes on with other lists, and reports the entities for which there is no room."""
     for number, tag in ((3, "new"), (4, "old")):
         old = {"PartitionKey": "a", "RowKey": f"book_{number:03d}", "EntityType": "Book", "title": "", "tag": tag}
-        await full.store.write("BlobBooks", Operation(Verb.INSERT, old))
+        await insert_row(full, "BlobBooks", old)
     report = await full.build_index(Book.tagged)
     assert not report.complete and len(report.failures) == 1
     assert "'book_003'): missing" in report.failures[0] and "is full" in report.failures[0]
@@ -329,8 +326,7 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
 async def test_blobs_elsewhere(tmp_path: Path) -> None:
     """Lists lie where `blobs=` says, in a container with the prefix of the database, which the first write makes."""
     place = f"local:{tmp_path}/blobs.tables"
-    async with connect("local::memory:", blobs=place, prefix="T1") as db:
-        await db.create_tables(Book)
+    async with memory_database(Book, blobs=place, prefix="T1") as db:
         await db.insert(book(1))
         assert await ids(db) == [1]
     async with connect(place) as db:
@@ -389,7 +385,7 @@ async def test_a_manifest_that_names_what_is_no_list(db: Database) -> None:
     for number, partition_key in ((2, "\u5149" * 400), (3, "tags")):
         manifest = manifest_text({"tagged": BlobListEntry(partition_key, "tag_new", "BlobBooks", "Book#tagged")})
         row = {"PartitionKey": "a", "RowKey": f"book_{number:03d}", "EntityType": "Book", "title": "", "_ix": manifest}
-        await db.store.write("BlobBooks", Operation(Verb.INSERT, row))
+        await insert_row(db, "BlobBooks", row)
     report = await db.audit(Book, repair=True)
     assert [(each.row_key, each.damage) for each in report.findings] == [
         ("book_002", Damage.MANIFEST),
@@ -432,8 +428,7 @@ async def test_a_list_that_was_in_rows_comes_into_blobs(db: Database) -> None:
 
 async def test_a_scope_and_lists_in_blobs() -> None:
     """A scope writes lists whose keys tell that they are of it; others are rejected, and looked up for its own."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Note)
+    async with memory_database(Note) as db:
         for tenant in ("acme", "other"):
             await db.insert(Note(tenant=tenant, id="1", tag="x", word="w"))
         acme = db.scope(tenant="acme")
@@ -455,7 +450,7 @@ async def test_a_manifest_that_names_a_list_of_others(db: Database) -> None:
     await db.create_tables(Draft)
     forged = BlobListEntry("tags", "tag_new", "BlobBooks", "Book#tagged")
     row = {"PartitionKey": "a", "RowKey": "book_001", "EntityType": "Draft"}
-    await db.store.write("BlobDrafts", Operation(Verb.INSERT, row))
+    await insert_row(db, "BlobDrafts", row)
     source = RowAddress("BlobDrafts", "a", "book_001")
     await deferred_rules("tagged", forged).remove(connection_of(db), source, "tagged", [forged])
     assert await ids(db) == [1]

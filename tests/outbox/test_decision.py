@@ -3,7 +3,6 @@ Decision rows and doorbells: what they say, what is too large or damaged, and wh
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import attrs
@@ -12,21 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, DecodeError, Entity, LimitExceeded, Mapped, NotSupported, connect
+from tableorm import Database, DecodeError, Entity, LimitExceeded, Mapped, NotSupported
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry, ListEntry, ManifestEntry, UnknownEntry
 from tableorm.models.marker_rows import is_marker
-from tableorm.outbox.decision import (
-    Decision,
-    Work,
-    decision_of,
-    read_decision,
-    settle_decision,
-)
+from tableorm.outbox.decision import Decision, Work, decision_of, read_decision, settle_decision
 from tableorm.outbox.doorbell import Begun, Doorbell, doorbell_of
 from tableorm.protocol.codes import Fault
 from tableorm.protocol.limits import MAX_VALUE_BYTES, check_row
 from tableorm.stores import Operation, Row, Verb
+from tests.databases import database_fixture
 
 TOKEN = "Zm9vYmFyYmF6"
 ENTRIES: dict[str, tuple[ManifestEntry, ...]] = {
@@ -45,11 +39,7 @@ def committed(**changes: Any) -> Decision:
     return Decision(partition_key="red", token=TOKEN, works=(work, Work(kind="Person:2", row_key="person_002")))
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Person)
-        yield db
+db = database_fixture(Person)
 
 
 def test_a_decision_row() -> None:

@@ -5,23 +5,12 @@ Index lists in other partitions: what writes send, and what lookups return.
 import asyncio
 from base64 import b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from tableorm import (
-    AccessDenied,
-    Damage,
-    Database,
-    DecodeError,
-    Entity,
-    IndexList,
-    Mapped,
-    NotSupported,
-    connect,
-    field,
-)
+from tableorm import AccessDenied, Damage, Database, DecodeError, Entity, IndexList, Mapped, NotSupported, field
 from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.index_list import EventualListMaintainer
 from tableorm.derived.index_list.rows import keys_of, list_row
@@ -29,12 +18,14 @@ from tableorm.models.manifest import PlacedListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS
 from tableorm.outbox import shared_bell
 from tableorm.outbox.decision import Decision, Work
-from tableorm.stores import Operation, Row, RowAddress, TableStore, Verb
+from tableorm.stores import Row, RowAddress, TableStore
 from tableorm.testing import assert_requests
 from tableorm.testing.contract.base import everything
 from tableorm.writes import deferred
 from tableorm.writes.deferred import carry_out
+from tests.databases import database_fixture, memory_database
 from tests.outbox.staff import members_of, names_in_blobs
+from tests.rows import delete_row, insert_row, put_row
 
 HEAD = "player_" + "of_a_long_key_" * 28
 """So long that six of them divide a row of a list."""
@@ -43,7 +34,7 @@ HEAD = "player_" + "of_a_long_key_" * 28
 class Member(Entity, partition_key="{team}", row_key=HEAD + "{id:03d}", abstract=True):
     team: Mapped[str]
     id: Mapped[int]
-    city: Mapped[str | None] = field(default=None)
+    city: Mapped[str | None]
     name: Mapped[str] = field(default="")
 
 
@@ -65,11 +56,7 @@ MODELS: Sequence[Model] = (Player, Fan)
 both_forms = pytest.mark.parametrize("model", MODELS)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as opened:
-        await opened.create_tables(*MODELS)
-        yield opened
+db = database_fixture(*MODELS)
 
 
 async def in_city(db: Database, model: Model, city: str) -> list[Any]:
@@ -89,7 +76,7 @@ async def listed(db: Database, model: Model) -> Counter[tuple[str, str, str]]:
 async def store_row(db: Database, model: Model, number: int, **members: Any) -> None:
     """Store the row of an entity in Oslo as a program does that does not know the list."""
     row = {"PartitionKey": "red", "RowKey": f"{HEAD}{number:03d}", "EntityType": model.kind, "name": "", "city": "Oslo"}
-    await db.store.write(model.__schema__.table_name(), Operation(Verb.INSERT, {**row, **members}))
+    await insert_row(db, model.__schema__.table_name(), {**row, **members})
 
 
 async def living(store: TableStore, model: Model) -> set[tuple[str, str, str]]:
@@ -159,7 +146,7 @@ async def list_row_of(db: Database, members: Sequence[str]) -> None:
         "Keys00": b64encode(text.encode()).decode(),
         "Keys00@odata.type": "Edm.Binary",
     }
-    await db.store.write("ListedCities", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "ListedCities", row)
 
 
 @both_forms
@@ -184,7 +171,7 @@ async def test_a_damaged_row_of_a_list(db: Database) -> None:
 async def test_a_row_of_another_kind_at_the_key_of_a_list(db: Database) -> None:
     """It is never overwritten."""
     row = {"PartitionKey": "Oslo", "RowKey": "players~", "EntityType": "Robot"}
-    await db.store.write("ListedCities", Operation(Verb.INSERT, row))
+    await insert_row(db, "ListedCities", row)
     await db.insert(Player(team="red", id=1, city="Oslo"))
     assert [each["EntityType"] for each in await everything(db.store, "ListedCities")] == ["Robot"]
     assert await db.lookup(Player.in_city, city="Oslo") == []
@@ -198,13 +185,13 @@ async def test_a_list_that_this_program_does_not_declare(db: Database) -> None:
     decision = Decision(partition_key="red", token="TOKEN0000000", works=(work,))
     keys = {"PartitionKey": "red", "RowKey": HEAD + "001"}
     manifest = manifest_text({"in_town": place})
-    await db.store.write("ListedPlayers", Operation(Verb.INSERT, {**keys, "EntityType": "Player", "_ix": manifest}))
+    await insert_row(db, "ListedPlayers", {**keys, "EntityType": "Player", "_ix": manifest})
     member = f"ListedPlayers\tred\t{HEAD}001\tTOKEN0000000"
-    await db.store.write("Towns", Operation(Verb.INSERT, list_row("Oslo", "players~", place.kind, [member])))
+    await insert_row(db, "Towns", list_row("Oslo", "players~", place.kind, [member]))
     schemas = {"Player": Player.__schema__}
     with pytest.raises(NotSupported, match="is in a list by 'in_town', which this program does not know"):
         await carry_out(connection_of(db), "ListedPlayers", schemas, decision)
-    await db.store.write("ListedPlayers", Operation(Verb.DELETE, keys, "*"))
+    await delete_row(db, "ListedPlayers", keys)
     await carry_out(connection_of(db), "ListedPlayers", schemas, decision)
     assert [list(keys_of(row)) for row in await everything(db.store, "Towns")] == [[]]
 
@@ -274,7 +261,7 @@ async def test_a_program_that_does_not_declare_the_list(db: Database, model: Mod
 class Note(Entity, table="ListedJottings", partition_key="{tenant}", row_key="note_{id}"):
     tenant: Mapped[str]
     id: Mapped[str]
-    tag: Mapped[str] = field(default="")
+    tag: Mapped[str]
 
     tagged = IndexList(table="ListedTags", partition_key="{tenant}", row_key="tag_{tag}", consistency="eventual")
     shared = IndexList(table="ListedTags", partition_key="all", row_key="any_{tag}", consistency="eventual")
@@ -282,8 +269,7 @@ class Note(Entity, table="ListedJottings", partition_key="{tenant}", row_key="no
 
 async def test_a_scope_looks_up_what_is_of_it() -> None:
     """Lists whose keys tell the scope are those of the scope; of others a scope returns its own entities."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Note)
+    async with memory_database(Note) as db:
         for tenant in ("acme", "other"):
             await db.insert(Note(tenant=tenant, id="1", tag="x"))
         acme = db.scope(tenant="acme")

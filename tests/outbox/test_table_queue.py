@@ -5,17 +5,18 @@ Queues in a table beyond the contract: how many requests they take, several prog
 import asyncio
 import datetime as dt
 import random
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 
 import pytest
 
 from tableorm.outbox.table_queue import QUEUES_TABLE, TableQueueStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Message, Operation, TableStore, Verb
+from tableorm.stores import CLOCK, Message, TableStore
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything, refusal
 from tests.faults import Fate, FaultyStore
 from tests.outbox.network import Jittery
+from tests.rows import delete_row, insert_row, merge_row
 from tests.torture import seeds
 
 MINUTE = dt.timedelta(minutes=1)
@@ -49,13 +50,6 @@ async def mine(tables: CountingStore) -> TableQueueStore:
 @pytest.fixture
 def theirs(tables: CountingStore) -> TableQueueStore:
     return TableQueueStore(tables)
-
-
-@pytest.fixture
-def clock() -> Iterator[None]:
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
 
 
 async def rows_of(tables: TableStore) -> list[str]:
@@ -93,7 +87,7 @@ async def test_deletes_at_the_same_time(tables: CountingStore, mine: TableQueueS
     assert await mine.length("mail") == 1
 
 
-async def test_the_oldest_visible_comes_first(mine: TableQueueStore, clock: None) -> None:
+async def test_the_oldest_visible_comes_first(mine: TableQueueStore, stopped_clock: None) -> None:
     """Messages are taken in the order in which they became visible, whatever the order in which they were put."""
     await mine.put("mail", b"last", delay_seconds=30)
     for body in (b"first", b"second"):
@@ -139,7 +133,7 @@ async def test_a_deletion_that_crashed(tables: CountingStore, mine: TableQueueSt
     """A queue whose head is gone and whose name is left is no queue; it can be deleted, and created again."""
     await mine.put("mail", b"old")
     (head,) = [row for row in await everything(tables, QUEUES_TABLE) if row["RowKey"] == "!"]
-    await tables.write(QUEUES_TABLE, Operation(Verb.DELETE, head, "*"))
+    await delete_row(tables, QUEUES_TABLE, head)
 
     assert (await refusal(mine.put("mail", b"x"))).code == Code.QUEUE_NOT_FOUND
     assert (await refusal(mine.clear("mail"))).code == Code.QUEUE_NOT_FOUND
@@ -159,7 +153,7 @@ async def test_all_create_one_queue(tables: CountingStore) -> None:
     assert sorted(each.body for each in await stores[0].take("mail", 32)) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_expired_messages_are_removed(tables: CountingStore, mine: TableQueueStore, clock: None) -> None:
+async def test_expired_messages_are_removed(tables: CountingStore, mine: TableQueueStore, stopped_clock: None) -> None:
     """A take removes the expired messages that it meets, and a renewal of one finds nothing."""
     await mine.put("mail", b"short", ttl_seconds=30)
     (message,) = await mine.take("mail", visibility_seconds=10)
@@ -228,8 +222,8 @@ async def test_rows_that_are_no_messages(
     """A row of another program in the partition is no message, and keeps none back."""
     await mine.put("mail", b"first", ttl_seconds=600)
     (row,) = [row for row in await everything(tables, QUEUES_TABLE) if "Body" in row]
-    await tables.write(QUEUES_TABLE, Operation(Verb.DELETE, row, "*"))
-    await tables.write(QUEUES_TABLE, Operation(Verb.INSERT, {**row, **damage}))
+    await delete_row(tables, QUEUES_TABLE, row)
+    await insert_row(tables, QUEUES_TABLE, {**row, **damage})
     await mine.put("mail", b"second")
 
     assert await bodies(mine.peek("mail")) == [b"second"]
@@ -247,7 +241,7 @@ async def test_a_message_that_was_taken_as_often_as_can_be_counted(
     largest = (1 << 31) - 1
     row = next(row for row in await everything(tables, QUEUES_TABLE) if "Body" in row)
     keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
-    await tables.write(QUEUES_TABLE, Operation(Verb.MERGE, {**keys, "Count": largest}, "*"))
+    await merge_row(tables, QUEUES_TABLE, {**keys, "Count": largest})
 
     assert sorted(each.dequeue_count for each in await mine.take("mail", 2)) == [1, largest]
 
@@ -257,7 +251,7 @@ async def test_a_queue_whose_name_names_no_partition(tables: CountingStore, part
     """It is like a queue that is missing, and `create_queue` makes it."""
     queues = TableQueueStore(tables)
     await tables.create_table(QUEUES_TABLE)
-    await tables.write(QUEUES_TABLE, Operation(Verb.INSERT, {"PartitionKey": "queues", "RowKey": "mail", **partition}))
+    await insert_row(tables, QUEUES_TABLE, {"PartitionKey": "queues", "RowKey": "mail", **partition})
     with pytest.raises(Fault) as caught:
         await queues.take("mail")
     assert caught.value.code == Code.QUEUE_NOT_FOUND
@@ -268,7 +262,7 @@ async def test_a_queue_whose_name_names_no_partition(tables: CountingStore, part
 
 
 @seeds(2, 500)
-async def test_a_network_that_fails(seed: int, clock: None) -> None:
+async def test_a_network_that_fails(seed: int, stopped_clock: None) -> None:
     """Each message whose put was answered is there until a delete of it was sent, whatever is lost, late or doubled."""
     chance = random.Random(seed)
     network = FaultyStore(MemoryStore())

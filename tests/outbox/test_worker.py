@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tableorm import AccessDenied, Database, Entity, Mapped, NotSupported, connect
+from tableorm import AccessDenied, Database, Entity, Mapped, NotSupported
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry
 from tableorm.outbox import settle as settle_module
@@ -21,7 +21,9 @@ from tableorm.outbox.settle import DOORBELL, CarryOut, handle_doorbells
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.outbox.worker import Outcome, Patience, Worker
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Message, Operation, QueueStore, Verb
+from tableorm.stores import CLOCK, Message, QueueStore
+from tests.databases import memory_database
+from tests.rows import delete_row, insert_row
 
 TOKENS = [f"token_000000{number}" for number in range(6)]
 
@@ -33,8 +35,7 @@ class Person(Entity, table="Work", partition_key="{team}", row_key="person_{id:0
 
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Person)
+    async with memory_database(Person) as db:
         await queues_of(db).create_queue(OUTBOX)
         yield db
 
@@ -66,7 +67,7 @@ async def commit(db: Database, token: str, *, kind: str = "Person") -> None:
     entries = {"by_name": (IndexEntry("name_jones"),)}
     work = Work(kind=kind, row_key="person_001", entries=entries)
     decision = Decision(partition_key="red", token=token, works=(work,))
-    await db.store.write("Work", Operation(Verb.INSERT, decision.to_row()))
+    await insert_row(db, "Work", decision.to_row())
 
 
 async def leave(db: Database, *tokens: str) -> None:
@@ -155,8 +156,7 @@ async def test_unknown_kinds_are_left_to_others(db: Database) -> None:
     assert new.counts == {Outcome.DONE: 1, Outcome.VOID: 1, Outcome.FAILED: 1}
 
 
-async def nothing(table: str, decision: Decision) -> None:
-    del table, decision
+async def nothing(table: str, decision: Decision) -> None: ...
 
 
 async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) -> None:
@@ -345,9 +345,8 @@ async def test_stopping_tells_those_who_wait(db: Database) -> None:
         await waiting
 
 
-async def test_the_lag(db: Database) -> None:
+async def test_the_lag(db: Database, stopped_clock: None) -> None:
     """While a worker runs, the statistics say how old the oldest message was that it found last."""
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     seen: list[float | None] = []
 
     async def handle(table: str, decision: Decision) -> None:
@@ -355,12 +354,9 @@ async def test_the_lag(db: Database) -> None:
 
     await leave(db, TOKENS[0])
     CLOCK.advance(dt.timedelta(seconds=90))
-    try:
-        async with new_worker(db, handle) as worker:
-            await worker.drain()
-            assert db.stats.lag == 0
-    finally:
-        CLOCK.reset()
+    async with new_worker(db, handle) as worker:
+        await worker.drain()
+        assert db.stats.lag == 0
 
     assert seen == [90]
     assert db.stats.lag is None
@@ -434,7 +430,7 @@ async def test_decision_rows_that_are_deleted_twice(db: Database) -> None:
     async def handle(table: str, decision: Decision) -> None:
         if decision.token == TOKENS[2]:
             keys = {"PartitionKey": "red", "RowKey": f"~o_{decision.token}"}
-            await db.store.write(table, Operation(Verb.DELETE, keys, "*"))
+            await delete_row(db, table, keys)
 
     worker = await drained(new_worker(db, handle))
 

@@ -5,8 +5,6 @@ Workflows: when they run, what their steps are given, and what faults leave of t
 import asyncio
 import datetime as dt
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -23,7 +21,6 @@ from tableorm import (
     NotSupported,
     TransactionFailed,
     Workflow,
-    connect,
     field,
     workflow,
 )
@@ -31,8 +28,10 @@ from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.overview import Pending, find_pending, ring_again
 from tableorm.outbox.worker import Outcome, Patience
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.stores import CLOCK
+from tests.databases import database_fixture
 from tests.outbox.network import drain
+from tests.rows import merge_row
 
 HOUR = dt.timedelta(hours=1)
 
@@ -91,11 +90,7 @@ def no_runs(quick_workers: None) -> None:
     RUNS.clear()
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Order, Gift)
-        yield db
+db = database_fixture(Order, Gift)
 
 
 async def begin(db: Database, flow: type[Workflow[Order]], arguments: Any = None) -> None:
@@ -201,7 +196,7 @@ async def test_a_step_that_is_unknown(db: Database) -> None:
     await begin(db, Ship, {})
     (left,) = await pending(db)
     row = {**left.decision.progress_row(), "Progress": '[{"work":0,"step":"weigh","arguments":1}]'}
-    await db.store.write("FlowShop", Operation(Verb.MERGE, row, "*"))
+    await merge_row(db, "FlowShop", row)
     worker = await drain(db, Ship)
 
     assert worker.counts == {Outcome.LEFT: 1} and RUNS == []
@@ -370,21 +365,6 @@ async def test_what_a_workflow_costs(db: Database) -> None:
     assert [each.operation for each in decisions] == ["get", "merge", "delete"]
     assert [each for each in sent if each.endswith("-message")] == ["put-message", "renew-message", "delete-message"]
     assert sent.count("transaction") == 1
-
-
-async def test_a_token_that_reaches_one_table(tmp_path: Path) -> None:
-    """A database that such a token opens cannot start workflows, which is said before anything is sent."""
-    url = f"local:{tmp_path / 'shop.tables'}"
-    async with connect(url) as db:
-        await db.create_tables(Order)
-        token = str(await db.grant(Order, "raud", HOUR))
-    order = Order(customer="ann", id=7)
-    async with connect(url, sas=token) as limited:
-        with pytest.raises(TransactionFailed, match=r"workflow ship:2.* is for table FlowShop alone"):
-            async with limited.transaction() as tx:
-                tx.insert(order)
-                tx.start(Ship, order)
-        assert await limited.get_or_none(Order, customer="ann", id=7) is None
 
 
 async def test_a_workflow_of_a_scope(db: Database) -> None:

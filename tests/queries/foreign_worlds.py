@@ -18,19 +18,7 @@ from hypothesis import strategies as st
 from tableorm import Entity, Index, Int32, Mapped, PropertyBag, RowKey, field
 from tableorm.protocol.edm import Edm, text_from_ticks, ticks_from_datetime, utf16_key
 from tableorm.stores import Row
-from tests.queries.worlds import (
-    Color,
-    Column,
-    Level,
-    Pair,
-    Term,
-    World,
-    comparison,
-    in_key,
-    maybe,
-    stored,
-    system,
-)
+from tests.queries.worlds import Color, Column, Level, Pair, Term, World, comparison, in_key, maybe, stored, system
 
 UTC = dt.UTC
 

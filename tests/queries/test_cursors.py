@@ -18,6 +18,7 @@ from tableorm.queries.execution import Position
 from tableorm.queries.planning.planner import planner_of
 from tableorm.queries.query import start_query
 from tests.database.between import Awkward, Recorded
+from tests.databases import memory_database
 
 
 class Item(Entity, table="Items", partition_key="{group}", row_key="{label}_{number:03d}"):
@@ -295,8 +296,7 @@ class AlwaysIndexedLog(AnyLog, kind="Log"):
 
 
 async def _page(model: Any, cursor: str | None) -> Page[Any]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(model)
+    async with memory_database(model) as db:
         for number in range(3):
             await db.insert(model(day="a", number=number))
         query = db.select(model).where(model.day == "a", model.level == "info")

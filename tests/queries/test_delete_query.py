@@ -17,7 +17,6 @@ from tableorm import (
     PreconditionFailed,
     PropertyBag,
     ScanRefused,
-    field,
 )
 from tableorm.connection.connection import connection_of
 
@@ -25,7 +24,7 @@ from tableorm.connection.connection import connection_of
 class Item(Entity, table="Items", partition_key="{group}", row_key="item_{number:04d}"):
     group: Mapped[str]
     number: Mapped[int]
-    old: Mapped[bool] = field(default=False)
+    old: Mapped[bool]
 
 
 class Note(Entity, table="Items", partition_key="{group}", row_key="item_{number:04d}_note"):

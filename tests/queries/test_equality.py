@@ -5,6 +5,7 @@ What `~` is of an order, and what a condition compares where a key holds a part 
 from decimal import Decimal
 
 from tableorm import Entity, Index, Mapped, PropertyBag, RowKey, connect
+from tests.databases import memory_database
 from tests.queries.foreign_worlds import Sample
 
 
@@ -27,8 +28,7 @@ async def test_an_order_of_declared_integers_has_an_opposite() -> None:
 
 async def test_decimals_have_their_order_here() -> None:
     """They are stored as text, which no service compares so; what is no number has no order."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Sample)
+    async with memory_database(Sample) as db:
         for number, price in enumerate(["5", "10", "NaN", "cheap"]):
             await db.insert(PropertyBag("Samples", "g", str(number), {"EntityType": "Sample", "price": price}))
         query = db.select(Sample).where(Sample.group == "g")
@@ -39,8 +39,7 @@ async def test_decimals_have_their_order_here() -> None:
 
 async def test_a_key_that_holds_a_part_is_got_by_it_and_a_condition_compares_the_whole() -> None:
     """Whichever way a query finds the row: no condition depends on the keys. RowKey is compared as stored."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Client)
+    async with memory_database(Client) as db:
         ann = Client(group="a", name="Ann", email="Ann@x.org")
         await db.insert(ann)
         clients, entries = (db.select(kind).where(Client.group == "a") for kind in (Client, Client.by_email))

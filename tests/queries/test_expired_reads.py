@@ -3,40 +3,32 @@ Reads pass over entities that have expired, by whatever way they find them.
 """
 
 import datetime as dt
-import random
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 
 import pytest
 
-from tableorm import (
-    Database,
-    Entity,
-    EntityNotFound,
-    Index,
-    IndexList,
-    Mapped,
-    PropertyBag,
-    connect,
-    field,
-    upgrade,
-    utc_now,
-)
-from tableorm.stores import Operation, Verb
+from tableorm import Database, Entity, EntityNotFound, Index, IndexList, Mapped, PropertyBag, field, upgrade, utc_now
 from tableorm.testing import assert_requests
-from tests.database.between import Awkward, Recorded
-from tests.torture import seeds
+from tests.database.between import Recorded
+from tests.databases import memory_database
+from tests.rows import insert_row
+
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 HOUR = dt.timedelta(hours=1)
 
 
-class Session(Entity, table="ReadSessions", partition_key="{user}", row_key="session_{id:03d}"):
-    user: Mapped[str]
+class Expiring(Entity, abstract=True):
     id: Mapped[int]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class Session(Expiring, table="ReadSessions", partition_key="{user}", row_key="session_{id:03d}"):
+    user: Mapped[str]
     place: Mapped[str] = field(default="x")
     size: Mapped[int] = field(default=0)
     note: Mapped[str] = field(default="")
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
     whole = Index(row_key="whole_{place}_{id:03d}")
     some = Index(row_key="some_{place}_{id:03d}", include=["size"])
@@ -56,10 +48,9 @@ LIVE = [1, 4, 5]
 
 
 @pytest.fixture
-async def db(stopped_clock: None) -> AsyncIterator[Database]:
+async def db() -> AsyncIterator[Database]:
     """Sessions of one user: without an end, some that have ended, the third at this moment, and some that have not."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Session)
+    async with memory_database(Session) as db:
         now = utc_now()
         for number, ends in enumerate([now - 2 * HOUR, None, now - HOUR, now, now + HOUR, now + 2 * HOUR]):
             await db.insert(Session(user="ann", id=number, expires=ends))
@@ -130,7 +121,7 @@ async def test_projections_bring_the_field(db: Database) -> None:
     assert "expires" in (request.select or ())
 
 
-async def test_few_requests(stopped_clock: None) -> None:
+async def test_few_requests() -> None:
     """A limit asks for full pages as soon as rows were dropped, so that a thousand of them are two requests."""
     backend = Recorded()
     async with Database(backend) as db:
@@ -147,31 +138,11 @@ async def test_few_requests(stopped_clock: None) -> None:
     assert len(backend.asked) == 2
 
 
-class Short(Entity, table="ReadShorts", partition_key="p", row_key="{id:06d}"):
-    id: Mapped[int]
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+class Short(Expiring, table="ReadShorts", partition_key="p", row_key="{id:06d}"): ...
 
 
-@seeds(1, 200)
-async def test_pages_that_are_cut_anywhere(stopped_clock: None, seed: int) -> None:
-    """Whatever pages the service gives, cursors and limits lead through all entities that live, each once."""
-    choose = random.Random(seed)
-    async with Database(Awkward(seed)) as db:
-        await db.create_tables(Short)
-        live = [number for number in range(30) if choose.random() < 0.5]
-        for number in range(30):
-            await db.insert(Short(id=number, expires=utc_now() + HOUR * (number in live)))
-        query = db.select(Short)
-
-        assert [each.id async for page in query.pages(3) for each in page.items] == live
-        assert [each.id for each in await query.limit(5).all()] == live[:5]
-        assert await query.count() == len(live)
-
-
-class Visit(Entity, table="ReadVisits", partition_key="p", row_key="{id:03d}", version=2):
-    id: Mapped[int]
+class Visit(Expiring, table="ReadVisits", partition_key="p", row_key="{id:03d}", version=2):
     note: Mapped[str] = field(default="")
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
 @upgrade(Visit, from_version=1)
@@ -180,15 +151,14 @@ def _rename(bag: PropertyBag) -> PropertyBag:
     return bag
 
 
-async def test_rows_of_older_versions(stopped_clock: None) -> None:
+async def test_rows_of_older_versions() -> None:
     """A row of an older version has expired if the entity has that it is upgraded to."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Visit)
+    async with memory_database(Visit) as db:
         for number, hours in enumerate([-1, 1]):
             ends = f"{utc_now() + hours * HOUR:%Y-%m-%dT%H:%M:%SZ}"
             row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "EntityType": "Visit"}
             row |= {"ends": ends, "ends@odata.type": "Edm.DateTime"}
-            await db.store.write("ReadVisits", Operation(Verb.INSERT, row))
+            await insert_row(db, "ReadVisits", row)
         query = db.select(Visit)
 
         assert [each.id for each in await query.all()] == [1]

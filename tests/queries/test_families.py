@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, EncodeError, Entity, Mapped, ModelError, PropertyBag, connect, field
-from tableorm.stores import Operation, Verb
+from tableorm import Database, EncodeError, Entity, Mapped, ModelError, PropertyBag, field
+from tests.databases import memory_database
+from tests.rows import insert_row
 
 
 class Document(Entity, table="Docs", partition_key="{project}", abstract=True):
@@ -126,7 +127,7 @@ async def test_a_copy_of_a_newer_row_keeps_its_version(db: Database) -> None:
     """Or newer code would upgrade what is new already."""
     await db.create_tables(Document)
     row = {"PartitionKey": "pages", "RowKey": "a", "EntityType": "Page:9", "price": "5", "flags": "{}", "novel": 1}
-    await db.store.write("Docs", Operation(Verb.INSERT, row))
+    await insert_row(db, "Docs", row)
     page = await db.get(Page, name="a")
     await db.insert(page.evolve(name="b"))
 
@@ -146,8 +147,7 @@ class Padded(Entity, table="Docs", partition_key="{project}", row_key="p_{number
 
 async def test_a_key_field_of_another_model_says_nothing_of_a_key_of_the_same_name() -> None:
     """A condition on the number of one model finds no entity of another one whose key has a number, too."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Numbered, Padded)
+    async with memory_database(Numbered, Padded) as db:
         await db.insert(Numbered(project="x", number=5))
         await db.insert(Padded(project="x", number=5))
         for text in (Padded.number == 5, Padded.number > 1, Padded.number.in_([5, 6])):

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, ScanRefused, Select, connect, field
+from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, ScanRefused, Select, field
 from tableorm.queries import follow
 from tableorm.stores import CLOCK
 from tests.database.between import Recorded
+from tests.databases import memory_database
 from tests.torture import Rounds
 
 pytestmark = pytest.mark.limit(20)  # what hangs shall fail soon
@@ -117,8 +118,7 @@ async def test_what_is_late_comes_once_and_what_is_too_late_never() -> None:
 @pytest.mark.usefixtures("stopped_clock")
 async def test_no_more_is_remembered_than_the_lag_has() -> None:
     """The keys of older entities are forgotten."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Claim)
+    async with memory_database(Claim) as db:
         stream: Any = claims(db).follow(lag=2 * SECOND, since=START, pause=SOON)
         for second in range(30):
             await db.insert(Claim(employee="e1", at=at(second)))
@@ -132,8 +132,7 @@ async def test_no_more_is_remembered_than_the_lag_has() -> None:
 async def test_a_long_absence_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who goes on after an hour reads no more at once than memory allows, unless one moment has more."""
     monkeypatch.setattr(follow, "_MOST", 20)
-    async with connect("local::memory:") as db:
-        await db.create_tables(Claim)
+    async with memory_database(Claim) as db:
         moments = [at(n * n / 20) for n in range(250)] + [at(1000)] * 60
         async with db.bulk() as bulk:
             for n, moment in enumerate(moments):
@@ -171,8 +170,7 @@ LOGS: dict[str, tuple[Callable[[int], Any], Callable[[Database], Select[Any]]]] 
 async def test_logs_of_every_form_are_followed(which: str) -> None:
     """Sorted upwards, behind a field that the query gives; in several buckets; by an index; of several kinds."""
     make, select = LOGS[which]
-    async with connect("local::memory:") as db:
-        await db.create_tables(Ascending, Login, Started, Stopped)
+    async with memory_database(Ascending, Login, Started, Stopped) as db:
         stream = select(db).follow(lag=SECOND, since=START, pause=SOON)
         for n in range(12):
             await db.insert(Ascending(name="a", level="info", at=at(n)))
@@ -188,8 +186,7 @@ async def test_several_writers_whose_clocks_differ(rounds: Rounds) -> None:
     """Each of their entities is seen once, although it is written late, and others go on meanwhile."""
     for seed in range(rounds(2, 60)):
         chance = random.Random(seed)
-        async with connect("local::memory:") as db:
-            await db.create_tables(Login)
+        async with memory_database(Login) as db:
             begun, wanted = CLOCK.now(), 0
 
             async def write(user: str, chance: random.Random = chance, db: Database = db) -> None:
@@ -211,8 +208,7 @@ async def test_several_writers_whose_clocks_differ(rounds: Rounds) -> None:
 
 async def test_a_reader_that_is_cancelled_leaves_nothing() -> None:
     """While it waits for the next poll."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Claim)
+    async with memory_database(Claim) as db:
         before = asyncio.all_tasks()
         waiting = asyncio.create_task(take(claims(db).follow(lag=SECOND), 1))
         await asyncio.sleep(0.05)
@@ -234,8 +230,7 @@ async def test_pauses_grow_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) 
                 await db.insert(Claim(employee="e1", at=START))
         await real(0)
 
-    async with connect("local::memory:") as db:
-        await db.create_tables(Claim)
+    async with memory_database(Claim) as db:
         monkeypatch.setattr("tableorm.queries.polling.asyncio.sleep", sleep)
         stream = claims(db).follow(lag=SECOND, pause=dt.timedelta(seconds=0.5))
         await take(stream, 1)
@@ -255,8 +250,7 @@ async def test_what_cannot_be_followed_is_refused() -> None:
         id: Mapped[str]
         at: Mapped[dt.datetime]
 
-    async with connect("local::memory:") as db:
-        await db.create_tables(Named, Claim)
+    async with memory_database(Named, Claim) as db:
         unsorted = db.select(Named).where(Named.name == "x")
         for query in (unsorted, db.select(Ascending).where(Ascending.name == "a"), db.select(Claim, PropertyBag)):
             with pytest.raises(ModelError, match=r"begin row_key with a field such as '\{at:ticks_desc\}'"):

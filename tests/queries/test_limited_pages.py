@@ -10,7 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, PropertyBag, Select, connect, field
+from tableorm import Database, Entity, Index, Mapped, PropertyBag, Select, field
+from tests.databases import memory_database
 
 
 class State(enum.Enum):
@@ -44,8 +45,7 @@ class Note(Entity, table="Notes", partition_key="{team}", row_key="note_{topic}_
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     """A database with twenty tasks, twenty jobs, and ten notes of each of three topics."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Task, Job, Note)
+    async with memory_database(Task, Job, Note) as db:
         await fill(db)
         yield db
 

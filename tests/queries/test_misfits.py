@@ -4,7 +4,7 @@ Rows that do not fit their model: the entities before such a row are given, then
 
 import datetime as dt
 import pickle
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -31,8 +31,10 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import CHANGE_KIND
 from tableorm.rekey.phases import RekeyPhase
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
+from tests.databases import database_fixture, memory_database
 from tests.rekeys import set_phase
+from tests.rows import merge_row
 from tests.torture import examples
 
 pytestmark = pytest.mark.limit(20)  # what hangs shall fail soon
@@ -110,10 +112,7 @@ MADE: dict[str, tuple[Callable[[int], Any], Callable[[Database], Select[Any]]]] 
 }
 
 
-@pytest.fixture
-async def memory() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        yield db
+memory = database_fixture()
 
 
 async def spoil(db: Database, entity: Any) -> None:
@@ -124,7 +123,7 @@ async def spoil(db: Database, entity: Any) -> None:
 
 async def write_past(db: Database, table: str, row: Row) -> None:
     """Merge members into a row as a program does that does not know tableorm."""
-    await connection_of(db).require_open().write(table, Operation(Verb.MERGE, row, "*"))
+    await merge_row(connection_of(db).require_open(), table, row)
 
 
 async def fill(db: Database, make: Callable[[int], Any], fits: Sequence[bool]) -> None:
@@ -394,8 +393,7 @@ async def test_one_bad_row_hides_no_other_of_many_keys(memory: Database) -> None
 
 async def test_an_empty_partition_with_rows_of_no_kind_gives_a_hint(caplog: pytest.LogCaptureFixture) -> None:
     """With `echo` it costs one request for each model, after a query that found nothing; otherwise there is none."""
-    async with connect("local::memory:", echo=True) as db:
-        await db.create_tables(Plain)
+    async with memory_database(Plain, echo=True) as db:
         query = db.select(Plain).where(Plain.id >= 0)
         await db.insert(PropertyBag("MisfitsPlain", "p", "001", {"size": 5}))
         before = db.stats.requests
@@ -411,8 +409,7 @@ async def test_an_empty_partition_with_rows_of_no_kind_gives_a_hint(caplog: pyte
             "query of Plain found nothing in a partition of table MisfitsPlain, whose row ('p', '001') has no kind: "
             "rows without EntityType need a model with kind=None"
         )
-    async with connect("local::memory:") as db:
-        await db.create_tables(Plain)
+    async with memory_database(Plain) as db:
         before = db.stats.requests
         assert await db.select(Plain).where(Plain.id >= 0).all() == []
         assert db.stats.requests - before == 1

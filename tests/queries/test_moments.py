@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, DecodeError, Entity, Index, Mapped, RowKey, Timestamp, connect, field
+from tableorm import Database, DecodeError, Entity, Index, Mapped, RowKey, Timestamp, field
 from tableorm.models.property_bag import bag_of_row
 from tableorm.protocol.edm import MAX_TICKS, text_from_ticks, ticks_from_datetime
 from tableorm.queries.planning.plan import Access
-from tableorm.stores import Operation, Verb
+from tests.databases import memory_database
+from tests.rows import replace_row
 
 UTC = dt.UTC
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=UTC)
@@ -53,8 +54,7 @@ TICKS = [T + number for number in (-20, -13, -10, -1, 0, 1, 4, 9, 10, 11, 20)]
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     """A database with a row for each of `TICKS`, as a property and as a key."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Measured, Up, Down, Noted)
+    async with memory_database(Measured, Up, Down, Noted) as db:
         for n, ticks in enumerate(TICKS):
             await store(
                 db, "Moments", RowKey=f"{n:03d}", at=text_from_ticks(ticks), **{"at@odata.type": "Edm.DateTime"}
@@ -117,7 +117,7 @@ async def test_an_index_and_the_primary_key_agree_about_a_moment(db: Database) -
     """The entry of an index holds the microsecond, the row all digits: a condition means the same in both."""
     await db.insert(Noted(n=1, at=NOON))
     (bag,) = await db.select_raw("MomentsNoted").where("RowKey eq {}", "n_001").allow_scan().all()
-    await db.store.write("MomentsNoted", Operation(Verb.REPLACE, {**bag.row, "at": text_from_ticks(T + 7)}, "*"))
+    await replace_row(db, "MomentsNoted", {**bag.row, "at": text_from_ticks(T + 7)})
     for name in ("eq", "lt", "le", "gt", "ge"):
         for value in (NOON - MICROSECOND, NOON, NOON + MICROSECOND):
             condition = getattr(operator, name)(Noted.at, value)

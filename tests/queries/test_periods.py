@@ -30,9 +30,11 @@ from tableorm import (
     field,
     many,
 )
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.stores import CLOCK
 from tableorm.testing import Faults
+from tests.databases import database_fixture
 from tests.queries.worlds import Column, Pair, Term, World, conditions
+from tests.rows import insert_row
 
 UTC = dt.UTC
 DAY = dt.timedelta(days=1)
@@ -54,9 +56,12 @@ class Host(Entity, table="QueriedHosts", partition_key="{name}", row_key="host")
     pings = many(lambda: Ping, host="{name}", on_delete="keep")
 
 
-class Latest(Entity, table="QueriedLatest{at:%Y%m}", partition_key="{host}", row_key="{at:ticks_desc}"):
+class OfHost(Entity, abstract=True, partition_key="{host}"):
     host: Mapped[str]
     at: Mapped[dt.datetime]
+
+
+class Latest(OfHost, table="QueriedLatest{at:%Y%m}", row_key="{at:ticks_desc}"): ...
 
 
 class Step(Entity, abstract=True, table="QueriedSteps{day:%Y%m}", partition_key="{host}"):
@@ -70,10 +75,7 @@ class Begun(Step, row_key="begun_{day}"): ...
 class Ended(Step, row_key="ended_{day}"): ...
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        yield db
+db = database_fixture()
 
 
 def tables_of(seen: Any) -> list[str]:
@@ -219,7 +221,7 @@ async def test_a_row_in_the_wrong_table(db: Database) -> None:
     """A row that somebody else has put into the table of another period is found there, and the query goes on."""
     await fill(db)
     own = PropertyBag("QueriedPings20240302", "a", Ping.key(host="a", at=NOON).row_key, {"EntityType": "Ping", "ms": 7})
-    await db.store.write(own.table, Operation(Verb.INSERT, dict(own.row)))
+    await insert_row(db, own.table, dict(own.row))
     query = of_host(db, Ping.at >= NOON - DAY)
 
     found = [ping.ms for ping in await query.all()]
@@ -351,25 +353,22 @@ async def test_unions(db: Database, limit: int | None) -> None:
     assert sorted(found, key=operator.attrgetter("at")) == pings[:limit]
 
 
-async def test_a_client_that_cannot_list(db: Database) -> None:
+async def test_a_client_that_cannot_list(db: Database, stopped_clock: None) -> None:
     """A client that may not list tables visits those of the span up to the present period and the next one."""
     CLOCK.freeze(NOON + 4 * DAY)
-    try:
-        pings = await fill(db)
-        faults = Faults(db)
-        query = of_host(db)
+    pings = await fill(db)
+    faults = Faults(db)
+    query = of_host(db)
 
-        with faults.fail_next("list-tables", with_=403):
-            assert await query.where(Ping.at >= NOON - DAY).all() == pings
-        with (
-            faults.fail_next("list-tables", with_=403),
-            pytest.raises(NotSupported, match=r"bound Ping.at on both sides"),
-        ):
-            await query.where(Ping.at <= NOON).all()
-        with faults.fail_next("list-tables", with_=403), pytest.raises(ModelError, match="more than 1000 tables"):
-            await query.where(Ping.at >= NOON - 1200 * DAY).all()
-    finally:
-        CLOCK.reset()
+    with faults.fail_next("list-tables", with_=403):
+        assert await query.where(Ping.at >= NOON - DAY).all() == pings
+    with (
+        faults.fail_next("list-tables", with_=403),
+        pytest.raises(NotSupported, match=r"bound Ping.at on both sides"),
+    ):
+        await query.where(Ping.at <= NOON).all()
+    with faults.fail_next("list-tables", with_=403), pytest.raises(ModelError, match="more than 1000 tables"):
+        await query.where(Ping.at >= NOON - 1200 * DAY).all()
 
 
 async def test_a_table_that_is_being_deleted_is_empty(db: Database) -> None:
@@ -452,19 +451,13 @@ def satisfying(entities: Iterable[Any], terms: list[Term]) -> list[Any]:
     return [entity for entity in entities if all(truth(entity) for _, truth in terms)]
 
 
-class Hourly(Entity, table="SpanHours{at:%Y%m%d%H}", partition_key="{host}", row_key="{at:ticks}"):
-    host: Mapped[str]
-    at: Mapped[dt.datetime]
+class Hourly(OfHost, table="SpanHours{at:%Y%m%d%H}", row_key="{at:ticks}"): ...
 
 
-class Daily(Entity, table="SpanDays{at:%Y%m%d}", partition_key="{host}", row_key="{at:ticks_desc}"):
-    host: Mapped[str]
-    at: Mapped[dt.datetime]
+class Daily(OfHost, table="SpanDays{at:%Y%m%d}", row_key="{at:ticks_desc}"): ...
 
 
-class Monthly(Entity, table="SpanMonths{at:%Y%m}", partition_key="{host}", row_key="{at:ticks}"):
-    host: Mapped[str]
-    at: Mapped[dt.datetime]
+class Monthly(OfHost, table="SpanMonths{at:%Y%m}", row_key="{at:ticks}"): ...
 
 
 @given(data=st.data(), stored=st.lists(moments(), min_size=1, max_size=12), size=st.integers(1, 5))

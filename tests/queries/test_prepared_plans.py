@@ -7,16 +7,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tableorm import (
-    EncodeError,
-    Entity,
-    Expression,
-    Mapped,
-    PropertyBag,
-    TemplateError,
-    connect,
-    field,
-)
+from tableorm import EncodeError, Entity, Expression, Mapped, PropertyBag, TemplateError, field
 from tableorm.expressions import AnyOf, Comparison, Field, Membership, PropertyComparison, SystemField
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import constant
@@ -25,6 +16,7 @@ from tableorm.queries.planning.parameters import bind, parameterise, shape_of
 from tableorm.queries.planning.plan import Point, QueryPlan
 from tableorm.queries.planning.planner import planner_of
 from tableorm.queries.query import start_query
+from tests.databases import memory_database
 from tests.queries.spread_worlds import SPREAD_WORLDS
 from tests.queries.worlds import WORLDS, Column, World, conditions
 
@@ -135,8 +127,7 @@ SHOP = Order.shop == "a"
 
 async def test_a_database_knows_shapes_of_any_models() -> None:
     """Of one, of several, of an abstract base, of rows of any kind: selects of the same have the same kinds."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Order)
+    async with memory_database(Order) as db:
         for models in ((Order,), (Order, PropertyBag), (Family,), (Family, Order)):
             shop = Family.shop if models == (Family,) else Order.shop
             queries: list[Any] = [db.select(*models).where(shop == name) for name in ("a", "b")]

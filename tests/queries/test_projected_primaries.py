@@ -18,21 +18,22 @@ from tableorm import (
     PropertyBag,
     RowKey,
     Select,
-    connect,
     field,
     upgrade,
 )
 from tableorm.models.entity import schema_of
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
+from tests.databases import memory_database
+from tests.rows import replace_row
 
 
 class Clerk(Entity, table="Office", partition_key="{office}", row_key="id_{id:03d}", version=2):
     office: Mapped[str]
     id: Mapped[int]
     name: Mapped[str] = field(default="", name="FullName")
-    age: Mapped[int | None] = field(default=None)
-    pay: Mapped[Decimal | None] = field(default=None)
-    note: Mapped[str] = field(default="")
+    age: Mapped[int | None]
+    pay: Mapped[Decimal | None]
+    note: Mapped[str]
 
     by_name = Index(row_key="name_{name}_{id:03d}", include="keys")
     by_id = Index(row_key="number_{id}", unique=True)
@@ -65,8 +66,7 @@ def selected(seen: Observation) -> list[tuple[str, ...] | None]:
 @pytest.fixture
 async def office() -> AsyncIterator[Database]:
     """An office with an Ann and two of the name Li."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Clerk)
+    async with memory_database(Clerk) as db:
         for number, name in enumerate(("Ann", "Li", "Li")):
             await db.insert(
                 Clerk(office="Oslo", id=number, name=name, age=20 + number, pay=Decimal(number), note="long")
@@ -122,7 +122,7 @@ async def test_a_primary_of_an_older_version_is_read_in_full(office: Database) -
     row = await office.store.get("Office", "Oslo", "id_000")
     kept = {name: row[name] for name in ("PartitionKey", "RowKey", "FullName", "note", "_ix")}
     old: Row = kept | {"EntityType": "Clerk", "years": 60}
-    await office.store.write("Office", Operation(Verb.REPLACE, old, "*"))
+    await replace_row(office, "Office", old)
     for query in of_name(office, "Ann"):
         with office.observe() as seen:
             ann = await query.only(Clerk.note).one()

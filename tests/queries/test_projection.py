@@ -16,7 +16,7 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
     id: Mapped[int]
     name: Mapped[str] = field(default="", name="FullName")
     age: Mapped[int | None] = field(default=None)
-    pay: Mapped[Decimal | None] = field(default=None)
+    pay: Mapped[Decimal | None]
     level: Mapped[int] = field(default=1)
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Int32, Mapped, ModelError, ScanRefused, connect, field
+from tableorm import Database, Entity, Int32, Mapped, ModelError, ScanRefused, field
 from tests.database.conftest import also_in_file
+from tests.databases import memory_database
 from tests.local.engine.turns import Turns
 
 
@@ -81,16 +82,6 @@ async def test_a_query_is_immutable_and_can_be_run_again(db: Database) -> None:
     assert repr(narrow.limit(2)) == ("<select(Item).where(Item.group == 'g', Item.number >= 5).limit(2)>")
 
 
-async def test_wrong_arguments_are_refused(db: Database) -> None:
-    """Something that is no condition, a negative limit, models of two tables."""
-    with pytest.raises(ModelError, match="not a condition"):
-        db.select(Item).where(True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ModelError, match=r"limit\(-1\)"):
-        db.select(Item).limit(-1)
-    await db.create_tables(Item)
-    assert await db.select(Item).where(Item.group == "g").limit(0).all() == []
-
-
 class Shard(Entity, table="Shards", partition_key="{service}_{hash:04d}", row_key="{name}"):
     service: Mapped[str]
     hash: Mapped[int]
@@ -99,8 +90,7 @@ class Shard(Entity, table="Shards", partition_key="{service}_{hash:04d}", row_ke
 
 async def test_a_range_of_partitions_is_allowed_by_itself() -> None:
     """`partitions="range"` lets a query read the partitions that its conditions bound, and no table."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Shard)
+    async with memory_database(Shard) as db:
         for number in range(10):
             await db.insert(Shard(service="ab"[number % 2], hash=number, name="x"))
         bounded = db.select(Shard).where(Shard.service == "a", Shard.hash > 2, Shard.hash <= 6)

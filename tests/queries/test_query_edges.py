@@ -29,6 +29,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.queries.query import start_query
+from tests.databases import memory_database
 
 
 class Employee(Entity, table="Edges", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -156,6 +157,8 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda db: db.select(1), "one to four"),
     (lambda db: db.select(Employee, int), "'int'> is not a model"),
     (lambda db: db.select(Entity), "Entity'> is not a model"),
+    (lambda db: db.select(Employee).where(True), "not a condition"),
+    (lambda db: db.select(Employee).limit(-1), r"limit\(-1\)"),
     (lambda db: db.union(1), r"union\(1\)"),
     (lambda db: db.union().concurrency(0), "number from 1"),
 ]
@@ -198,8 +201,7 @@ class Club(Entity, table="Clubs", partition_key="{country}", row_key="club_{id:0
 
 async def test_what_an_index_cannot_hold_is_explained() -> None:
     """Maintained fields are not loaded by its entries; `explain` names them, and not where the entities are read."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Club)
+    async with memory_database(Club) as db:
         await db.insert(Club(country="FR", id=1, city="Lyon"))
         query = db.select(Club.by_city).where(Club.country == "FR")
         found = await query.one()

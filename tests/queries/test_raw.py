@@ -22,10 +22,10 @@ from tableorm import (
     PropertyBag,
     RowKey,
     ScanRefused,
-    connect,
     field,
 )
 from tableorm.protocol.edm import Edm
+from tests.databases import memory_database
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 
@@ -124,8 +124,7 @@ async def test_numbers_of_any_stored_type_are_found(data: st.DataObject) -> None
     sold = data.draw(st.lists(numbers | st.sampled_from([-(2**40), 2**31, 2**40]), min_size=len(prices)), "sold")
     limit = data.draw(numbers | st.sampled_from([20.25, -3.5, 1e12, -1e12, float("inf"), 2.0**31]), "limit of prices")
     bound = data.draw(numbers | st.sampled_from([2**31, 2**40, -(2**31) - 1]), "bound of sold")
-    async with connect("local::memory:") as db:
-        await db.create_tables(Priced)
+    async with memory_database(Priced) as db:
         for at, (price, count) in enumerate(zip(prices, sold, strict=False)):
             bag = PropertyBag("Prices", "s", f"{at:03d}")
             bag.set("price", price, Edm.INT32 if type(price) is int else Edm.DOUBLE)

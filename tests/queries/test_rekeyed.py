@@ -31,6 +31,7 @@ from tableorm.rekey import select as rekeyed
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.rekey.window import move_window
 from tableorm.testing import MemoryStore
+from tests.databases import memory_database
 from tests.faults import FaultyStore
 from tests.rekeys import Turns, move, opened, rekeying_of, roll_back, rows_of, set_phase
 from tests.torture import seeds
@@ -219,8 +220,7 @@ async def test_no_more_than_some_are_held(phase: RekeyPhase, monkeypatch: pytest
     wants fewer holds no more than it wants.
     """
     monkeypatch.setattr(rekeyed, "_MOST_HELD", 10)
-    async with connect("local::memory:") as db:
-        await db.create_tables(Fee, NewFee)
+    async with memory_database(Fee, NewFee) as db:
         for number in range(35):
             await db.insert(Fee(payer="x", id=34 - number, cents=100 * number))
         set_phase(db, NewFee, phase)

@@ -5,7 +5,7 @@ Sweeps: what has expired is deleted with all that is derived from it, and nothin
 import asyncio
 import datetime as dt
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -23,23 +23,29 @@ from tableorm import (
     PropertyBag,
     SweepReport,
     TableNotFound,
-    connect,
     field,
     upgrade,
     utc_now,
 )
-from tableorm.stores import CLOCK, Operation, QueueStore, Row, RowPage, RowQuery, Verb
+from tableorm.stores import CLOCK, QueueStore, Row, RowPage, RowQuery
 from tests.database.between import Between
+from tests.databases import database_fixture, memory_database
+from tests.rows import insert_row
 from tests.torture import seeds
+
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 HOUR = dt.timedelta(hours=1)
 
 
-class Ticket(Entity, table="SweptTickets", partition_key="{show}", row_key="ticket_{id:05d}"):
-    show: Mapped[str]
+class Expiring(Entity, abstract=True):
     id: Mapped[int]
-    holder: Mapped[str] = field(default="")
     expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class Ticket(Expiring, table="SweptTickets", partition_key="{show}", row_key="ticket_{id:05d}"):
+    show: Mapped[str]
+    holder: Mapped[str]
     scans: Mapped[int] = field(default=0, maintained=True)
 
     by_holder = Index(row_key="holder_{holder}_{id:05d}", unique=True)
@@ -58,26 +64,18 @@ class Scan(Entity, table="SweptTickets", partition_key="{show}", row_key="scan_{
     counted = Count(lambda: Ticket.scans, show="{show}", id="{ticket}")
 
 
-class Plain(Entity, table="SweptPlain", partition_key="{part}", row_key="{id:05d}"):
+class Plain(Expiring, table="SweptPlain", partition_key="{part}", row_key="{id:05d}"):
     part: Mapped[str]
-    id: Mapped[int]
     note: Mapped[str] = field(default="")
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
-class Timed(Entity, table="SweptTimed", partition_key="{part}", row_key="{id:05d}"):
+class Timed(Expiring, table="SweptTimed", partition_key="{part}", row_key="{id:05d}"):
     part: Mapped[str]
-    id: Mapped[int]
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
     by_expiry = Index(partition_key="expiry", row_key="at_{expires:ticks}_{part}_{id:05d}", consistency="eventual")
 
 
-@pytest.fixture
-async def db(stopped_clock: None) -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Ticket, Show, Scan, Plain, Timed)
-        yield db
+db = database_fixture(Ticket, Show, Scan, Plain, Timed)
 
 
 async def insert_plain(db: Database, parts: str, count: int) -> None:
@@ -174,9 +172,8 @@ async def test_an_entry_that_is_old_deletes_nothing(db: Database) -> None:
     entity = Timed(part="a", id=1, expires=utc_now() + HOUR)
     await db.insert(entity)
     (entry,) = [each for each in await db.select_raw("SweptTimed").allow_scan().all() if each.partition_key == "expiry"]
-    old = {name: value for name, value in entry.row.items() if name not in ("odata.etag", "Timestamp")}
-    old["RowKey"] = entry.row_key.replace(entry.row_key.split("_")[1], "0" * 19)
-    await db.store.write("SweptTimed", Operation(Verb.INSERT, old))
+    late = entry.row_key.replace(entry.row_key.split("_")[1], "0" * 19)
+    await insert_row(db, "SweptTimed", {**entry.row, "RowKey": late})
 
     report = await db.sweep(Timed)
 
@@ -186,8 +183,7 @@ async def test_an_entry_that_is_old_deletes_nothing(db: Database) -> None:
 
 async def test_an_index_that_is_not_complete(db: Database) -> None:
     """It is passed over: the table is visited."""
-    async with connect("local::memory:") as other:
-        await other.create_tables("SweptTimed")
+    async with memory_database("SweptTimed") as other:
         await other.insert(Timed(part="a", id=1, expires=utc_now()))
 
         report = await other.sweep(Timed)
@@ -217,7 +213,7 @@ async def test_rows_that_do_not_fit(db: Database) -> None:
     row = {"PartitionKey": "a", "RowKey": "x", "EntityType": "Plain", "expires": "1999"}
     row["expires@odata.type"] = "Edm.DateTime"
     row["expires"] = "1999-01-01T00:00:00Z"
-    await db.store.write("SweptPlain", Operation(Verb.INSERT, row))
+    await insert_row(db, "SweptPlain", row)
 
     report = await db.sweep(Plain)
 
@@ -225,9 +221,7 @@ async def test_rows_that_do_not_fit(db: Database) -> None:
     assert report.failures[0].startswith("('a', 'x') in table SweptPlain: DecodeError: ")
 
 
-class Visit(Entity, table="SweptVisits", partition_key="p", row_key="{id:03d}", version=2):
-    id: Mapped[int]
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+class Visit(Expiring, table="SweptVisits", partition_key="p", row_key="{id:03d}", version=2): ...
 
 
 @upgrade(Visit, from_version=1)
@@ -236,10 +230,9 @@ def _rename(bag: PropertyBag) -> PropertyBag:
     return bag
 
 
-async def test_versions(stopped_clock: None) -> None:
+async def test_versions() -> None:
     """A row of an older version expires as what it is upgraded to; one of a newer version is left to newer programs."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Visit)
+    async with memory_database(Visit) as db:
         for kind, name, hours in (
             ("Visit", "ends", -1),
             ("Visit", "ends", 1),
@@ -249,7 +242,7 @@ async def test_versions(stopped_clock: None) -> None:
             number = await rows(db, "SweptVisits")
             ends = f"{utc_now() + hours * HOUR:%Y-%m-%dT%H:%M:%SZ}"
             row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "EntityType": kind, name: ends}
-            await db.store.write("SweptVisits", Operation(Verb.INSERT, {**row, f"{name}@odata.type": "Edm.DateTime"}))
+            await insert_row(db, "SweptVisits", {**row, f"{name}@odata.type": "Edm.DateTime"})
 
         report = await db.sweep(Visit)
 
@@ -273,10 +266,9 @@ class Bag(Parcel, row_key="bag_{id}", version=2):
 class Letter(Parcel, row_key="letter_{id}"): ...
 
 
-async def test_several_kinds(stopped_clock: None) -> None:
+async def test_several_kinds() -> None:
     """A base stands for its classes that expire; their kinds may be told by their keys."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Box, Bag, Letter)
+    async with memory_database(Box, Bag, Letter) as db:
         await db.insert(Box(id=1, expires=utc_now()))
         await db.insert(Bag(id=1, ends=utc_now()))
         await db.insert(Bag(id=2))
@@ -308,7 +300,7 @@ async def test_refusals(db: Database) -> None:
 
 
 @seeds(1, 60)
-async def test_sweepers_beside_writers(stopped_clock: None, seed: int) -> None:
+async def test_sweepers_beside_writers(seed: int) -> None:
     """
     While the clock goes on, writers prolong lives and insert over what has expired, and sweepers delete: an entity that
     was written is found until its time, and every count is right in the end.

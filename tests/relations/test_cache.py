@@ -3,7 +3,7 @@
 import asyncio
 import datetime as dt
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -22,8 +22,10 @@ from tableorm import (
     one,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.stores import CLOCK, Row
 from tableorm.stores.layers import StoreLayer, StoreRequest
+from tests.databases import database_fixture, memory_database
+from tests.rows import put_row
 from tests.torture import seeds
 from tests.writes.verbs import write
 
@@ -43,18 +45,9 @@ class Sale(Entity, table="Sales", partition_key="{tenant}", row_key="{id}"):
     rate = one(lambda: Rate, tenant="{tenant}", code="{code}")
 
 
-@pytest.fixture(autouse=True)
-def clock() -> Iterator[None]:
-    CLOCK.freeze()
-    yield
-    CLOCK.reset()
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
-
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Rate, Sale)
-        yield database
+db = database_fixture(Rate, Sale)
 
 
 def later(seconds: float) -> None:
@@ -68,7 +61,7 @@ async def write_elsewhere(db: Database, value: int, tenant: str = "t") -> None:
         store = store.below
     row: Row = {"PartitionKey": tenant, "RowKey": "a", "EntityType": "Rate", "value": str(value)}
     row["value@odata.type"] = "Edm.Int64"
-    await store.write("Rates", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(store, "Rates", row)
 
 
 async def test_an_entity_is_read_once(db: Database) -> None:
@@ -336,8 +329,7 @@ async def test_never_older_than_its_time(seed: int) -> None:
             await pause(300 if rolls.random() < 0.3 else 6)
             return answer
 
-    async with connect("local::memory:") as db:
-        await db.create_tables(Rate)
+    async with memory_database(Rate) as db:
         for tenant in "xy":
             await db.insert(Rate(tenant=tenant, code="a"))
         scope = db.scope(tenant="x")

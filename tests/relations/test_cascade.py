@@ -26,11 +26,13 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.overview import find_pending
-from tableorm.stores import Bounds, Operation, RowQuery, Verb
+from tableorm.stores import Bounds, RowQuery
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
 from tests.azurite import Azurite
+from tests.databases import database_fixture
+from tests.rows import delete_row, insert_row, merge_row
 from tests.torture import seeds
 
 
@@ -78,7 +80,7 @@ class Work(Entity, table="Works", partition_key="{shelf}", row_key="work_{id:04d
     shelf: Mapped[str]
     id: Mapped[int]
     town: Mapped[str]
-    guild: Mapped[str | None] = field(default=None)
+    guild: Mapped[str | None]
 
     by_guild = Index(
         partition_key="{town}_{guild}", row_key="work_{shelf}_{id:04d}", table="Shelves", consistency="eventual"
@@ -112,11 +114,7 @@ class Hall(Entity, table="Guilds", partition_key="{town}", row_key="hall_{guild}
 MODELS = (Guild, Master, Pupil, Debt, Work, Hall, Ward, Fort, Door)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(*MODELS)
-        yield database
+db = database_fixture(*MODELS)
 
 
 async def fill(db: Database, name: str) -> Guild:
@@ -187,7 +185,7 @@ async def test_workers_delete_children_then_the_parent(db: Database) -> None:
 
 class Node(Entity, table="Nodes", partition_key="{name}", row_key="node", tracked=True):
     name: Mapped[str]
-    above: Mapped[str | None] = field(default=None)
+    above: Mapped[str | None]
 
     by_above = Index(partition_key="{above}", row_key="node_{name}", table="NodesAbove", consistency="eventual")
     below = many(lambda: Node, above="{name}", on_delete="cascade")
@@ -208,21 +206,6 @@ async def test_a_tree_is_deleted_from_any_node_on(db: Database, above: str | Non
 
     assert [each.name for each in await db.select(Node).allow_scan().all()] == ["other"]
     assert [each async for each in find_pending(connection_of(db), "Nodes")] == []
-
-
-async def test_an_entity_of_an_index_is_deleted_if_it_is_as_it_was(db: Database) -> None:
-    """As its fields tell, since the entry has no ETag."""
-    await fill(db, "a")
-    one, two, _ = await db.select(Master.by_craft).where(Master.guild == "a", Master.craft == "smith").all()
-    await db.modify(two.key, lambda each: each.evolve(craft="baker"))
-
-    assert await db.delete(one)
-    with pytest.raises(PreconditionFailed):
-        await db.delete(two)
-    await work(db)
-
-    assert (one.etag, two.etag) == (None, None)
-    assert [each.id for each in await db.select(Master).where(Master.guild == "a").all()] == [1, 2]
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -275,8 +258,8 @@ async def test_an_index_elsewhere_loads_children(db: Database) -> None:
     assert [(each.shelf, each.etag is None) for each in guild.works] == [("a2", False)]
     entries = await everything(db.store, "Shelves")
     (entry,) = [row for row in entries if row["RowKey"].startswith("work_a2")]
-    await db.store.write("Shelves", Operation(Verb.DELETE, entry, "*"))
-    await db.store.write("Shelves", Operation(Verb.INSERT, {**entry, "PartitionKey": "Bern_b"}))
+    await delete_row(db, "Shelves", entry)
+    await insert_row(db, "Shelves", {**entry, "PartitionKey": "Bern_b"})
     await db.load(guilds, Guild.works)
     assert [[each.shelf for each in guild.works] for guild in guilds] == [["a1"], ["a0", "b0", "b1", "b2"], []]
 
@@ -376,7 +359,7 @@ async def test_an_entity_that_changes_while_its_delete_begins_stays(db: Database
             if any(each.row.get("RowKey") == "guild_a" for each in request.operations):
                 for _ in changes:
                     row = {"PartitionKey": "Bern", "RowKey": "guild_a", "Founded": 1191}
-                    await self.below.write("Guilds", Operation(Verb.MERGE, row, "*"))
+                    await merge_row(self.below, "Guilds", row)
             return await super().send(request)
 
     connection_of(db).wrap_store(Busy)

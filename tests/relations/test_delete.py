@@ -4,7 +4,6 @@ import asyncio
 import datetime as dt
 import random
 import time
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,8 +36,10 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Bounds, Operation, RowQuery, Verb
+from tableorm.stores import Bounds, RowQuery
 from tableorm.stores.layers import StoreLayer, StoreRequest
+from tests.databases import database_fixture
+from tests.rows import merge_row
 from tests.torture import seeds
 
 
@@ -125,11 +126,7 @@ class Hand(OnDisk, row_key="hand_{id}"):
     counted = Count(lambda: House.hands, disk="{disk}")
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Folder, File, Share, Disk, Kept, Item)
-        yield database
+db = database_fixture(Folder, File, Share, Disk, Kept, Item)
 
 
 async def fill(db: Database, name: str = "a", count: int = 3) -> Folder:
@@ -164,7 +161,7 @@ class Node(Entity, table="Nodes", partition_key="{tree}", row_key="node_{name}")
 
     tree: Mapped[str]
     name: Mapped[str]
-    above: Mapped[str | None] = field(default=None)
+    above: Mapped[str | None]
     note: Mapped[list[str]] = field(factory=list)
 
     by_above = Index(row_key="above_{above}_{name}")
@@ -250,9 +247,7 @@ async def test_nothing_else_finds_what_has_expired_meanwhile(db: Database) -> No
 async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> None:
     """The other children are deleted, then the error names it."""
     folder = await fill(db)
-    await connection_of(db).store.write(
-        "Files", Operation(Verb.MERGE, {"PartitionKey": "d", "RowKey": "file_a_0001", "size": "many"}, "*")
-    )
+    await merge_row(db, "Files", {"PartitionKey": "d", "RowKey": "file_a_0001", "size": "many"})
 
     with pytest.raises(DecodeError, match="size"):
         await db.delete(folder, if_match="*")

@@ -1,7 +1,6 @@
 """Loading relations: what it finds, with how many requests, and what happens while others write."""
 
 import pickle
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from tableorm import (
     MovedFrom,
     MultipleEntitiesFound,
     NotLoaded,
-    connect,
     field,
     one,
     to_dict,
@@ -25,14 +23,10 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, Row, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
+from tests.databases import database_fixture, memory_database
 from tests.relations.models import Employee, Review, Team
 
-
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Team, Employee, Review)
-        yield database
+db = database_fixture(Team, Employee, Review)
 
 
 async def fill(db: Database, sizes: dict[str, int], company: str = "c") -> list[Team]:
@@ -295,8 +289,7 @@ async def test_a_load_equals_separate_reads(
     sizes: list[dict[str, int]], wanted: set[str], limit: int | None, least: int | None, page: int
 ) -> None:
     """Of any graph, with any condition, limit and size of pages; and it sends no more than its explanation says."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Team, Review)
+    async with memory_database(Team, Review) as db:
         for number, each in enumerate(sizes):
             await fill(db, each, f"c{number}")
         layer = Pages(db.store)
@@ -341,8 +334,7 @@ async def test_others_write_between_requests(there: set[tuple[str, int]], change
     """
     Each child that is loaded was there at some moment, under its parent; each that was there throughout is loaded.
     """
-    async with connect("local::memory:") as db:
-        await db.create_tables(Team)
+    async with memory_database(Team) as db:
         teams = await fill(db, dict.fromkeys("abc", 0))
         now, ever, always = set(there), set(there), set(there)
         for team, number in there:

@@ -4,7 +4,6 @@ Relations that lead to rows that cannot be read: one bad row hides neither the o
 
 import datetime as dt
 import pickle
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -22,11 +21,11 @@ from tableorm import (
     NotLoaded,
     PropertyBag,
     WrongKind,
-    connect,
     field,
     many,
     one,
 )
+from tests.databases import database_fixture, memory_database
 from tests.queries.test_misfits import Seen, iterated, paged, streamed
 
 pytestmark = pytest.mark.limit(20)  # what hangs shall fail soon
@@ -43,7 +42,7 @@ class Buyer(Entity, table="MisfitBuyers", partition_key="{tenant}", row_key="buy
 class Purchase(Entity, table="MisfitPurchases", partition_key="{tenant}", row_key="purchase_{id:03d}"):
     tenant: Mapped[str]
     id: Mapped[int]
-    buyer: Mapped[Key[Buyer] | None] = field(default=None)
+    buyer: Mapped[Key[Buyer] | None]
 
     customer = one(lambda: Buyer, key="buyer")
     items = many(lambda: Item, tenant="{tenant}", purchase="{id}", on_delete="keep")
@@ -66,11 +65,7 @@ class Step(Entity, table="MisfitSteps", partition_key="{tenant}", row_key="{at:t
     customer = one(lambda: Buyer, key="buyer")
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Buyer, Purchase, Step)
-        yield database
+db = database_fixture(Buyer, Purchase, Step)
 
 
 DAMAGE: dict[str, dict[str, Any]] = {
@@ -219,8 +214,7 @@ async def test_a_query_gives_the_parents_before_it(
     behind that parent; with misfits() all parents.
     """
     fits = [*fits, True]
-    async with connect("local::memory:") as db:
-        await db.create_tables(Buyer, Purchase)
+    async with memory_database(Buyer, Purchase) as db:
         await fill(db, fits)
         query = db.select(Purchase).where(Purchase.tenant == "t").load(getattr(Purchase, relation))
         query = query if limit is None else query.limit(limit)

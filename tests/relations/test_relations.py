@@ -1,6 +1,6 @@
 """Declaring relations and links: what is rejected, and what links are as fields."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +15,6 @@ from tableorm import (
     Key,
     Mapped,
     ModelError,
-    connect,
     field,
     from_dict,
     many,
@@ -23,6 +22,7 @@ from tableorm import (
     to_dict,
 )
 from tableorm.stores import Operation, Verb
+from tests.databases import database_fixture
 
 
 class Person(Entity, table="Shop", partition_key="{id}", row_key="{kind}", abstract=True, discriminator="row_key"):
@@ -53,11 +53,7 @@ class Order(Entity, table="Shop", partition_key="{shop}", row_key="order_{number
     made_by = one(lambda: Person, key="maker")
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Order)
-        yield database
+db = database_fixture(Order)
 
 
 KEY = Customer.key(id="a")

@@ -2,13 +2,12 @@
 Fixtures of the tests of hostile clients and files: a server on a free port, and a client that sends what it is told.
 """
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from tableorm import Database, RetryPolicy, connect
+from tableorm import RetryPolicy
 from tableorm.connection import races
 from tests.azure.conftest import certificate
+from tests.databases import database_fixture
 from tests.local.engine.conftest import memory
 from tests.local.server.conftest import api, server, session
 
@@ -21,7 +20,6 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
 
     def pause_after(failures: int, policy: RetryPolicy) -> float:
-        del policy
         found.append(failures)
         return 0.0
 
@@ -29,8 +27,5 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    """A new database in memory."""
-    async with connect("local::memory:") as db:
-        yield db
+db = database_fixture()
+"""A new database in memory."""

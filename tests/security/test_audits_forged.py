@@ -11,18 +11,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Count,
-    Database,
-    Embedded,
-    Entity,
-    Index,
-    IndexList,
-    Mapped,
-    PropertyBag,
-    field,
-    upgrade,
-)
+from tableorm import Count, Database, Embedded, Entity, Index, IndexList, Mapped, PropertyBag, field, upgrade
 from tableorm.audit.check import Phase
 from tableorm.audit.context import AuditContext, SnapshotTurns
 from tableorm.audit.table_audit import TableAudit

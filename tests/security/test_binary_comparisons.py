@@ -8,9 +8,10 @@ import pytest
 
 from tableorm.protocol import edm, filters
 from tableorm.protocol.filter_text import parse_in_steps
-from tableorm.stores import Operation, RowQuery, Verb
+from tableorm.stores import RowQuery
 from tableorm_local.engine import Engine
 from tests.local.server.client import finish
+from tests.rows import insert_row
 
 
 @pytest.mark.parametrize("comparison", ["b ge X''", "b ne X'00'"])
@@ -29,9 +30,7 @@ async def test_a_binary_is_not_decoded_for_each_comparison(
     monkeypatch.setattr(filters, "decode", count)
     await memory.create_table("Tab")
     value = b64encode(bytes(65_536)).decode()
-    await memory.write(
-        "Tab", Operation(Verb.INSERT, {"PartitionKey": "a", "RowKey": "r", "b": value, "b@odata.type": "Edm.Binary"})
-    )
+    await insert_row(memory, "Tab", {"PartitionKey": "a", "RowKey": "r", "b": value, "b@odata.type": "Edm.Binary"})
     where = finish(parse_in_steps(" and ".join([comparison] * 400)))
     page = await memory.query("Tab", RowQuery(where=where))
     assert len(page.rows) == 1

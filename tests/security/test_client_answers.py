@@ -16,16 +16,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Database,
-    Entity,
-    LostRace,
-    Mapped,
-    RetryPolicy,
-    TableOrmError,
-    Unavailable,
-    connect,
-)
+from tableorm import Database, Entity, LostRace, Mapped, RetryPolicy, TableOrmError, Unavailable, connect
 from tableorm.connection.connection import connection_of
 from tableorm.connection.index_states import write_records
 from tableorm.models.marker_rows import MoveMark, MoveState

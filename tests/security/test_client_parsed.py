@@ -118,7 +118,6 @@ async def test_a_blob_is_no_longer_than_was_asked_for() -> None:
     """A range of 4 MiB that a server answers with 40 MB is rejected, and not collected in memory first."""
 
     async def answer(head: bytes) -> AsyncIterator[bytes]:
-        del head
         yield BLOB_HEAD
         for _ in range(40):
             yield b"f4240\r\n" + bytes(1_000_000) + b"\r\n"

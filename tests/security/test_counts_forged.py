@@ -9,7 +9,8 @@ import pytest
 
 from tableorm import Count, Damage, Database, Embedded, Entity, Index, Mapped, field
 from tableorm.models.manifest import SubtotalEntry, share_address
-from tableorm.stores import Operation, Row, RowAddress, Verb
+from tableorm.stores import Row, RowAddress, Verb
+from tests.rows import insert_row
 from tests.security.world import work, write_row
 
 
@@ -78,7 +79,7 @@ async def test_an_audit_inserts_no_row_for_a_forged_one(
     named = {"EntityType": "#_share", "_of": subtotal.to_json(), "Field": '["lamps","desk_a"]'}
     await db.create_tables(Desk, Lamp, "Payments")
     await db.insert(Desk(company="evil", name="a"))
-    await db.store.write("CountedDesks", Operation(Verb.INSERT, {**keys, **named, **numbers}))
+    await insert_row(db, "CountedDesks", {**keys, **named, **numbers})
 
     report = await db.audit(Lamp, repair=True)
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, connect, field
+from tableorm import Database, Entity, Index, Mapped, connect
 from tableorm.outbox import worker
 from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.table_queue import QUEUES_TABLE, TableQueueStore
-from tableorm.stores import Operation, Verb
+from tests.rows import merge_row
 
 
 class Rung(Entity, table="Rung", partition_key="{department}", row_key="rung_{id}"):
     department: Mapped[str]
     id: Mapped[int]
-    city: Mapped[str | None] = field(default=None)
+    city: Mapped[str | None]
 
     by_city = Index(partition_key="city_{city}", row_key="in_{department}_{id}", consistency="eventual")
 
@@ -121,7 +121,7 @@ async def test_a_message_that_says_how_often_it_was_taken_stops_no_worker(monkey
         await queues.put(OUTBOX, json.dumps(message).encode())
         (row,) = [each.row async for each in db.select_raw(QUEUES_TABLE).allow_scan() if each.row_key.startswith("m")]
         keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
-        await db.store.write(QUEUES_TABLE, Operation(Verb.MERGE, {**keys, "Count": 2**31 - 1}, "*"))
+        await merge_row(db, QUEUES_TABLE, {**keys, "Count": 2**31 - 1})
         async with db.worker(Rung) as running:
             for _ in range(1000):
                 if not running.counts:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tableorm import Database, Entity, Index, Mapped, PropertyBag, TableOrmError, field
-from tableorm.stores import Operation, Verb
+from tests.rows import insert_row
 
 
 class Noted(Entity, abstract=True):
@@ -21,7 +21,7 @@ class Noted(Entity, abstract=True):
 
 class Listed(Noted, table="ForgedEntries", partition_key="{country}", row_key="listed_{tenant}_{id}"):
     tenant: Mapped[str]
-    name: Mapped[str] = field(default="unknown")
+    name: Mapped[str]
 
     by_name = Index(row_key="name_{tenant}_{id}_{name}")
     partly = Index(row_key="part_{tenant}_{id}_{name}", include=["name"])
@@ -41,7 +41,7 @@ async def forge(db: Database, index: str, partition: str, row_key: str, **member
     """Insert an entry, as a token for the keys of entries can."""
     row = {"PartitionKey": partition, "RowKey": row_key, "EntityType": index, **members}
     table = "ForgedNames" if index.startswith("Named") else "ForgedEntries"
-    await db.store.write(table, Operation(Verb.INSERT, row))
+    await insert_row(db, table, row)
 
 
 async def delete_each(db: Database, query: Any) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from tableorm import Database, DecodeError, Entity, Feed, Mapped
 from tableorm.derived.feed.rows import COUNTER_KEY, MOST_CHANGES, MOST_COUNTED, change_key
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row, Verb
 from tableorm.testing import temporary_database
+from tests.rows import put_row
 from tests.security.world import write_row
 
 
@@ -35,8 +36,7 @@ async def read(db: Database, row_key: str) -> Row:
 
 
 async def put(db: Database, row: Row, **properties: Any) -> None:
-    forged = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")} | properties
-    await db.store.write("ForgedFeeds", Operation(Verb.INSERT_OR_REPLACE, forged))
+    await put_row(db, "ForgedFeeds", row | properties)
 
 
 async def heal(db: Database) -> None:

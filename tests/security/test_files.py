@@ -23,6 +23,7 @@ from tableorm_local.engine import Engine, catalog
 from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.write_session import WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
+from tests.rows import delete_row, insert_row, merge_row
 from tests.torture import seeds
 
 _SECONDS = 20  # so that what hangs fails
@@ -37,7 +38,7 @@ async def path(tmp_path: Path) -> Path:
     await engine.open()
     await engine.create_table("Things")
     for name in ("a", "b"):
-        await engine.write("Things", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": name, "N": 1}))
+        await insert_row(engine, "Things", {"PartitionKey": "p", "RowKey": name, "N": 1})
     await engine.close()
     (path.parent / "data.tables-lock").unlink()
     return path
@@ -112,8 +113,8 @@ async def test_triggers_are_not_run(path: Path, table: str) -> None:
     engine = Engine(path)
     await engine.open()
     await engine.create_table("Other")
-    await engine.write("Things", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": "c"}))
-    await engine.write("Things", Operation(Verb.DELETE, {"PartitionKey": "p", "RowKey": "a"}, "*"))
+    await insert_row(engine, "Things", {"PartitionKey": "p", "RowKey": "c"})
+    await delete_row(engine, "Things", {"PartitionKey": "p", "RowKey": "a"})
     queues = await engine.queues.list_queues()
     await engine.close()
 
@@ -254,7 +255,7 @@ async def test_damage_fails_no_other_write(path: Path) -> None:
         engine.write("Things", merge),
         engine.blobs.append("container", "blob", b"x"),
         engine.transact("Things", [merge]),
-        engine.write("Things", Operation(Verb.INSERT, new)),
+        insert_row(engine, "Things", new),
     ]
     *faults, etag = await asyncio.gather(*calls, return_exceptions=True)
 
@@ -287,7 +288,7 @@ def calls_of_rows(engine: Engine, key: str) -> list[Callable[[], Any]]:
         lambda: engine.query("Things", RowQuery(row=Bounds(key, key + "9"))),
         lambda: engine.query("Things", RowQuery(where=Compare("N", Op.GT, constant(5)))),
         lambda: engine.query("Things", RowQuery(select=("N",))),
-        lambda: engine.write("Things", Operation(Verb.MERGE, small, "*")),
+        lambda: merge_row(engine, "Things", small),
         lambda: engine.transact("Things", [Operation(Verb.INSERT_OR_MERGE, small)]),
     ]
 
@@ -319,7 +320,7 @@ async def test_random_damage(path: Path, seed: int) -> None:
     await engine.open()
     for number in range(150):
         row: Row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "N": number, "T": "x" * (number * 3)}
-        await engine.write("Things", Operation(Verb.INSERT, row))
+        await insert_row(engine, "Things", row)
     await engine.create_table("Gone")
     await engine.queues.create_queue("queue")
     await engine.queues.put("queue", b"message")
@@ -346,7 +347,7 @@ async def test_random_damage(path: Path, seed: int) -> None:
         damaged.open,
         damaged.list_tables,
         *calls_of_rows(damaged, "007"),
-        lambda: damaged.write("Things", Operation(Verb.INSERT, {"PartitionKey": "q", "RowKey": "new"})),
+        lambda: insert_row(damaged, "Things", {"PartitionKey": "q", "RowKey": "new"}),
         lambda: damaged.queues.take("queue"),
         lambda: damaged.queues.put("queue", b"other"),
         lambda: damaged.blobs.read("container", "blob"),

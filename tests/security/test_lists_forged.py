@@ -15,14 +15,15 @@ from tableorm.connection.connection import TURN, Connection
 from tableorm.connection.rows import read_row
 from tableorm.derived.index_list import lookup
 from tableorm.derived.index_list.rows import list_row
-from tableorm.stores import Operation, Row, RowAddress, Verb
+from tableorm.stores import Row, RowAddress, Verb
+from tests.rows import put_row
 from tests.security.world import work, write_row
 
 
 class Employee(Entity, table="ForgedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
     department: Mapped[str]
     id: Mapped[int]
-    city: Mapped[str | None] = field(default=None)
+    city: Mapped[str | None]
 
     by_city = Index(
         table="ForgedCities", partition_key="city_{city}", row_key="in_{department}_{id:06d}", consistency="eventual"
@@ -116,7 +117,7 @@ async def list_employees(db: Database, *members: tuple[str, str]) -> None:
     """Write the row of the list of Rome, as who may write this table does: all ten, and others."""
     texts = [f"ForgedStaff\t{partition_key}\t{row_key}\t" for partition_key, row_key in members]
     row = list_row("Rome", "people_Employee~", "Employee#in_city", ["ForgedStaff\tSales\tempid_000010\t", *texts])
-    await db.store.write("ForgedLists", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "ForgedLists", row)
 
 
 @pytest.mark.parametrize("key", ["a/b", "x" * 3000, "\1", "b\0"])

@@ -27,6 +27,7 @@ from tableorm import (
 )
 from tableorm.derived.embed import schema as embeds
 from tableorm.stores import Operation, Verb
+from tests.rows import merge_row
 from tests.security.world import write_row
 
 
@@ -52,8 +53,8 @@ class Member(Entity, table="Manifests", partition_key="{country}", row_key="memb
 class Copying(Entity, abstract=True):
     country: Mapped[str]
     id: Mapped[int]
-    owner: Mapped[int | None] = field(default=None)
-    text: Mapped[str | None] = field(default=None)
+    owner: Mapped[int | None]
+    text: Mapped[str | None]
     name: Mapped[str | None] = field(default=None, maintained=True)
 
 
@@ -219,7 +220,7 @@ async def test_copies_are_written_into_no_other_field(
     holder = {"Badge.member:badge_other_1": {"to": ["badge_other_1", {"name": copy}]}}
     row = {"PartitionKey": "SE", "RowKey": "member_other_1"}
     row["_ix"] = json.dumps({**json.loads(stored["_ix"]), **holder})
-    await db.store.write("Manifests", Operation(Verb.MERGE, row, "*"))
+    await merge_row(db, "Manifests", row)
     before = await db.get(PropertyBag.key("Manifests", "SE", "badge_other_1"))
     member = await db.get(Member, country="SE", tenant="other", id=1)
     member.name = f"Ann, {copy}"

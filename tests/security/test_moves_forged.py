@@ -13,23 +13,14 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Count,
-    Database,
-    Entity,
-    EntityExists,
-    Index,
-    Mapped,
-    PropertyBag,
-    TableOrmError,
-    field,
-)
+from tableorm import Count, Database, Entity, EntityExists, Index, Mapped, PropertyBag, TableOrmError, field
 from tableorm.models.marker_rows import MoveState, mark_of
 from tableorm.outbox.doorbell import MoveCommand
-from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
+from tableorm.stores import CLOCK, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tests import unfinished_moves
 from tests.faults import FaultyStore
+from tests.rows import insert_row
 from tests.security.world import write_row
 from tests.torture import every
 from tests.unfinished_moves import CONFIRMED, FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of, work
@@ -300,7 +291,7 @@ async def test_a_tentative_row_of_a_model_that_is_never_moved_is_told_of_at_once
     """Entities of a model that is not tracked are not moved, and nobody removes such a row: no write waits for it."""
     row = {"PartitionKey": "evil", "RowKey": "secret", "EntityType": "Secret#_tentative"}
     row["_mv"] = json.dumps(mark_of_nobody(stays=stays))
-    await db.store.write("Secrets", Operation(Verb.INSERT, row))
+    await insert_row(db, "Secrets", row)
 
     with pytest.raises(EntityExists, match="an entity is being moved to or from that key"):
         await INSERTS[way](db, Secret(owner="evil", text="x"))

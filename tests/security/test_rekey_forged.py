@@ -24,14 +24,13 @@ from tableorm import (
     MovedFrom,
     RunReport,
     TableOrmError,
-    connect,
     field,
 )
 from tableorm.connection import rows
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import OtherDenied, read_other
 from tableorm.models.marker_rows import MoveState, mark_of
-from tableorm.stores import Operation, Row, RowAddress, Verb
+from tableorm.stores import Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm_migrations import (
     finalize_move,
@@ -45,7 +44,9 @@ from tableorm_migrations import (
 )
 from tableorm_migrations.rekey import phases
 from tests import rekeys
+from tests.databases import memory_database
 from tests.faults import FaultyStore
+from tests.rows import merge_row, put_row, replace_row
 from tests.security.world import write_row
 from tests.torture import every
 from tests.unfinished_moves import FORWARD, TENTATIVE, database_on, move_half
@@ -64,7 +65,6 @@ class Sale(Traded, table="ForgedSales", tracked=True, partition_key="{shop}", ro
 
 
 def sale_keys(customer: str, number: int) -> list[dict[str, Any]]:
-    del customer
     return [{"shop": shop, "number": number} for shop in SHOPS]
 
 
@@ -278,8 +278,7 @@ class Lent(
 
 async def test_a_forward_to_a_tentative_row_of_another_re_key() -> None:
     """Who deletes a forged forward neither deletes nor confirms what it names in a table of other models."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Loan, Borrowed, Lent)
+    async with memory_database(Loan, Borrowed, Lent) as db:
         mark = {"state": "tentative", "move": "m" * 22, "other": ["ForgedLoans", "a", "sale_001"], "stays": True}
         await plant(db, RowAddress("ForgedLent", "ann", "borrowed_001"), "Lent#_tentative", mark, shop="b")
         forged = {"state": "forward", "move": "x" * 22, "other": ["ForgedLent", "ann", "borrowed_001"], "stays": True}
@@ -297,10 +296,10 @@ async def overwrite(db: Database, how: str) -> None:
     if how == "delete":
         await remove(db, RowAddress("ForgedBuys", "c0", "buy_000"))
     elif how == "merge":
-        await db.store.write("ForgedBuys", Operation(Verb.MERGE, {**keys, "note": "foreign"}, "*"))
+        await merge_row(db, "ForgedBuys", {**keys, "note": "foreign"})
     else:
         row = {**keys, "EntityType": "Buy", "shop": "a", "note": "foreign"}
-        await db.store.write("ForgedBuys", Operation(Verb.REPLACE, row, "*"))
+        await replace_row(db, "ForgedBuys", row)
 
 
 @pytest.mark.parametrize("how", ["merge", "replace", "delete"])
@@ -391,7 +390,7 @@ async def test_a_damaged_phase_is_told_of(db: Database) -> None:
     await run_move(db, Buy, no_blind_writers=True)
     row = {"PartitionKey": "re-keys", "RowKey": rekeys.rekeying_of(Buy).digest}
     for stored in ("moved", 5, ""):
-        await db.store.write("TableormUpkeep", Operation(Verb.INSERT_OR_REPLACE, {**row, "Phase": stored}))
+        await put_row(db, "TableormUpkeep", {**row, "Phase": stored})
         for ask in (rekey_phase, verify_move, run_move):
             with pytest.raises(TableOrmError, match=r"row \('re-keys', .* as Phase, which is none of expand, move"):
                 await ask(db, Buy)
@@ -507,8 +506,7 @@ class Short(Entity, table="ForgedShorts", partition_key="p", row_key="{name}"):
 
 async def test_an_entity_that_gets_no_key_ends_no_comparison() -> None:
     """Both sides are compared row by row although what one entity becomes cannot have a key."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Short, Long)
+    async with memory_database(Short, Long) as db:
         for name in ("a", "b" * 400):
             await db.insert(Short(name=name))
         await run_rekey(db, Short, Long, writers_stopped=True)

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from tableorm import Database, DecodeError, Entity, LostRace, Mapped, ModelError, RunReport, connect
+from tableorm.cli.progress import print_report
 from tableorm.jobs.ranges import JobRange
 from tableorm.jobs.rows import Run, RunRange, RunRow
-from tableorm.stores import Bounds, Operation, Verb
+from tableorm.stores import Bounds
 from tableorm_migrations import migration_status, rewrite
-from tableorm_migrations.command.bars import print_run
+from tests.rows import merge_row
 from tests.security.world import write_row
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -57,7 +58,7 @@ def test_a_row_of_a_run_makes_no_lines_of_what_is_printed(
     report: RunReport, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run and its failures are a line each."""
-    print_run(Namespace(json=False), report)
+    print_report(report, Namespace(json=False))
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
@@ -153,7 +154,7 @@ async def test_a_sum_that_is_no_number(db: Database) -> None:
     await db.insert(range_of(run))
     keys = {"PartitionKey": f"run {run.name}", "RowKey": "range_0000"}
     row = {**keys, "counts": '{"sums":{"sources":{"rows":1,"digest":"none"}}}'}
-    await db.store.write("TableormUpkeep", Operation(Verb.MERGE, row, "*"))
+    await merge_row(db, "TableormUpkeep", row)
     with pytest.raises(DecodeError, match="range_0000"):
         await db.runs()
     with pytest.raises(DecodeError, match="range_0000"):

@@ -35,7 +35,8 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import Operation, RowAddress, Verb
+from tableorm.stores import RowAddress
+from tests.rows import insert_row
 from tests.security.world import write_row
 from tests.torture import seeds
 
@@ -222,7 +223,7 @@ class Person(Located, table="Staff", partition_key="{country}", row_key="person_
 
 
 class Badge(Located, table="Staff", partition_key="{country}", row_key="badge_{tenant}_{id:03d}"):
-    owner: Mapped[str | None] = field(default=None)
+    owner: Mapped[str | None]
     name: Mapped[str | None] = field(default=None, maintained=True)
 
     person = Embedded(lambda: Person, {"name": "name"}, country="{country}", tenant="{owner}", id="{id}")
@@ -680,7 +681,7 @@ async def test_a_repair_writes_nothing_where_a_planted_row_says(db: Database, te
     """A row that only its kind makes one of a list, under a key of an entity, is reported, and leads to no others."""
     await db.create_tables(Profile)
     planted = {**row_of(Profile(country="SE", tenant=tenant)), "EntityType": "Profile#named"}
-    await db.store.write("Profiles", Operation(Verb.INSERT, planted))
+    await insert_row(db, "Profiles", planted)
     report = await db.audit(Profile, repair=True)
 
     assert [(each.damage, each.address, each.repaired) for each in report.findings] == [

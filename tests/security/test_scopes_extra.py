@@ -13,7 +13,7 @@ class Resident(Entity, table="Houses", partition_key="{country}", row_key="resid
     country: Mapped[str]
     tenant: Mapped[str]
     id: Mapped[int]
-    name: Mapped[str] = field(default="Ken")
+    name: Mapped[str]
 
 
 class Plate(Entity, table="Houses", partition_key="{country}", row_key="plate_{tenant}_{id}", kind="Plate"):

@@ -7,7 +7,7 @@ import datetime as dt
 
 import pytest
 
-from tableorm import AccessDenied, Database, DecodeError, Entity, Key, Mapped, ModelError, PropertyBag, field
+from tableorm import AccessDenied, Database, DecodeError, Entity, Key, Mapped, ModelError, PropertyBag
 from tests.security.test_scopes import refuse_all
 
 
@@ -17,12 +17,12 @@ class Owned(Entity, abstract=True):
 
 
 class Note(Owned, table="KeyedNotes", partition_key="{tenant}", row_key="note_{id:05d}"):
-    text: Mapped[str] = field(default="")
+    text: Mapped[str]
 
 
 class Visit(Owned, table="KeyedNotes", partition_key="{tenant}_{city}", row_key="visit_{id:05d}"):
     city: Mapped[str]
-    text: Mapped[str] = field(default="")
+    text: Mapped[str]
 
 
 # By the partition alone it is of a visit of acme in rome; it is the note of the tenant acme_rome.

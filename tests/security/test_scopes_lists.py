@@ -14,7 +14,7 @@ from tests.security.world import write_row
 class Guest(Entity, table="ListedGuests", partition_key="{tenant}", row_key="guest_{id:06d}"):
     tenant: Mapped[str]
     id: Mapped[int]
-    city: Mapped[str | None] = field(default=None)
+    city: Mapped[str | None]
     age: Mapped[int | None] = field(default=None)
 
     in_city = IndexList(table="ListedCities", partition_key="{city}", row_key="guests_{kind}", consistency="eventual")

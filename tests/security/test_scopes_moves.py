@@ -23,9 +23,10 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tableorm.testing import MemoryStore
 from tests.faults import FaultyStore
+from tests.rows import insert_row
 from tests.unfinished_moves import database_on, move_half
 
 
@@ -176,7 +177,7 @@ async def test_a_tentative_row_changes_no_counts_of_others(db: Database) -> None
     ):
         mark = json.dumps({"state": state, "move": "m", "other": ["MovesScoped", "SE", other]})
         row = {**keys, "RowKey": row_key, "EntityType": f"Mover#_{state}", "_mv": mark}
-        await db.store.write("MovesScoped", Operation(Verb.INSERT, row))
+        await insert_row(db, "MovesScoped", row)
     found = await mine.get(Mover, country="SE", id=7)
     found.name = "changed"
     with pytest.raises(TableOrmError):

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Database,
-    DecodeError,
-    Entity,
-    Index,
-    Mapped,
-    PropertyBag,
-    TableOrmError,
-    field,
-    upgrade,
-)
+from tableorm import Database, DecodeError, Entity, Index, Mapped, PropertyBag, TableOrmError, field, upgrade
 from tableorm.stores import Verb
 from tests.security.world import write_row
 

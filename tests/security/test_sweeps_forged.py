@@ -8,7 +8,8 @@ import json
 import pytest
 
 from tableorm import Database, Entity, Index, Mapped, field
-from tableorm.stores import Operation, Row, RowQuery, Verb
+from tableorm.stores import Row, RowQuery
+from tests.rows import insert_row
 
 PAST = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 
@@ -49,9 +50,8 @@ OWNERS = {
 async def test_an_entry_that_names_no_entity_ends_no_sweep(db: Database, owner: object) -> None:
     """It is reported, or passed over if there is no such entity, and what has expired is deleted."""
     [entry] = (await db.store.query("ForgedExpiry", RowQuery(), 10)).rows
-    forged: Row = {name: value for name, value in entry.items() if name not in ("odata.etag", "Timestamp")}
-    forged |= {"RowKey": entry["RowKey"].replace("0637", "0636"), "_of": owner}
-    await db.store.write("ForgedExpiry", Operation(Verb.INSERT, forged))
+    forged: Row = {**entry, "RowKey": entry["RowKey"].replace("0637", "0636"), "_of": owner}
+    await insert_row(db, "ForgedExpiry", forged)
     report = await db.sweep(Ticket)
     assert report.deleted == 1
     assert len(report.failures) == int("00006" not in str(owner))

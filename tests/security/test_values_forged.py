@@ -12,15 +12,16 @@ import pytest
 
 from tableorm import Damage, Database, Entity, Index, Mapped, TableOrmError, field
 from tableorm.outbox.bell import OUTBOX
-from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.stores import CLOCK, Row
+from tests.rows import insert_row, put_row
 from tests.security.world import work, write_row
 
 
 class User(Entity, table="ForgedUsers", partition_key="{site}", row_key="user_{id}"):
     site: Mapped[str]
     id: Mapped[int]
-    mail: Mapped[str | None] = field(default=None)
-    city: Mapped[str | None] = field(default=None)
+    mail: Mapped[str | None]
+    city: Mapped[str | None]
     note: Mapped[str | None] = field(default=None)
 
     by_mail = Index(
@@ -49,10 +50,10 @@ async def act(db: Database, way: str, claim: list[str], name: str) -> None:
         works = [{"kind": "User", "row": "user_9", "entries": {name: [{"un": claim}, {"un": mine}]}}]
         row: Row = {"PartitionKey": "se", "RowKey": "user_9", "EntityType": "User"}
         row["_ix"] = json.dumps({name: {"un": mine}})
-        await db.store.write("ForgedUsers", Operation(Verb.INSERT_OR_REPLACE, row))
+        await put_row(db, "ForgedUsers", row)
         row = {"PartitionKey": "se", "RowKey": "~o_token_of_mine", "EntityType": "#_decision", "State": "committed"}
         row["Work"] = json.dumps({"format": 1, "works": works})
-        await db.store.write("ForgedUsers", Operation(Verb.INSERT, row))
+        await insert_row(db, "ForgedUsers", row)
         await work(db, User, table="ForgedUsers")
     elif way == "delete":
         await db.delete(User, site="se", id=9, if_match="*")
@@ -133,10 +134,10 @@ async def test_a_claim_that_loses_its_reservation_never_commits(db: Database, en
     """A decision row that takes away what a slow writer has reserved makes the claim of that writer void first."""
     row: Row = {"PartitionKey": "mail_bo@x", "RowKey": "mail", "EntityType": "User#by_mail"}
     row |= {"_of": '["ForgedUsers","se","user_2"]', "_v": "token_of_bo_1"}
-    await db.store.write("ForgedValues", Operation(Verb.INSERT, row))
+    await insert_row(db, "ForgedValues", row)
     works = json.dumps({"format": 1, "works": [{"kind": "User", "row": "user_2", "entries": {"by_mail": entries}}]})
     row = {"PartitionKey": "se", "RowKey": "~o_token_of_mine", "EntityType": "#_decision", "State": "committed"}
-    await db.store.write("ForgedUsers", Operation(Verb.INSERT, {**row, "Work": works}))
+    await insert_row(db, "ForgedUsers", {**row, "Work": works})
     await work(db, User, table="ForgedUsers")
     assert "mail_bo@x" not in {each["PartitionKey"] for each in await values_of(db)}
     assert (await db.store.get("ForgedUsers", "se", "~o_token_of_bo_1"))["State"] == "void"

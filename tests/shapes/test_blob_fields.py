@@ -49,11 +49,13 @@ from tableorm.models.manifest import UploadEntry
 from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Backend, BlobStore, Capabilities, Operation, Verb
+from tableorm.stores import CLOCK, Backend, BlobStore, Capabilities
 from tableorm.testing.contract.base import everything
 from tableorm_migrations import run_rekey
 from tableorm_migrations.snapshot import describe_models
 from tests.children import environment
+from tests.databases import memory_database
+from tests.rows import insert_row, replace_row
 
 
 class Team(Entity, table="Photos", partition_key="{team}", row_key="team"):
@@ -509,7 +511,7 @@ async def test_an_upgrade_keeps_blobs() -> None:
 
     class Old(Entity, table="Upgraded", kind="Pic", partition_key="p", row_key="{id}"):
         id: Mapped[int]
-        photo: Mapped[Blob | None] = field(default=None)
+        photo: Mapped[Blob | None]
 
     class New(Entity, table="Upgraded", kind="Pic", version=2, partition_key="p", row_key="{id}"):
         id: Mapped[int]
@@ -521,8 +523,7 @@ async def test_an_upgrade_keeps_blobs() -> None:
         bag["size"] = bag["photo_length"]
         return bag
 
-    async with connect("local::memory:") as db:
-        await db.create_tables(New)
+    async with memory_database(New) as db:
         await db.insert(Old(id=1, photo=Blob(b"first")))
         new = await db.get(New, id=1)
         assert new.photo is not None
@@ -541,7 +542,7 @@ async def test_a_forged_address_deletes_no_blob_of_others(db: Database) -> None:
     forged = await db.store.get("Photos", "a", "person_002")
     forged |= {name: value for name, value in theirs.items() if name.startswith("photo")}
     forged["_ix"] = theirs["_ix"].replace("name__001", "name__002")
-    await db.store.write("Photos", Operation(Verb.REPLACE, forged, "*"))
+    await replace_row(db, "Photos", forged)
     await db.delete(await db.get(Person, team="a", id=2))
     await check_rest(db, {("a", 1): b"first"})
 
@@ -552,7 +553,7 @@ async def test_a_forged_row_of_a_blob_deletes_no_blob_of_others(db: Database) ->
     await db.insert(Person(id=1, photo=Blob(b"first")))
     (row,) = [row for row in await everything(db.store, "Photos") if "State" in row]
     void = {"PartitionKey": "b", "RowKey": row["RowKey"], "EntityType": row["EntityType"], "State": "void"}
-    await db.store.write("Photos", Operation(Verb.INSERT, void))
+    await insert_row(db, "Photos", void)
     CLOCK.advance(timedelta(days=2))
     await db.audit(Person, repair=True)
     await check_rest(db, {("a", 1): b"first"})

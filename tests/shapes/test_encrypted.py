@@ -9,7 +9,7 @@ import logging
 import pickle
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -57,12 +57,14 @@ from tableorm.models.manifest import UploadEntry
 from tableorm.models.reserved import BLOB_FIELDS, METADATA
 from tableorm.shapes.blob import content_of
 from tableorm.shapes.encrypted import ContentKeys
-from tableorm.stores import BlobStore, Operation, Row, Verb
+from tableorm.stores import BlobStore, Row
 from tableorm.writes.stages.change import insert_change
 from tableorm.writes.stages.encode import encode_surely
 from tableorm.writes.stages.execute import plan_writes
 from tableorm.writes.stages.seal import sealed
 from tableorm_migrations import plan_rekey, rewrite, run_rekey, verify_rekey
+from tests.databases import database_fixture, memory_database
+from tests.rows import put_row
 
 KEYS = {"old": bytes(range(32)), "new": bytes(range(32, 64))}
 RING = KeyRing(KEYS, wrap_with="new")
@@ -150,22 +152,12 @@ class Year(Local, table="SealedYears", partition_key="{city}", row_key="{id:04d}
     secret: Mapped[str | None] = encrypted(default=None)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:", encryption=Encryption(RING)) as database:
-        await database.create_tables(Person, Worker, Staff, Cat, Dog, Year)
-        yield database
+db = database_fixture(Person, Worker, Staff, Cat, Dog, Year, encryption=Encryption(RING))
 
 
 async def rows_of(db: Database, table: str) -> dict[str, Row]:
     """Return all rows as they are stored, by RowKey."""
     return {bag.row_key: dict(bag.row) for bag in await db.select_raw(table).allow_scan().all()}
-
-
-async def put(db: Database, table: str, row: Row) -> None:
-    """Put a row into the store, as somebody does who has no keys."""
-    members = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-    await db.store.write(table, Operation(Verb.INSERT_OR_REPLACE, members))
 
 
 async def test_every_reader_decrypts(db: Database) -> None:
@@ -203,9 +195,8 @@ async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) 
     """By `only`; anything else says what to give to connect. Other keys say which one is needed."""
     await db.insert(Person(id=1, salary=SECRET))
     row = (await rows_of(db, "SealedPeople"))["0001"]
-    async with connect("local::memory:") as bare:
-        await bare.create_tables(Person)
-        await put(bare, "SealedPeople", row)
+    async with memory_database(Person) as bare:
+        await put_row(bare, "SealedPeople", row)
         query = bare.select(Person).where(Person.city == "Oslo")
         (found,) = await query.only(Person.name).all()
         assert found.name == "Ann"
@@ -224,12 +215,11 @@ async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) 
         with pytest.raises(TransactionFailed, match="Encryption"):
             async with bare.transaction() as tx:
                 tx.insert(Person(id=3))
-        await put(db, "SealedPeople", (await rows_of(bare, "SealedPeople"))["0001"])
+        await put_row(db, "SealedPeople", (await rows_of(bare, "SealedPeople"))["0001"])
     assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=SECRET, name="Bea")
     old = KeyRing({"old": KEYS["old"]}, wrap_with="old")
-    async with connect("local::memory:", encryption=Encryption(old)) as other:
-        await other.create_tables(Person)
-        await put(other, "SealedPeople", row)
+    async with memory_database(Person, encryption=Encryption(old)) as other:
+        await put_row(other, "SealedPeople", row)
         with pytest.raises(EncryptionError, match="needs the key 'new', and the KeyRing has old"):
             await other.get(Person, city="Oslo", id=1)
 
@@ -246,7 +236,7 @@ async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
     query = db.select(Person).where(Person.city == "Oslo", Person.id == 1)
 
     async def refuses(row: Row, *fields: Any) -> None:
-        await put(db, "SealedPeople", {**row, "RowKey": "0001"})
+        await put_row(db, "SealedPeople", {**row, "RowKey": "0001"})
         for calling in (
             db.get(Person, city="Oslo", id=1),
             query.all(),
@@ -266,7 +256,7 @@ async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
     plain = {name: value for name, value in first.items() if name.partition("@")[0] not in (METADATA, "Note", "scan")}
     await refuses({**plain, "salary": "5", "salary@odata.type": "Edm.Int64"})
     await refuses({name: value for name, value in plain.items() if not name.startswith("salary")})
-    await put(db, "SealedPeople", newer)
+    await put_row(db, "SealedPeople", newer)
     assert (await db.get(Person, city="Oslo", id=1)).salary == 5
 
 
@@ -298,7 +288,7 @@ async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
         {name: value for name, value in one.items() if name.partition("@")[0] not in ("salary", METADATA)},
         {**one, "salary": "5", "salary@odata.type": "Edm.Int64"},
     ):
-        await put(db, "SealedWorkers", spoilt)
+        await put_row(db, "SealedWorkers", spoilt)
         with pytest.raises(EncryptionError):
             await db.select(Worker.by_level).where(Worker.city == "Oslo", Worker.level == 2).all()
         assert (await db.audit(Worker)).found == 1
@@ -308,7 +298,7 @@ async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
     await db.delete(entry)
     assert min(await rows_of(db, "SealedWorkers")) == "0000"
     assert (await db.audit(Worker)).found == 0
-    await put(db, "SealedWorkers", {**stored["0000"], "salary": stored["0001"]["salary"]})
+    await put_row(db, "SealedWorkers", {**stored["0000"], "salary": stored["0001"]["salary"]})
     (problem,) = (await db.audit(Worker)).findings
     assert "EncryptionError" in str(problem)
 
@@ -338,9 +328,8 @@ async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
         salary: Mapped[int | None] = encrypted(default=None)
 
     await db.insert(Person(id=1, salary=1, note=str(SECRET)))
-    async with connect("local::memory:", encryption=Encryption(RING)) as other:
-        await other.create_tables(Short)
-        await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
+    async with memory_database(Short, encryption=Encryption(RING)) as other:
+        await put_row(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
         short = await other.get(Short, city="Oslo", id=1)
         assert short.extra["Note"] == str(SECRET)
         short.salary = 2
@@ -351,7 +340,7 @@ async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
         await other.modify(Short, lambda each: each.evolve(salary=3), city="Oslo", id=1)
         row = (await rows_of(other, "SealedPeople"))["0001"]
         assert str(SECRET) not in str(row)
-        await put(db, "SealedPeople", row)
+        await put_row(db, "SealedPeople", row)
     assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=3, note=str(SECRET))
 
 
@@ -383,7 +372,7 @@ async def test_each_slot_of_a_series_is_encrypted_by_itself(db: Database) -> Non
     with pytest.raises(EncryptionError, match=r"a condition on Hours.worked\[3\] is rejected"):
         await query.where(Hours.worked[3] == 5).all()
     for row in ({**after, "H00": after["H02"]}, {**after, "H03": before["H03"]}):
-        await put(db, "SealedHours", row)
+        await put_row(db, "SealedHours", row)
         with pytest.raises(EncryptionError):
             await query.all()
     with pytest.raises(ModelError, match="add encrypted=True"):
@@ -476,15 +465,14 @@ async def test_blobs_are_encrypted(db: Database) -> None:
             with pytest.raises(EncryptionError, match=r"the blob of Record\.scan has a chunk"):
                 await reading
     row = (await rows_of(db, "SealedRecords"))["0002"]
-    await put(db, "SealedRecords", {**row, "scan": rows["0001"]["scan"]})
+    await put_row(db, "SealedRecords", {**row, "scan": rows["0001"]["scan"]})
     with pytest.raises(EncryptionError):
         await db.get(Record, city="Oslo", id=2)
 
 
 async def test_a_blob_is_not_sent_without_keys(db: Database) -> None:
     """Nothing of it is stored."""
-    async with connect("local::memory:") as bare:
-        await bare.create_tables(Record)
+    async with memory_database(Record) as bare:
         with bare.observe() as seen, pytest.raises(EncryptionError, match="was opened without keys"):
             await bare.insert(Record(id=1, scan=Blob(b"secret")))
         assert seen.requests == []
@@ -602,9 +590,8 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
         id: Mapped[int]
         salary: Mapped[bool] = encrypted()
 
-    async with connect("local::memory:", encryption=Encryption(RING), echo=True, show_values=True) as other:
-        await other.create_tables("SealedPeople")
-        await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
+    async with memory_database("SealedPeople", encryption=Encryption(RING), echo=True, show_values=True) as other:
+        await put_row(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
         with pytest.raises(TableOrmError, match=r"Person|Other") as unread:
             await other.get(Other, city="Oslo", id=1)
         shown.append(str(unread.value))
@@ -725,19 +712,17 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         scan: Mapped[bytes] = encrypted(default=b"", accept_plain=True)
         by_id = Index(row_key="i_{id:04d}", include=["salary"])
 
-    async with connect("local::memory:", encryption=Encryption(RING)) as old:
-        await old.create_tables(Before)
+    async with memory_database(Before, encryption=Encryption(RING)) as old:
         async with old.bulk() as bulk:
             for number in range(6):
                 await bulk.insert(Before(id=number, salary=SECRET, note="n"))
         for row in (await rows_of(old, "SealedPeople")).values():
-            await put(db, "SealedPeople", row)
+            await put_row(db, "SealedPeople", row)
     with pytest.raises(EncryptionError, match="accept_plain"):
         await db.get(Person, city="Oslo", id=1)
-    async with connect("local::memory:", encryption=Encryption(RING)) as db2:
-        await db2.create_tables(Between)
+    async with memory_database(Between, encryption=Encryption(RING)) as db2:
         for row in (await rows_of(db, "SealedPeople")).values():
-            await put(db2, "SealedPeople", row)
+            await put_row(db2, "SealedPeople", row)
         query = db2.select(Between).where(Between.city == "Oslo")
         assert [each.salary for each in await query.all()] == [SECRET] * 6
         assert [each.salary for each in await query.only(Between.salary).all()] == [SECRET] * 6
@@ -757,7 +742,7 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         assert [each.salary for each in await entries.all()] == [SECRET] * 6
         assert (await rewrite(db2, Between)).written == 0
         for row in rows.values():
-            await put(db, "SealedPeople", row)
+            await put_row(db, "SealedPeople", row)
     people = await db.select(Person).where(Person.city == "Oslo").all()
     assert [(each.salary, each.note) for each in people] == [(SECRET, "n")] * 2 + [(SECRET, "m")] + [(SECRET, "n")] * 3
 
@@ -775,8 +760,7 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
         asked.add(name)
         return (partition_key, row_key) == ("Oslo", "0001") and name in ("name", "more")
 
-    async with connect("local::memory:", encryption=Encryption(RING, resolve)) as other:
-        await other.create_tables(Person, Worker, Photo)
+    async with memory_database(Person, Worker, Photo, encryption=Encryption(RING, resolve)) as other:
         await other.insert(Photo(id=1, plain=Blob(b"plain")))
         assert asked == {"secret"}
         asked.clear()
@@ -821,12 +805,10 @@ async def test_what_others_hold_of_an_entity_is_never_encrypted(db: Database) ->
     asked = set[str]()
 
     def resolve(partition_key: str, row_key: str, name: str) -> bool:
-        del partition_key, row_key
         asked.add(name)
         return True
 
-    async with connect("local::memory:", encryption=Encryption(RING, resolve)) as other:
-        await other.create_tables(Source, Holder)
+    async with memory_database(Source, Holder, encryption=Encryption(RING, resolve)) as other:
         await other.insert(Source(id=1))
         await other.insert(Holder(id=1))
         assert (await other.get(Holder, city="Oslo", id=1)).name == "n"
@@ -837,8 +819,7 @@ async def test_what_others_hold_of_an_entity_is_never_encrypted(db: Database) ->
 async def test_keys_are_unwrapped_once(db: Database) -> None:
     """Each of a page once, and not again while it is known; what needs none asks for none."""
     service = Counting()
-    async with connect("local::memory:", encryption=Encryption(service)) as other:
-        await other.create_tables(Person)
+    async with memory_database(Person, encryption=Encryption(service)) as other:
         async with other.bulk() as bulk:
             for number in range(40):
                 await bulk.insert(Person(id=number, salary=1))
@@ -857,8 +838,7 @@ async def test_keys_are_unwrapped_once(db: Database) -> None:
 async def test_content_keys_are_wrapped_anew(db: Database) -> None:
     """Of entities and of entries of their indexes, under the ETag of each; values stay, and no older key is needed."""
     before, after = KeyRing(KEYS, wrap_with="old"), KeyRing({"new": KEYS["new"]}, wrap_with="new")
-    async with connect("local::memory:", encryption=Encryption(before)) as old:
-        await old.create_tables(Staff, Person, Year)
+    async with memory_database(Staff, Person, Year, encryption=Encryption(before)) as old:
         staff = [Staff(id=number, salary=number) for number in range(30)]
         async with old.bulk() as bulk:
             for each in staff:
@@ -867,7 +847,7 @@ async def test_content_keys_are_wrapped_anew(db: Database) -> None:
         for table, model in (("SealedStaff", Staff), ("SealedYears", Year)):
             await db.create_tables(model)
             for row in (await rows_of(old, table)).values():
-                await put(db, table, row)
+                await put_row(db, table, row)
     stored = await rows_of(db, "SealedStaff")
     report = await db.rewrap(Staff)
     assert (report.state, report.written, report.failed) == ("done", 60, 0)
@@ -880,7 +860,7 @@ async def test_content_keys_are_wrapped_anew(db: Database) -> None:
     assert await db.select(Staff.by_level).where(Staff.city == "Oslo").all() == staff
     assert await db.get(Year, city="Oslo", id=1) == year
     assert (await db.audit(Staff)).found == 0
-    await put(db, "SealedStaff", stored["0003"])
+    await put_row(db, "SealedStaff", stored["0003"])
     report = await db.rewrap(Staff)
     assert (report.state, report.written, report.failed) == ("failed", 0, 1)
     assert "needs the key 'old'" in report.failures[0]

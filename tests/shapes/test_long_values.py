@@ -6,7 +6,7 @@ is compared with plain Python in `test_oracle.py`.
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,15 +23,16 @@ from tableorm import (
     Mapped,
     ModelError,
     Series,
-    connect,
     field,
     from_dict,
     to_dict,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.shapes.chunked import MAX_EXPANDED_BYTES
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
+from tests.databases import database_fixture, memory_database
 from tests.faults import QUICK, Fate, FaultyStore
+from tests.rows import put_row
 
 
 class Note(Entity, table="Long", partition_key="p", row_key="note_{id}"):
@@ -54,11 +55,7 @@ class PlainNote(Entity, table="Long", partition_key="p", row_key="note_{id}", ki
     stars: Mapped[int] = field(default=0)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Note)
-        yield database
+db = database_fixture(Note)
 
 
 async def sizes(db: Database, row_key: str = "note_1") -> dict[str, int]:
@@ -70,7 +67,7 @@ async def sizes(db: Database, row_key: str = "note_1") -> dict[str, int]:
 
 async def write(db: Database, kind: str = "Note", **properties: Any) -> None:
     row: Row = {"PartitionKey": "p", "RowKey": f"{kind.lower()}_1", "EntityType": kind, **properties}
-    await db.store.write("Long", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Long", row)
 
 
 def body(db: Database, verb: Any, entity: Entity, **arguments: Any) -> tuple[str, dict[str, Any]]:
@@ -233,8 +230,7 @@ async def test_a_save_remembers_the_empty_chunks_that_it_leaves() -> None:
         text: Mapped[str] = field(default="", chunked=True)
         stars: Mapped[int] = field(default=0)
 
-    async with connect("local::memory:", retry=QUICK) as db:
-        await db.create_tables(Letter)
+    async with memory_database(Letter, retry=QUICK) as db:
         await db.insert(letter := Letter(text="a" * 40_000))
         letter.text = "short"
         await db.merge(letter)

@@ -4,7 +4,7 @@ import datetime as dt
 import enum
 import logging
 import types
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -23,12 +23,13 @@ from tableorm import (
     Mapped,
     Series,
     TableOrmError,
-    connect,
     encrypted,
     from_dict,
     series,
 )
-from tableorm.stores import Operation, RowQuery, Verb
+from tableorm.stores import RowQuery
+from tests.databases import database_fixture, memory_database
+from tests.rows import insert_row
 
 Uses = dict[str, Callable[[], Any]]
 
@@ -96,11 +97,7 @@ CANARIES: list[Any] = [
 ]
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:", encryption=KEYS, echo=True, show_values=True) as database:
-        await database.create_tables(Everything)
-        yield database
+db = database_fixture(Everything, encryption=KEYS, echo=True, show_values=True)
 
 
 def told(thing: object) -> str:
@@ -209,11 +206,10 @@ async def test_no_row_that_does_not_fit_shows_a_value(db: Database, value: Any) 
     """Written as one type, and read as another."""
     failed = 0
     for number, member in enumerate(Everything.__schema__.fields[name].members[0] for name in FIELDS):
-        async with connect("local::memory:", encryption=KEYS) as other:
-            await other.create_tables("Secrets")
+        async with memory_database("Secrets", encryption=KEYS) as other:
             await other.insert(written_as(type(value), member.property)(place="p", id=number, value=value))
             (row,) = (await other.store.query("Secrets", RowQuery())).rows
-        await db.store.write("Secrets", Operation(Verb.INSERT, {**row}))
+        await insert_row(db, "Secrets", row)
         text = await tried(partial(db.get, Everything, place="p", id=number))
         failed += "DecodeError" in text
         check(text, member.field, "get")

@@ -6,7 +6,6 @@ compared with plain Python in `test_oracle.py`.
 import copy
 import datetime as dt
 import pickle
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -24,15 +23,16 @@ from tableorm import (
     NotLoaded,
     Series,
     Slots,
-    connect,
     field,
     from_dict,
     series,
     to_dict,
 )
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tableorm_migrations.evolution import compare_snapshots
 from tableorm_migrations.snapshot import Snapshot, describe_models
+from tests.databases import database_fixture
+from tests.rows import put_row
 
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
@@ -54,11 +54,7 @@ class Listed(Entity, table="Series", partition_key="{user}", row_key="listed_{id
     by_name = Index(row_key="name_{name}_{id}", include=["turns"])
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Traffic, Listed)
-        yield database
+db = database_fixture(Traffic, Listed)
 
 
 async def stored(db: Database, row_key: str = "day_1") -> Row:
@@ -69,7 +65,7 @@ async def stored(db: Database, row_key: str = "day_1") -> Row:
 
 async def write(db: Database, **properties: Any) -> None:
     row = {"PartitionKey": "ken", "RowKey": "day_1", "EntityType": "Traffic", **properties}
-    await db.store.write("Series", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Series", row)
 
 
 def body(db: Database, verb: Any, entity: Entity, **arguments: Any) -> tuple[str, bytes]:

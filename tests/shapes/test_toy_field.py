@@ -7,7 +7,7 @@ written, queried, explained and described through the interfaces that every kind
 
 import datetime as dt
 import pickle
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -27,14 +27,14 @@ from tableorm import (
     ModelError,
     NotLoaded,
     Sum,
-    connect,
     field,
     from_dict,
     to_dict,
 )
 from tableorm.expressions import ComposedField, Expression, Field
 from tableorm.models.property_types import Shape
-from tableorm.stores import Operation, Verb
+from tests.databases import database_fixture
+from tests.rows import insert_row
 
 
 @dataclass(unsafe_hash=True)
@@ -121,11 +121,7 @@ class Shop(Entity, table="Toys", partition_key="{city}", row_key="shop_{id}"):
     name: Mapped[str]
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Place)
-        yield database
+db = database_fixture(Place)
 
 
 async def row_of(db: Database, row_key: str) -> dict[str, Any]:
@@ -156,10 +152,10 @@ async def test_a_value_is_stored_in_several_properties(db: Database) -> None:
 async def test_an_absent_value_is_none_or_the_default(db: Database) -> None:
     """As of every field; without either the row does not fit the model."""
     row = {"PartitionKey": "c", "EntityType": "Place"}
-    await db.store.write("Toys", Operation(Verb.INSERT, {**row, "RowKey": "place_1", "Spot_x": 5}))
+    await insert_row(db, "Toys", {**row, "RowKey": "place_1", "Spot_x": 5})
     assert await get(db) == Place(id=1, spot=Spot(5), last=None, home=Spot(0, 0.5))
     for number, broken in ((2, {}), (3, {"Spot_y": 1.5}), (4, {"Spot_x": "text"})):
-        await db.store.write("Toys", Operation(Verb.INSERT, {**row, "RowKey": f"place_{number}", **broken}))
+        await insert_row(db, "Toys", {**row, "RowKey": f"place_{number}", **broken})
         with pytest.raises(DecodeError, match=r"Place.*spot.*(no property 'Spot_x'|has no x|holds 'text')"):
             await get(db, number)
 

@@ -10,7 +10,7 @@ model sees what its fields say.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -31,7 +31,6 @@ from tableorm import (
     ModelError,
     NotSupported,
     TransactionFailed,
-    connect,
     field,
 )
 from tableorm.models.property_types import FieldInfo
@@ -39,6 +38,7 @@ from tableorm.models.row_stage import RowStage
 from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing.faults import Faults
+from tests.databases import database_fixture
 
 
 class Reversed(RowStage):
@@ -92,7 +92,7 @@ class Letter(Boxed, table="Stages", partition_key="{box}", row_key="letter_{id:0
 
 class Note(Boxed, table="Stages", partition_key="{box}", row_key="note_{id:03d}"):
     id: Mapped[int]
-    note: Mapped[str | None] = field(default=None)
+    note: Mapped[str | None]
 
     turned = Reversed("note")
 
@@ -114,11 +114,7 @@ class Parcel(Boxed, table="Stages", partition_key="{box}", row_key="parcel_{id:0
     count = Count(lambda: Box.parcels, box="{box}")
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as database:
-        await database.create_tables(Letter, Note, Parcel, Box)
-        yield database
+db = database_fixture(Letter, Note, Parcel, Box)
 
 
 async def stored(db: Database, row_key: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Wide entities: more properties than a row holds, in several rows, read and writt
 import asyncio
 import datetime as dt
 import types
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any, cast
@@ -30,13 +30,13 @@ from tableorm import (
     RetryPolicy,
     Series,
     TransactionFailed,
-    connect,
     field,
     series,
     upgrade,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.stores import RowPage, RowQuery, StoreLayer, StoreRequest
+from tests.databases import database_fixture, memory_database
 from tests.torture import Rounds
 
 
@@ -88,11 +88,7 @@ def _(bag: PropertyBag) -> PropertyBag:
     return bag
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:", retry=RetryPolicy(base=0)) as database:
-        await database.create_tables(Year)
-        yield database
+db = database_fixture(Year, retry=RetryPolicy(base=0))
 
 
 async def stored(db: Database) -> list[str]:
@@ -360,8 +356,7 @@ async def test_no_reader_sees_rows_of_different_writes(rounds: Rounds) -> None:
     """While writers replace all slots, change some, delete and insert; and pages come row by row, in any order."""
     for seed in range(rounds(6, 300)):
         random = Random(seed)
-        async with connect("local::memory:", retry=RetryPolicy(base=0)) as db:
-            await db.create_tables(Text)
+        async with memory_database(Text, retry=RetryPolicy(base=0)) as db:
             connection_of(db).wrap_store(partial(Pieces, random=random))
             seen: set[tuple[Any, ...]] = {()}
             await db.insert(first := Text(id=1, one="0", three="0"))

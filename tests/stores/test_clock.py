@@ -11,6 +11,7 @@ import pytest
 from tableorm import AccessDenied, Entity, Mapped, connect, field, utc_now
 from tableorm.stores import Clock
 from tableorm_local import serve
+from tests.databases import memory_database
 
 BEGIN = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
@@ -69,8 +70,7 @@ def test_what_is_no_time(tableorm_clock: Clock) -> None:
 async def test_values_and_timestamps(tableorm_clock: Clock) -> None:
     """Fields that a write fills, and timestamps of the embedded engine, are by it."""
     tableorm_clock.freeze(BEGIN)
-    async with connect("local::memory:") as db:
-        await db.create_tables(Note)
+    async with memory_database(Note) as db:
         await db.insert(Note(id="a"))
         tableorm_clock.advance(HOUR)
         await db.insert(Note(id="b"))

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tableorm import Database, Edm, Entity, Index, Int32, Mapped, PropertyBag, connect, field
+from tableorm import Database, Edm, Entity, Index, Int32, Mapped, PropertyBag, field
+from tests.databases import memory_database
 from tests.torture import examples
 from tests.writes.verbs import write
 
@@ -145,8 +146,7 @@ def same(one: Any, two: Any) -> bool:
 
 
 async def run(model: type[Any], verb: str, stored: dict[str, Any], given: dict[str, Any], *, small: bool) -> None:
-    async with connect("local::memory:") as db:
-        await db.create_tables(model)
+    async with memory_database(model) as db:
         await put(db, model, stored, small=small)
         read = await db.get(model, id="a")
         was = read_of(stored)
@@ -211,8 +211,7 @@ async def stored_due(db: Database) -> dt.datetime | None:
 
 async def test_what_a_write_fills_in_a_transaction() -> None:
     """A value that is assigned after a write of the transaction stands, in the next write and in the object."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Plain)
+    async with memory_database(Plain) as db:
         entity = Plain(id="a")
         async with db.transaction() as tx:
             tx.insert(entity)
@@ -234,8 +233,7 @@ async def test_what_a_write_fills_in_a_transaction() -> None:
 @pytest.mark.parametrize("verb", ["save", "merge", "replace"])
 async def test_a_forced_write_keeps_the_stored_type(verb: str) -> None:
     """Also of a row that is read for the write alone; an entity that was read in part keeps it too."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Indexed)
+    async with memory_database(Indexed) as db:
         await put(db, Indexed, {"count": 5, "wide": Wide.ONE, "text": "t"}, small=True)
         if verb == "save":
             entity = await db.select(Indexed).where(Indexed.id == "a").only(Indexed.count).one()
@@ -254,8 +252,7 @@ async def test_a_forced_write_keeps_the_stored_type(verb: str) -> None:
 @pytest.mark.parametrize("model", [Plain, Indexed])
 async def test_an_unknown_property_gets_the_type_that_it_is_given(model: type[Any]) -> None:
     """Another one than it had, too: the user has said which."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(model)
+    async with memory_database(model) as db:
         await put(db, model, {}, small=True)
         entity = await db.get(model, id="a")
         entity.extra.set("Seats", 5, Edm.INT32)

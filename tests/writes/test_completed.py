@@ -21,7 +21,7 @@ from tableorm import (
     WrongKind,
     field,
 )
-from tableorm.stores import Operation, Verb
+from tests.rows import delete_row
 from tests.writes.verbs import write
 
 
@@ -107,7 +107,7 @@ async def test_a_transaction_deletes_no_row_that_is_gone(teams: Database) -> Non
     await teams.insert(Club())
     await teams.insert(Member(number=1))
     club = await teams.get(Club, name="a")
-    await teams.store.write("Teams", Operation(Verb.DELETE, {"PartitionKey": "a", "RowKey": "club"}, "*"))
+    await delete_row(teams, "Teams", {"PartitionKey": "a", "RowKey": "club"})
     with pytest.raises(TransactionFailed, match="nothing was sent") as caught:
         async with teams.transaction() as tx:
             tx.delete(club)

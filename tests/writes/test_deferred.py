@@ -32,13 +32,15 @@ from tableorm.outbox.decision import Decision, Work, settle_decision
 from tableorm.outbox.doorbell import Doorbell, doorbell_of
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Message, Operation, Row, RowAddress, StoreRequest, TableStore, Verb
+from tableorm.stores import Message, Row, RowAddress, StoreRequest, TableStore
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
 from tableorm.writes.deferred import carry_out, schemas_by_kind
 from tableorm.writes.maintainer import Maintainer
 from tableorm_local.server import DEVELOPMENT_KEY
+from tests.databases import memory_database
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.rows import delete_row, insert_row
 from tests.writes.verbs import write
 
 
@@ -57,8 +59,7 @@ class Employee(Staff):
 
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Employee)
+    async with memory_database(Employee) as db:
         await db.insert(Employee(team="a", id=99, city="x"))  # makes the queue
         await settled(db)
         yield db
@@ -266,7 +267,7 @@ async def test_nobody_answers_the_bell(network: FaultyStore) -> None:
 async def test_what_fails_after_the_commit_fails_no_write(db: Database, caplog: pytest.LogCaptureFixture) -> None:
     """An entry that cannot be made right is left to workers, with its decision row and its message."""
     row = {"PartitionKey": "city_Oslo", "RowKey": "c_a_001", "EntityType": "Other"}
-    await db.store.write("Staff", Operation(Verb.INSERT, row))
+    await insert_row(db, "Staff", row)
     await db.insert(Employee(team="a", id=1, city="Oslo"))
     await settled(db)
 
@@ -274,7 +275,7 @@ async def test_what_fails_after_the_commit_fails_no_write(db: Database, caplog: 
     (decision,) = (await rows_of(db.store, "#_decision")).values()
     assert decision["State"] == "committed"
     assert await outbox_queues(connection_of(db)).length(OUTBOX) == 1
-    await db.store.write("Staff", Operation(Verb.DELETE, row, "*"))
+    await delete_row(db, "Staff", row)
     connection, token = connection_of(db), decision["RowKey"].removeprefix("~o_")
     found = await settle_decision(connection, "Staff", "a", token)
     with pytest.raises(NotSupported, match="about entities of kind Employee, which this program does not know"):
@@ -410,10 +411,10 @@ async def test_a_scope(db: Database) -> None:
         "EntityType": "Note#by_topic",
         "_of": '["TenantNotes","other","note_001"]',
     }
-    await db.store.write("Topics", Operation(Verb.INSERT, others))
+    await insert_row(db, "Topics", others)
     forged = {"PartitionKey": "acme", "RowKey": "note_002", "EntityType": "Note", "topic": "x"}
     manifest = '{"by_topic":{"at":["topic_x","other_001","Topics"]}}'
-    await db.store.write("TenantNotes", Operation(Verb.INSERT, {**forged, "_ix": manifest}))
+    await insert_row(db, "TenantNotes", {**forged, "_ix": manifest})
     before = db.stats.requests
     with pytest.raises(AccessDenied, match=r"Note\.by_topic\.tenant is 'other', and this scope is of tenant='acme'"):
         await mine.delete(Note, tenant="acme", id=2, if_match="*")

@@ -6,21 +6,14 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Database,
-    EntityNotFound,
-    ModelError,
-    NotLoaded,
-    PreconditionFailed,
-    PropertyBag,
-)
-from tableorm.stores import Operation, Verb
+from tableorm import Database, EntityNotFound, ModelError, NotLoaded, PreconditionFailed, PropertyBag
+from tests.rows import put_row
 from tests.writes.things import Second, Thing
 
 
 async def put(db: Database, name: str, group: str = "g", kind: str = "Thing", **properties: Any) -> None:
     row = {"PartitionKey": group, "RowKey": name, "EntityType": kind, **properties}
-    await db.store.write("Things", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Things", row)
 
 
 async def stored(db: Database, name: str, group: str = "g") -> dict[str, Any]:

@@ -19,14 +19,14 @@ from tableorm import (
     PropertyBag,
     TableOrmError,
     UniqueViolation,
-    connect,
     field,
     utc_now,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
+from tests.databases import memory_database
+from tests.rows import delete_row, insert_row
 
 
 class Stock(Entity, table="ExistOk", partition_key="{shop}", row_key="stock"):
@@ -87,8 +87,7 @@ async def insert_all(db: Database, way: Way, entities: list[Any]) -> list[Any]:
 )
 async def test_only_what_is_missing_is_inserted(model: Any, way: Way, there: set[int], ids: list[int]) -> None:
     """Rows that exist stay byte for byte, the others are inserted with what is derived from them, and both are told."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(*MODELS, Stock)
+    async with memory_database(*MODELS, Stock) as db:
         for number in there:
             await db.insert(model(id=number, code=f"old {number}"))
         before = {entity.id: entity for entity in await db.select(model).allow_scan().all()}
@@ -147,7 +146,7 @@ async def test_an_index_entry_is_not_the_row(db: Database, way: Way, taken: str)
     if taken != "by another kind":
         await db.delete(PropertyBag.key("ExistOk", "s", "by_00001"), if_match="*")
         await db.insert(Named(id=1))
-        await db.store.write("ExistOk", Operation(Verb.DELETE, {"PartitionKey": "s", "RowKey": "named_00001"}, "*"))
+        await delete_row(db, "ExistOk", {"PartitionKey": "s", "RowKey": "named_00001"})
 
     with pytest.raises(TableOrmError):
         await insert_all(db, way, [Named(id=1), Named(id=2)])
@@ -156,8 +155,7 @@ async def test_an_index_entry_is_not_the_row(db: Database, way: Way, taken: str)
 @pytest.mark.parametrize("model", [Plain, Part])
 async def test_a_bulk_of_rows_that_exist_costs_a_look_for_each_transaction(model: Any) -> None:
     """1,000 rows of one partition that exist cost a range of keys for each 100 of them, and one refused transaction."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(model, Stock)
+    async with memory_database(model, Stock) as db:
         entities = [model(id=number, code=f"c{number}") for number in range(1_000)]
         async with db.bulk() as bulk:
             for each in entities:
@@ -182,7 +180,7 @@ class Raced(StoreLayer):
         if request.method == "query" and answer.rows and self.next_id < 60:
             key = {"PartitionKey": "s", "RowKey": f"plain_{self.next_id:05d}"}
             row = {**key, "EntityType": "Plain", "code": "theirs"}
-            await self.below.write(request.table, Operation(Verb.INSERT, row))
+            await insert_row(self.below, request.table, row)
             self.next_id += 1
         return answer
 
@@ -218,8 +216,7 @@ class Blind(StoreLayer):
 @pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
 async def test_who_may_not_read_is_told_too(way: Way) -> None:
     """Without a look each row that exists is rejected by the store, and stays."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Plain)
+    async with memory_database(Plain) as db:
         connection_of(db).wrap_store(Blind)
         for number in range(5):
             await db.insert(Plain(id=number, code="old"))

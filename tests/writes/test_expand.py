@@ -22,11 +22,11 @@ from tableorm import (
     PropertyBag,
     TransactionFailed,
     UniqueViolation,
-    connect,
     field,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
+from tests.databases import memory_database
 from tests.faults import FaultyStore
 from tests.rekeys import kinds_of, move, rekeying_of, roll_back, set_phase
 from tests.unfinished_moves import database_on
@@ -54,7 +54,7 @@ class NewRide(Trip, table="Expanded", partition_key="{id}", row_key="day_{day}",
 class Bill(Entity, table="ExpandedBills", tracked=True, partition_key="{payer}", row_key="{number}"):
     payer: Mapped[str]
     number: Mapped[int]
-    cents: Mapped[int] = field(default=0)
+    cents: Mapped[int]
 
 
 def bill_of(bill: Bill) -> "NewBill":
@@ -194,7 +194,6 @@ async def test_two_newer_keys_of_one_older_key(db: Database) -> None:
     """The second insert finds the older key taken, and says by which one."""
 
     def keys_of(number: int, cents: int) -> list[dict[str, Any]]:
-        del cents
         return keys_of_bill(number)
 
     class NewNote(
@@ -294,8 +293,7 @@ class NewToll(
 @BOTH
 async def test_newer_table_may_be_missing_until_entities_move(phase: RekeyPhase) -> None:
     """As long as entities are written at their older keys, a missing newer table holds none of them."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Toll)
+    async with memory_database(Toll) as db:
         await db.insert(Toll(day="mon", id=1))
         set_phase(db, NewToll, phase)
 

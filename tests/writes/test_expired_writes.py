@@ -3,7 +3,7 @@ Writes under the key of an entity that has expired: an insert takes the place of
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -21,7 +21,6 @@ from tableorm import (
     PropertyBag,
     TransactionFailed,
     UniqueViolation,
-    connect,
     field,
     upgrade,
     utc_now,
@@ -29,7 +28,10 @@ from tableorm import (
 from tableorm.stores import CLOCK
 from tableorm.testing import assert_requests
 from tests.database.between import Meanwhile
+from tests.databases import database_fixture, memory_database
 from tests.faults import FaultyBackend
+
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 HOUR = dt.timedelta(hours=1)
 
@@ -70,11 +72,7 @@ class Note(Entity, table="Lives", partition_key="{room}", row_key="note_{id:03d}
     counted = Count(lambda: Booking.notes, room="{room}", id="{booking}")
 
 
-@pytest.fixture
-async def db(stopped_clock: None) -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Plain, Booking, Room, Note)
-        yield db
+db = database_fixture(Plain, Booking, Room, Note)
 
 
 async def insert_expired(db: Database, *numbers: int) -> None:
@@ -221,7 +219,7 @@ async def test_an_upsert_that_merges(db: Database) -> None:
     assert (found.note, dict(found.extra)) == ("old", {"left": "over"})
 
 
-async def test_a_life_that_is_prolonged_meanwhile_wins(stopped_clock: None) -> None:
+async def test_a_life_that_is_prolonged_meanwhile_wins() -> None:
     """The row is replaced under the ETag that it was read with."""
     backend = Meanwhile()
     async with Database(backend) as db:
@@ -237,7 +235,7 @@ async def test_a_life_that_is_prolonged_meanwhile_wins(stopped_clock: None) -> N
         assert await db.get(Plain, id=1) == old
 
 
-async def test_a_row_that_is_swept_meanwhile(stopped_clock: None) -> None:
+async def test_a_row_that_is_swept_meanwhile() -> None:
     """Then the insert is one again; and once more if somebody else's insert has expired at once."""
     backend = Meanwhile()
     async with Database(backend) as db:
@@ -276,7 +274,7 @@ class FirstVisit(Entity, table="LivesVisits", kind="Visit", partition_key="p", r
     by_note = Index(row_key="note_{note}_{id:03d}")
 
 
-async def test_a_row_of_an_older_version(stopped_clock: None) -> None:
+async def test_a_row_of_an_older_version() -> None:
     """It is replaced, with its index entries, if what it is upgraded to has expired."""
     backend = FaultyBackend()
     async with Database(backend) as db, Database(backend) as older:
@@ -293,10 +291,9 @@ class Place(Passing, table="LivesPlaces", partition_key="{town}", row_key="place
     town: Mapped[str]
 
 
-async def test_moves_to_another_partition(stopped_clock: None) -> None:
+async def test_moves_to_another_partition() -> None:
     """An entity that has expired is not moved, and a row at the new key stays until it is swept."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Place)
+    async with memory_database(Place) as db:
         here, there = Place(town="A", id=1), Place(town="B", id=1, expires=utc_now())
         await db.insert(here)
         await db.insert(there)

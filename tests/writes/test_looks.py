@@ -25,9 +25,10 @@ from tableorm import (
     field,
 )
 from tableorm import Entity as Base
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, FaultyBackend
+from tests.rows import replace_row
 
 
 class Thing(Base, abstract=True, table="Things", partition_key="p"):
@@ -144,8 +145,7 @@ class Run:
         """Another program sets, or removes, a property that the model does not know."""
         bag = await self.db.get(PropertyBag.key("Things", self.key.partition_key, self.key.row_key))
         bag[name] = value
-        row = {member: each for member, each in bag.row.items() if member not in ("odata.etag", "Timestamp")}
-        await self.store.write("Things", Operation(Verb.REPLACE, row, "*"))
+        await replace_row(self.store, "Things", {**bag.row})
 
     async def take(self, step: Step) -> None:
         match step:

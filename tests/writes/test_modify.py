@@ -10,16 +10,7 @@ from typing import Any, cast
 import pytest
 from attrs import validators
 
-from tableorm import (
-    Database,
-    EncodeError,
-    Entity,
-    Int32,
-    Mapped,
-    ModelError,
-    PropertyBag,
-    field,
-)
+from tableorm import Database, EncodeError, Entity, Int32, Mapped, ModelError, PropertyBag, field
 from tests.database.conftest import also_in_file
 
 

@@ -71,7 +71,7 @@ class Person(Mailed, table="Current", partition_key="{dep}", row_key="person_{id
 
 
 class Old(Mailed, table="Archive", partition_key="{year}", row_key="{dep}_{id:03d}", kind="Old", tracked=True):
-    year: Mapped[int] = field(default=0)
+    year: Mapped[int]
     id: Mapped[int]
 
 

@@ -39,6 +39,7 @@ from tableorm.writes.plan import Change
 from tableorm.writes.relocation import entity_of_row
 from tests.faults import Fate, FaultyStore
 from tests.rekeys import record_pauses
+from tests.rows import merge_row
 from tests.unfinished_moves import FORWARD, MARK, database_on, handler_of, move_half, take_bodies, work
 
 
@@ -235,9 +236,7 @@ async def test_a_command_for_another_key(db: Database, network: Met) -> None:
     (message,) = await take_bodies(db)
     row = await network.store.get("MovesFailing", "a", "sailor_1")
     keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
-    etag = await network.store.write(
-        "MovesFailing", Operation(Verb.MERGE, {**keys, MOVE: row[MOVE].replace('"b"', '"c"', 1)}, "*")
-    )
+    etag = await merge_row(network.store, "MovesFailing", {**keys, MOVE: row[MOVE].replace('"b"', '"c"', 1)})
     sent = move_of(message)
     forged = structs.replace(sent, target=RowAddress("MovesFailing", "c", "sailor_1"), etag=str(etag))
     with pytest.raises(ValueError, match="its fields make another key"):
@@ -263,7 +262,7 @@ async def test_a_forward_that_others_write_whenever_it_is_read(db: Database, net
         if row["PartitionKey"] == "a" and row["RowKey"] == "sailor_1" and len(written) < times:
             written.append(row["odata.etag"])
             keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
-            await network.store.write(table, Operation(Verb.MERGE, keys, "*"))
+            await merge_row(network.store, table, keys)
 
     network.others = touch
     sailor.text = "new"

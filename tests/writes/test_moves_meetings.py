@@ -33,11 +33,12 @@ from tableorm.outbox.decision import Decision
 from tableorm.outbox.doorbell import MoveCommand, move_of
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.worker import Outcome
-from tableorm.stores import CLOCK, Operation, RowAddress, Verb
+from tableorm.stores import CLOCK, RowAddress
 from tableorm.writes import relocation
 from tableorm.writes.move_entity import RELOCATION
 from tests import unfinished_moves
 from tests.faults import FaultyStore
+from tests.rows import insert_row
 from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of, take_bodies
 from tests.writes.verbs import write
 
@@ -45,7 +46,7 @@ from tests.writes.verbs import write
 class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{id:03d}"):
     dep: Mapped[str]
     id: Mapped[int] = field(default=1)
-    text: Mapped[str] = field(default="")
+    text: Mapped[str]
 
     by_text = Index(row_key="text_{text}", unique=True)
 
@@ -282,7 +283,7 @@ async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
 async def test_a_mark_of_another_program(db: Database) -> None:
     """It is named, with what to do."""
     row = {"PartitionKey": "b", "RowKey": "person_001", "EntityType": "Person#_tentative", "_mv": "x"}
-    await db.store.write("Meetings", Operation(Verb.INSERT, row))
+    await insert_row(db, "Meetings", row)
     with pytest.raises(DecodeError, match=r"is not the mark of a move.*delete any other row"):
         await db.get(Person, dep="b", id=1)
 
@@ -390,7 +391,7 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
 async def test_an_audit_tells_of_a_row_without_a_mark(db: Database, kind: str) -> None:
     """Nobody knows which move it is of: it is reported, with its place, and left."""
     row = {"PartitionKey": "b", "RowKey": "person_001", "EntityType": kind}
-    await db.store.write("Meetings", Operation(Verb.INSERT, row))
+    await insert_row(db, "Meetings", row)
     CLOCK.advance(2 * HOUR)
 
     found, repaired = [await db.audit(Person, repair=repair) for repair in (False, True)]

@@ -4,7 +4,6 @@ Writes of entities that have a table for each period: the first one of a period 
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -21,11 +20,11 @@ from tableorm import (
     PropertyBag,
     TableNotFound,
     TransactionFailed,
-    connect,
     field,
 )
 from tableorm.connection import period_tables
 from tableorm.testing import Faults
+from tests.databases import database_fixture
 
 UTC = dt.UTC
 DAY = dt.timedelta(days=1)
@@ -46,10 +45,7 @@ class Listed(Entity, table="WrittenListed{at:%Y%m%d}", partition_key="{shop}", r
     by_item = Index(row_key="item_{item}_{at:ticks}", building=False)
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        yield db
+db = database_fixture()
 
 
 @pytest.fixture

@@ -25,11 +25,12 @@ from tableorm import (
 from tableorm.connection import races
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.writes import commit, transaction
 from tableorm.writes import modify as modifying
 from tableorm.writes.bulk import chunk
+from tests.rows import merge_row
 from tests.writes.things import Thing
 
 
@@ -45,7 +46,7 @@ class AlwaysLate(StoreLayer):
                 raise Fault(Code.ENTITY_EXISTS, "Somebody has inserted it, and deletes it before it is read.")
             if request.method == "transact" or late.if_match is not None:
                 keys = {name: late.row[name] for name in ("PartitionKey", "RowKey")}
-                await self.below.write(request.table, Operation(Verb.MERGE, keys, "*"))
+                await merge_row(self.below, request.table, keys)
         return await super().send(request)
 
 
@@ -147,7 +148,6 @@ async def test_lost_races_pause(
         await sleep(0)
 
     def pause_after(failures: int, policy: RetryPolicy) -> float:
-        del policy
         return failures + 1.0
 
     async with connect("local::memory:") as db:

@@ -19,9 +19,9 @@ from tableorm import (
     field,
     upgrade,
 )
-from tableorm.stores import Operation, Verb
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.rows import insert_row, merge_row, put_row, replace_row
 
 
 class Paper(Entity, table="Things", partition_key="{group}", abstract=True):
@@ -62,9 +62,9 @@ async def db() -> AsyncIterator[Database]:
 async def test_an_upgraded_entity_over_a_row_of_another_kind(db: Database) -> None:
     """Somebody has put it there since; it is not written over by force."""
     keys = {"PartitionKey": "g", "RowKey": "deed_a"}
-    await db.store.write("Things", Operation(Verb.INSERT, {**keys, "EntityType": "Deed", "name_of_old": "x"}))
+    await insert_row(db, "Things", {**keys, "EntityType": "Deed", "name_of_old": "x"})
     deed = await db.get(Deed, group="g", name="a")
-    await db.store.write("Things", Operation(Verb.REPLACE, {**keys, "EntityType": "Note"}, "*"))
+    await replace_row(db, "Things", {**keys, "EntityType": "Note"})
     with pytest.raises(WrongKind, match=r"the row with its key is not of this model: it has .*Note"):
         await db.merge(deed, [Deed.more], if_match="*")
 
@@ -97,7 +97,7 @@ async def test_a_row_in_doubt_that_is_of_another_kind() -> None:
 
     async def others() -> None:
         row = {**keys, "EntityType": "Thing", "number": "many"}
-        await network.store.write("Things", Operation(Verb.INSERT_OR_REPLACE, row))
+        await put_row(network.store, "Things", row)
 
     async with Database(FaultyBackend(network), retry=QUICK) as database:
         await database.create_tables(Thing)
@@ -115,7 +115,7 @@ async def test_an_entity_that_does_not_fit_its_model_is_deleted(db: Database) ->
     """By its key: its index entries go too, after they were read, since nothing proves what its manifest says."""
     await db.insert(Listed(name="a"))
     keys = {"PartitionKey": "g", "RowKey": "listed_a"}
-    await db.store.write("Things", Operation(Verb.MERGE, {**keys, "number": "many"}, "*"))
+    await merge_row(db, "Things", {**keys, "number": "many"})
     await db.delete(Listed.key(group="g", name="a"), if_match="*")
 
     assert [bag.row_key async for bag in db.select_raw("Things").allow_scan()] == []

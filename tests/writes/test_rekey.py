@@ -40,6 +40,7 @@ from tableorm.testing import MemoryStore
 from tableorm.writes.move_entity import RELOCATION
 from tests.faults import QUICK, Fate, FaultyStore
 from tests.rekeys import finalize, kinds_of, move, record_pauses, rekeying_of, roll_back, rows_of, set_phase
+from tests.rows import delete_row, insert_row, merge_row
 from tests.unfinished_moves import FORWARD as MOVED_AWAY
 from tests.unfinished_moves import HOUR, MARK, TENTATIVE, database_on, move_half
 from tests.writes.verbs import write
@@ -212,7 +213,7 @@ async def test_the_end_after_a_mover_that_died(db: Database, network: FaultyStor
     rows = await rows_in(db, "Rekeyed", "Trip#_forward")
     if touched:
         keys = {"PartitionKey": "mon", "RowKey": "trip_1"}
-        await db.store.write("Rekeyed", Operation(Verb.MERGE, keys, "*"))
+        await merge_row(db, "Rekeyed", keys)
     set_phase(db, NewTrip, RekeyPhase.SEALED)
     report = await finalize_window(connection_of(db), rekeying_of(NewTrip), rows, confirmed=touched)
 
@@ -274,7 +275,7 @@ async def test_a_tentative_row_is_made_impossible_at_the_row_on_which_it_builds(
     )
     keys = {"PartitionKey": "1", "RowKey": "day_mon", "day": "mon", "id": 1}
     tentative = {**keys, "EntityType": "NewTrip#_tentative", MOVE: mark.to_text()}
-    await db.store.write("Rekeyed", Operation(Verb.INSERT, tentative))
+    await insert_row(db, "Rekeyed", tentative)
     assert await RELOCATION.resolve(connection_of(db), RowAddress("Rekeyed", "1", "day_mon"), NewTrip.__schema__)
 
     (after,) = await rows_in(db, "Rekeyed", "Trip")
@@ -285,7 +286,7 @@ async def test_a_tentative_row_is_made_impossible_at_the_row_on_which_it_builds(
 async def test_a_marker_row_that_says_nothing(db: Database) -> None:
     """Another program has put it at an older key: there is no entity to be moved."""
     row = {"PartitionKey": "tue", "RowKey": "trip_2", "EntityType": "Trip#_tentative"}
-    await db.store.write("Rekeyed", Operation(Verb.INSERT, row))
+    await insert_row(db, "Rekeyed", row)
     rekeying, place = rekeying_of(NewTrip), RowAddress("Rekeyed", "tue", "trip_2")
 
     assert not await move_row(connection_of(db), rekeying, place)
@@ -301,7 +302,7 @@ async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database)
     rows = await rows_in(db, "Rekeyed", "Trip#_forward")
     await db.modify(NewTrip, change, day="mon", id=1)
     gone = {"PartitionKey": "mon", "RowKey": "trip_2"}
-    await db.store.write("Rekeyed", Operation(Verb.DELETE, gone, "*"))
+    await delete_row(db, "Rekeyed", gone)
     set_phase(db, NewTrip, RekeyPhase.SEALED)
     report = await finalize_window(connection_of(db), rekeying_of(NewTrip), rows, confirmed=True)
 
@@ -317,7 +318,7 @@ class Restless(FaultyStore):
     async def send(self, request: StoreRequest) -> Any:
         for row in [each.row for each in request.operations if self.begun and each.if_match]:
             keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
-            await self.store.write(request.table, Operation(Verb.MERGE, keys, "*"))
+            await merge_row(self.store, request.table, keys)
         return await super().send(request)
 
 
@@ -430,7 +431,7 @@ async def test_an_older_key_that_is_written_while_it_is_freed(db: Database) -> N
     set_phase(db, NewTrip, RekeyPhase.BACK)
     rows = await rows_in(db, "Rekeyed", "Trip#_forward")
     keys = {"PartitionKey": "wed", "RowKey": "trip_3"}
-    await db.store.write("Rekeyed", Operation(Verb.MERGE, keys, "*"))
+    await merge_row(db, "Rekeyed", keys)
     report = await roll_back_rows(db, rows)
     assert (report.moved, report.failures) == (0, [])
     rows = await rows_in(db, "Rekeyed", "Trip#_forward")
@@ -456,7 +457,7 @@ async def test_a_row_that_was_read_before_the_entity_came_again(db: Database, ne
     (stale,) = await rows_in(db, "Rekeyed", "NewTrip")
     for place, row_key in (("mon", "trip_1"), ("1", "day_mon"), ("1", "newtext_t_mon")):
         keys = {"PartitionKey": place, "RowKey": row_key}
-        await db.store.write("Rekeyed", Operation(Verb.DELETE, keys, "*"))
+        await delete_row(db, "Rekeyed", keys)
     await db.insert(Trip(day="mon", id=1, text="again"))
     rows = await rows_in(db, "Rekeyed", "Trip")
     await die_after(network, 2, move_rows(db, NewTrip, rows))

@@ -26,9 +26,10 @@ from tableorm.models.reserved import MOVE
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.rekey.rollback import roll_back_window
 from tableorm.rekey.window import move_window
-from tableorm.stores import Operation, RowAddress, Verb
+from tableorm.stores import RowAddress, Verb
 from tests.faults import FaultyStore
 from tests.rekeys import kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
+from tests.rows import insert_row, replace_row
 from tests.unfinished_moves import database_on
 
 
@@ -61,7 +62,6 @@ class Ticket(Entity, table="RekeyedTickets", tracked=True, partition_key="{shop}
 
 
 def keys_of_ticket(customer: str, number: int) -> list[dict[str, Any]]:
-    del customer
     return [{"shop": shop, "number": number} for shop in ("north", "south")]
 
 
@@ -84,7 +84,6 @@ class Plane(Entity, table="RekeyedPlanes", tracked=True, partition_key="{day}", 
 
 
 def keys_of_plane(day: str, flight: str, tail: str) -> list[dict[str, Any]]:
-    del tail
     return [{"day": day, "flight": flight}]
 
 
@@ -168,7 +167,7 @@ async def test_forwards_and_confirmed_rows_are_merged(db: Database, network: Fau
     """
     keys = {"PartitionKey": "ann", "RowKey": "1"}
     added = {"seen": True, "size": "7", "size@odata.type": "Edm.Int64", "EntityType": "Note", "owner": "ann", "id": 1}
-    before = await db.store.write("RekeyedNotes", Operation(Verb.INSERT, {**keys, **added, "_w": "earlier"}))
+    before = await insert_row(db, "RekeyedNotes", {**keys, **added, "_w": "earlier"})
     network.plan()
     report = await move(db, NewNote)
 
@@ -191,7 +190,7 @@ async def test_a_manifest_of_nothing_that_is_declared_stays_in_no_forward(db: Da
     """A merge could not remove it."""
     keys = {"PartitionKey": "ann", "RowKey": "1"}
     row = {**keys, "EntityType": "Note", "owner": "ann", "id": 1, "_w": b"".hex(), "_w@odata.type": "Edm.Binary"}
-    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, row))
+    await insert_row(db, "RekeyedNotes", row)
     report = await move(db, NewNote)
 
     assert (report.moved, report.failures) == (1, [])
@@ -288,8 +287,8 @@ async def test_the_way_back_passes_over_rows_of_others(db: Database) -> None:
         {**marker, "RowKey": "3", "EntityType": "NewNote#_forward"},
         marker,
     ):
-        await db.store.write("RekeyedNewNotes", Operation(Verb.INSERT, row))
-    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, marker))
+        await insert_row(db, "RekeyedNewNotes", row)
+    await insert_row(db, "RekeyedNotes", marker)
     rows = [row for table in ("RekeyedNewNotes", "RekeyedNotes") for row in await rows_of(connection_of(db), table)]
     report = await roll_back_window(connection_of(db), rekeying_of(NewNote), rows)
 
@@ -311,7 +310,7 @@ async def test_the_way_back_to_a_key_that_is_taken(db: Database, marked: bool) -
     mark = MoveMark(state=MoveState.SETTLED, move="", other=RowAddress("RekeyedNewNotes", "notes", "1"), stays=True)
     row = {"PartitionKey": "ann", "RowKey": "1", "EntityType": "Note"}  # as a program of another kind may do
     row |= {MOVE: mark.to_text()} if marked else {}
-    await connection_of(db).store.write("RekeyedNotes", Operation(Verb.REPLACE, row, "*"))
+    await replace_row(db, "RekeyedNotes", row)
     set_phase(db, NewNote, RekeyPhase.BACK)
     report = await roll_back(db, NewNote)
 
@@ -343,7 +342,7 @@ async def test_the_older_key_of_an_entity_whose_newer_key_has_a_row_of_another_k
     """It is free: another program has deleted the entity, and put a row of its own there."""
     await db.insert(NewPlane(day="mon", flight="AA1", tail="x"))
     row = {"PartitionKey": "x", "RowKey": "mon_AA1", "EntityType": "Crew"}
-    await connection_of(db).store.write("RekeyedNewPlanes", Operation(Verb.REPLACE, row, "*"))
+    await replace_row(db, "RekeyedNewPlanes", row)
     await db.insert(NewPlane(day="mon", flight="AA1", tail="y"))
 
     assert (await db.get(NewPlane, day="mon", flight="AA1", tail="y")).tail == "y"
@@ -355,7 +354,7 @@ async def test_the_older_key_of_another_newer_entity_is_left_alone(db: Database,
     await db.insert(model(day="mon", flight="AA1", tail="x"))
     await move(db, NewPlane)
     row = {"PartitionKey": "y", "RowKey": "mon_AA1", "EntityType": "NewPlane"}
-    await connection_of(db).store.write("RekeyedNewPlanes", Operation(Verb.INSERT, row))
+    await insert_row(db, "RekeyedNewPlanes", row)
     rows = await rows_of(connection_of(db), "RekeyedNewPlanes")
     set_phase(db, NewPlane, RekeyPhase.BACK)
     report = await roll_back_window(

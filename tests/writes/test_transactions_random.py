@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tableorm import Database, Entity, Index, Mapped, PropertyBag, TableOrmError, connect, field
+from tableorm import Database, Entity, Index, Mapped, PropertyBag, TableOrmError, field
+from tests.databases import memory_database
 
 
 class Part(Entity, table="RandomParts", partition_key="p", row_key="part_{name}"):
@@ -84,8 +85,7 @@ async def rows_of(db: Database, row: str) -> dict[str, dict[str, Any]]:
 
 async def one_after_the_other(kind: Any, steps: list[tuple[dict[str, Any], str]], *, stored: bool) -> Any:
     """What the changes leave; None if one of them is rejected."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Part, Listed)
+    async with memory_database(Part, Listed) as db:
         subject = await subject_of(db, kind, "a", stored=stored)
         try:
             for step, (values, verb) in enumerate(steps, 1):
@@ -111,8 +111,7 @@ async def test_a_transaction_does_what_its_changes_do(
     if not stored:
         steps = [({}, "insert"), *steps]
     expected = await one_after_the_other(kind, steps, stored=stored)
-    async with connect("local::memory:") as db:
-        await db.create_tables(Part, Listed)
+    async with memory_database(Part, Listed) as db:
         subject = await subject_of(db, kind, "b", stored=stored)
         before = await rows_of(db, "b")
         try:

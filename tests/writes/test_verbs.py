@@ -30,7 +30,8 @@ from tableorm import (
 )
 from tableorm.models.property_bag import bag_of_row
 from tableorm.models.state import set_state, state_of
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
+from tests.rows import put_row
 from tests.writes.things import Grouped
 
 
@@ -70,7 +71,7 @@ async def stored(db: Database, name: str, group: str = "g") -> dict[str, Any]:
 
 async def put(db: Database, name: str, group: str = "g", **properties: Any) -> None:
     row = {"PartitionKey": group, "RowKey": name, "EntityType": "Thing", **properties}
-    await db.store.write("Things", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Things", row)
 
 
 async def load(db: Database, name: str) -> Thing:
@@ -332,7 +333,6 @@ async def test_fields_that_writes_fill(things: Database, sent: Sent) -> None:
 
 
 def check_revision(item: Any, attribute: Any, value: int) -> None:
-    del attribute
     if value != item.revision:
         raise ValueError(f"{value} is not the revision {item.revision}")
 

@@ -39,8 +39,9 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, StoreLayer, StoreRequest, Verb
+from tableorm.stores import StoreLayer, StoreRequest
 from tableorm.testing import Faults
+from tests.rows import put_row
 from tests.writes.things import Grouped
 
 
@@ -60,7 +61,7 @@ async def raw(db: Database, name: str) -> dict[str, Any]:
 
 async def put(db: Database, name: str, **properties: Any) -> None:
     row = {"PartitionKey": "g", "RowKey": name, "EntityType": "Thing", **properties}
-    await db.store.write("Things", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Things", row)
 
 
 async def test_a_change_inside_a_list_is_saved(things: Database) -> None:

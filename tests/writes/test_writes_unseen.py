@@ -4,14 +4,7 @@ What a row has and an entity or bag does not know, after the row was read for a 
 
 import pytest
 
-from tableorm import (
-    Database,
-    Entity,
-    Index,
-    Mapped,
-    PropertyBag,
-    field,
-)
+from tableorm import Database, Entity, Index, Mapped, PropertyBag, field
 
 
 class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):

@@ -13,12 +13,13 @@ import pytest
 
 from tableorm import Damage, Database, Entity, IndexList, Mapped, PropertyBag, field
 from tableorm.derived.index_list.rows import bits_of, list_row
-from tableorm.stores import Operation, Row, RowQuery, Verb
+from tableorm.stores import Row, RowQuery, Verb
 from tests.audit.foreign import send
 from tests.audit.turns import MOST, count_snapshots
 from tests.damage import Case, Cases, found_by
 from tests.database.conftest import also_in_file
 from tests.derived.patterns.firm import Department, Employee, assert_consistent, write_until
+from tests.rows import insert_row, put_row, replace_row
 from tests.torture import on_stores, seeds
 
 E1, E2, E3 = "empid_000001", "empid_000002", "empid_000003"
@@ -50,7 +51,7 @@ async def note(db: Database, row_key: str, **marks: Any) -> None:
 async def put(db: Database, row_key: str, *keys: str, divided: bool = False) -> None:
     """A row of a list, as a program writes it that gets it wrong."""
     row = list_row("Sales", row_key, KIND, keys, divided=divided)
-    await db.store.write("Firm", Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, "Firm", row)
 
 
 async def set_number(db: Database, row_key: str, name: str, number: int) -> None:
@@ -116,8 +117,7 @@ async def list_is_damaged(db: Database) -> None:
 
 
 async def replaced(db: Database, row: Row) -> None:
-    plain = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-    await db.store.write("Firm", Operation(Verb.REPLACE, plain, "*"))
+    await replace_row(db, "Firm", row)
 
 
 @CASES.case((Damage.MISSING, "by_last_name", E1, "lastname_Wu~"), same=False)
@@ -422,7 +422,7 @@ async def test_a_row_in_a_partition_that_no_entity_can_be_in_is_left(db: Databas
     """The PartitionKey too has to be one that the model makes."""
     await db.insert(Guest(floor=1, id=1))
     row = list_row("Sales", "guests_Ann~01", "Guest#by_name", ["guest_001"])
-    await db.store.write("Firm", Operation(Verb.INSERT, row))
+    await insert_row(db, "Firm", row)
     before = await snapshot(db)
 
     report = await db.audit(Guest, repair=True)
@@ -511,7 +511,7 @@ async def test_lists_that_are_not_known_are_left(db: Database) -> None:
     """Rows of a list that another program declares are no copies of nobody."""
     await fill(db)
     row = list_row("Sales", "shoe_9~", "Employee#by_shoe", [E1])
-    await db.store.write("Firm", Operation(Verb.INSERT, row))
+    await insert_row(db, "Firm", row)
 
     assert (await db.audit(Employee, repair=True)).found == 0
     assert await keys_in(db, "shoe_9~") == {E1}

@@ -8,17 +8,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Count,
-    Database,
-    Entity,
-    IndexList,
-    Mapped,
-    ModelError,
-    PropertyBag,
-    field,
-    upgrade,
-)
+from tableorm import Count, Database, Entity, IndexList, Mapped, ModelError, PropertyBag, field, upgrade
 from tableorm.audit import build as build_module
 from tableorm.derived.aggregate import audit as aggregate_audit
 from tests.audit.patterns.test_audit import HEAD, set_number
@@ -39,7 +29,7 @@ class EmployeeOfOld(Entity, table="Firm", kind="Employee", partition_key="{depar
 class BadgeOfOld(Entity, table="Firm", kind="Badge", partition_key="{department}", row_key="badge_{number:06d}"):
     department: Mapped[str]
     number: Mapped[int]
-    code: Mapped[str | None] = field(default=None)
+    code: Mapped[str | None]
 
 
 async def fill(db: Database, people: int) -> None:

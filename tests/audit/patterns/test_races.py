@@ -18,12 +18,13 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.races import ATTEMPTS
 from tableorm.derived.index_list.rows import bits_of
 from tableorm.protocol.codes import Fault
-from tableorm.stores import Operation, RetryPolicy, Row, StoreLayer, StoreRequest, Verb
+from tableorm.stores import RetryPolicy, Row, StoreLayer, StoreRequest, Verb
 from tests.audit.patterns.test_audit import CASES, E1, E2, HEAD, LI, merge, put, write
 from tests.damage import found_by
 from tests.database.between import Between
 from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent
 from tests.faults import QUICK
+from tests.rows import merge_row
 from tests.torture import Rounds
 
 Deed = Callable[[Database], Awaitable[object]]
@@ -182,7 +183,7 @@ class Overwritten(Between):
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         if row_key == self.row_key:
             keys: Row = {"PartitionKey": partition_key, "RowKey": row_key}
-            await self.inner.tables.write(table, Operation(Verb.MERGE, keys, "*"))
+            await merge_row(self.inner.tables, table, keys)
         return await super().get(table, partition_key, row_key, select)
 
 

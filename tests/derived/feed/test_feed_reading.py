@@ -22,8 +22,9 @@ from tableorm import (
     TemplateError,
 )
 from tableorm.queries import changes
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.derived.feed.staff import Desk, Employee, Visitor, change_row, changes_of, insert, remove
+from tests.rows import insert_row
 
 SOON = dt.timedelta(milliseconds=1)
 
@@ -183,5 +184,5 @@ async def test_rows_beside_the_feed_are_not_taken_for_changes(db: Database) -> N
     """A RowKey that begins as those of changes do has a number of fifteen digits."""
     await insert(db, 1, 2)
     row: Row = {"PartitionKey": "Sales", "RowKey": "~f_0000000000000015", "EntityType": "Odd"}
-    await db.store.write("FedStaff", Operation(Verb.INSERT, row))
+    await insert_row(db, "FedStaff", row)
     assert [change.number for change in await changes_of(db)] == [1, 2]

@@ -3,15 +3,18 @@ Sweeps trim change feeds; and entities that expire are noted as others are.
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator
 
 import pytest
 
-from tableorm import Database, Entity, Feed, Index, Mapped, PropertyBag, SweepReport, connect, field, utc_now
+from tableorm import Database, Entity, Feed, Index, Mapped, PropertyBag, SweepReport, field, utc_now
 from tableorm.stores import CLOCK
+from tests.databases import database_fixture
 from tests.derived.feed.staff import KEEP
 
 DAY = dt.timedelta(days=1)
+
+
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 
 class Seat(Entity, table="FedSeats", partition_key="{show}", row_key="seat_{id:03d}"):
@@ -40,11 +43,7 @@ class Timed(Entity, table="FedTimed", partition_key="{part}", row_key="{id:03d}"
     changes = Feed(keep=KEEP)
 
 
-@pytest.fixture
-async def db(stopped_clock: None) -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Seat, Timed)
-        yield db
+db = database_fixture(Seat, Timed)
 
 
 async def noted(db: Database, model: type[Seat | Note | Timed] = Seat, **partition: str) -> list[list[str]]:

@@ -25,12 +25,12 @@ from tableorm import (
     ModelError,
     PropertyBag,
     UniqueViolation,
-    connect,
     field,
     from_dict,
     to_dict,
 )
 from tableorm.stores import Operation, Verb
+from tests.databases import memory_database
 from tests.derived.index.oracle import Bag, Copies, Kind, audit, read_table
 from tests.faults import QUICK
 
@@ -108,8 +108,7 @@ async def wrong_rows(db: Database) -> list[str]:
 
 @pytest.fixture
 async def db() -> Any:
-    async with connect("local::memory:", retry=QUICK) as db:
-        await db.create_tables(Fan)
+    async with memory_database(Fan, retry=QUICK) as db:
         yield db
 
 

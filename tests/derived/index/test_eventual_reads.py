@@ -29,15 +29,16 @@ from tableorm import (
     Select,
     Timestamp,
     WrongKind,
-    connect,
     field,
     upgrade,
 )
 from tableorm.derived.index.eventual import EventualIndexSchema
 from tableorm.models.derivation import row_schemas
 from tableorm.models.entity import schema_of
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tableorm.testing import assert_requests
+from tests.databases import memory_database
+from tests.rows import delete_row, put_row
 
 
 class Person(Entity, table="ReadPersons", partition_key="{team}", row_key="id_{id:03d}", version=2):
@@ -75,7 +76,7 @@ def entries_of(name: str) -> EventualIndexSchema:
 
 
 async def store_row(db: Database, table: str, row: Row) -> None:
-    await db.store.write(table, Operation(Verb.INSERT_OR_REPLACE, row))
+    await put_row(db, table, row)
 
 
 def row_of(person: Person) -> Row:
@@ -114,8 +115,7 @@ EVE = Person(team="b", id=2, age=60, name="Eve")
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     """Five persons; one is in no city, and one is too young to be in the index of ages."""
-    async with connect("local::memory:") as opened:
-        await opened.create_tables(Person)
+    async with memory_database(Person) as opened:
         for person in (ANN, BEN, CID, DAN, EVE):
             await store_all(opened, person)
         yield opened
@@ -188,7 +188,7 @@ async def test_an_entry_without_its_entity_is_no_hit(db: Database, case: str) ->
     """Whatever is left of the entity, no verified read returns it; an unverified one tells what the entry holds."""
     changed, keys = STALE[case], {"PartitionKey": "a", "RowKey": "id_001"}
     if changed is None:
-        await db.store.write("ReadPersons", Operation(Verb.DELETE, keys, "*"))
+        await delete_row(db, "ReadPersons", keys)
     else:
         row = {name: value for name, value in (row_of(ANN) | changed).items() if value is not None}
         await store_row(db, "ReadPersons", row)
@@ -419,8 +419,7 @@ async def test_classes_that_declare_an_index_anew() -> None:
     class Axe(Tool):
         sized = Index(table="Sizes4", partition_key="all", row_key="axe_{shed}_{id}", consistency="eventual")
 
-    async with connect("local::memory:") as db:
-        await db.create_tables(Tool)
+    async with memory_database(Tool) as db:
         for tool in (Saw(shed="s", id=1, size=5), Axe(shed="s", id=2, size=5), Axe(shed="s", id=3, size=5)):
             await db.insert(tool)
         axe = schema_of(Axe)
@@ -444,8 +443,7 @@ class Note(Entity, table="ReadNotes", partition_key="{tenant}", row_key="note_{i
 
 async def test_a_scope_reads_what_the_keys_of_entries_tell() -> None:
     """A scope narrows a query of the index by the field in its keys, and no entry leads to an entity of others."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Note)
+    async with memory_database(Note) as db:
         for tenant in ("acme", "other"):
             await db.insert(Note(tenant=tenant, id="1", day=5))
         acme = db.scope(tenant="acme")
@@ -489,8 +487,7 @@ async def test_an_index_of_an_abstract_base() -> None:
     class Goat(Animal):
         pass
 
-    async with connect("local::memory:") as db:
-        await db.create_tables(Animal)
+    async with memory_database(Animal) as db:
         for animal in (Goat(house="h", id=1), Cow(house="h", id=1, milk=3)):
             await db.insert(animal)
         query = db.select(Animal.by_food).where(Animal.food == "hay")

@@ -22,7 +22,6 @@ from tableorm import (
     WrongKind,
     field,
 )
-from tableorm.stores import Operation, Verb
 from tests.derived.index.oracle import audit, read_table
 from tests.derived.index.staff import (
     KINDS,
@@ -35,6 +34,7 @@ from tests.derived.index.staff import (
     hire,
     stored,
 )
+from tests.rows import merge_row, replace_row
 
 
 class Plain(Entity, kind="Employee", version=2, table="Staff", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -123,8 +123,7 @@ async def test_an_entity_that_lost_its_manifest_is_refused_until_it_is_repaired(
     """A program that knows no indexes has replaced its row; what would write an entry anew says so."""
     await hire(db)
     row = await db.store.get("Staff", "Sales", "empid_000001")
-    bare = {name: value for name, value in row.items() if name not in ("_ix", "Timestamp", "odata.etag")}
-    await db.store.write("Staff", Operation(Verb.REPLACE, bare, "*"))
+    await replace_row(db, "Staff", {**row, "_ix": None})
 
     before = await stored(db)
     with pytest.raises(EntityExists, match=r"its manifest does not name it: .* `tableorm audit --repair`"):
@@ -215,7 +214,7 @@ async def test_a_field_of_the_key_that_others_store_too_is_kept(db: Database, ve
     await hire(db)
     legacy = {"id": "one", "department": "9", "department@odata.type": "Edm.Int64"}
     keys = {"PartitionKey": "Sales", "RowKey": "empid_000001"}
-    await db.store.write("Staff", Operation(Verb.MERGE, {**keys, **legacy}, "*"))
+    await merge_row(db, "Staff", {**keys, **legacy})
     one = await db.get(Employee, department="Sales", id=1)
     one.note = "n"
     await db.save(one)
@@ -343,7 +342,7 @@ async def test_an_entry_that_names_no_entity_is_said_to_be_so(db: Database, owne
     for row_key in ("code_c", "note_n"):
         entry = await db.get(PropertyBag.key("Cards", "A", row_key))
         row = {name: value for name, value in entry.row.items() if name not in ("_of", "odata.etag", "Timestamp")}
-        await db.store.write("Cards", Operation(Verb.REPLACE, {**row, **owner}, "*"))
+        await replace_row(db, "Cards", {**row, **owner})
     said = rf"\('A', '(code_c|note_n)'\).*'_of' is {owner.get('_of')}.*delete the row.*audit --repair"
 
     for read in (

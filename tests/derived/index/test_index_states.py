@@ -28,6 +28,7 @@ from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.stores import RetryPolicy
 from tableorm.testing import Faults, assert_requests
 from tests.database.between import Awkward
+from tests.databases import memory_database
 from tests.derived.index.conftest import Open
 
 
@@ -217,6 +218,8 @@ async def test_other_programs_learn_of_it_within_a_minute(open_program: Open) ->
 
     with assert_requests(other, 1):
         assert len(await by_age(other).all()) == 4
+    with pytest.raises(NotSupported, match="is not read"):  # a part has no other keys
+        await by_age(db).split(3)[0].bind(other).all()
     wait_a_minute(other)
     with assert_requests(other, 3):  # the states, then each time by the index
         assert len(await by_age(other).all()) == 4
@@ -407,8 +410,7 @@ async def test_a_refusal_is_told() -> None:
 
 async def test_states_go_before_their_table() -> None:
     """A table whose states could not be deleted, or which then was not deleted itself, has no state that is wrong."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Staff)
+    async with memory_database(Staff) as db:
         with Faults(db).fail_next("delete", table=UPKEEP_TABLE, with_=403), pytest.raises(AccessDenied):
             await db.drop_table(Staff)
         assert (await db.tables(), await states_of(db)) == (["StatesStaff", UPKEEP_TABLE], {"by_age": "readable"})

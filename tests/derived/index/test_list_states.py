@@ -6,16 +6,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Database,
-    Entity,
-    Index,
-    IndexList,
-    Mapped,
-    NotSupported,
-    PropertyBag,
-    Scope,
-)
+from tableorm import Database, Entity, Index, IndexList, Mapped, NotSupported, PropertyBag, Scope
 from tableorm.connection.connection import connection_of
 from tests.derived.index.conftest import Open
 

@@ -5,13 +5,7 @@ the block ends, moves, and chunks of a bulk.
 
 import pytest
 
-from tableorm import (
-    Database,
-    NotSupported,
-    PreconditionFailed,
-    TransactionFailed,
-    UniqueViolation,
-)
+from tableorm import Database, NotSupported, PreconditionFailed, TransactionFailed, UniqueViolation
 from tests.derived.index.oracle import read_table
 from tests.derived.index.staff import Desk, Employee, EmployeeV1, employee, find_wrong, stored
 

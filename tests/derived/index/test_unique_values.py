@@ -23,21 +23,22 @@ from tableorm import (
     TransactionFailed,
     UniqueViolation,
     WrongKind,
-    connect,
     field,
     upgrade,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tableorm.testing import MemoryStore, assert_requests
 from tableorm.testing.contract.base import everything
+from tests.databases import memory_database
 from tests.faults import FaultyBackend
+from tests.rows import insert_row
 
 
 class User(Entity, table="UniqueUsers", partition_key="{tenant}", row_key="user_{id:03d}"):
     tenant: Mapped[str]
     id: Mapped[int]
-    email: Mapped[str | None] = field(default=None)
+    email: Mapped[str | None]
     name: Mapped[str] = field(default="")
 
     by_email = Index(
@@ -69,8 +70,7 @@ class OldTicket(Entity, table="UniqueOldTickets", partition_key="{tenant}", row_
 
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(User, Ticket)
+    async with memory_database(User, Ticket) as db:
         await db.insert(User(tenant="a", id=1, email="ann@x", name="Ann"))
         yield db
 
@@ -190,9 +190,7 @@ async def test_readers(db: Database) -> None:
         db.select(User.by_email).verify(False)
 
     stale: Row = {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12}
-    await db.store.write(
-        "UniqueEmails", Operation(Verb.INSERT, {"PartitionKey": "email_z", "RowKey": "taken", **stale})
-    )
+    await insert_row(db, "UniqueEmails", {"PartitionKey": "email_z", "RowKey": "taken", **stale})
     assert await db.get_or_none(User.by_email, email="z") is None
     with pytest.raises(EntityNotFound):
         await db.get(User.by_email, email="nobody")
@@ -201,9 +199,7 @@ async def test_readers(db: Database) -> None:
 async def test_an_abandoned_reservation_is_taken_over(db: Database) -> None:
     """Of whom it was cannot commit any more: its decision row is void."""
     stale: Row = {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12}
-    await db.store.write(
-        "UniqueEmails", Operation(Verb.INSERT, {"PartitionKey": "email_z", "RowKey": "taken", **stale})
-    )
+    await insert_row(db, "UniqueEmails", {"PartitionKey": "email_z", "RowKey": "taken", **stale})
 
     await db.insert(User(tenant="b", id=1, email="Z"))
 
@@ -223,7 +219,7 @@ async def test_an_abandoned_reservation_is_taken_over(db: Database) -> None:
 async def test_a_row_that_is_in_the_way(db: Database, row: Row) -> None:
     """What is no reservation of the model is not touched."""
     keys = {"PartitionKey": "email_z", "RowKey": "taken"}
-    await db.store.write("UniqueEmails", Operation(Verb.INSERT, {**keys, **row}))
+    await insert_row(db, "UniqueEmails", {**keys, **row})
 
     with pytest.raises(EntityExists, match=r"needs the row \('email_z', 'taken'\) of table UniqueEmails, where a row"):
         await db.insert(User(tenant="b", id=1, email="z"))
@@ -323,7 +319,7 @@ class Seat(Entity, table="UniqueSeats", partition_key="{tenant}_{room}", row_key
     tenant: Mapped[str]
     room: Mapped[int]
     id: Mapped[int]
-    guest: Mapped[str | None] = field(default=None)
+    guest: Mapped[str | None]
 
     by_guest = Index(
         table="UniqueGuests", partition_key="{tenant}", row_key="{guest}", unique=True, consistency="eventual"
@@ -343,7 +339,7 @@ async def test_a_scope(db: Database) -> None:
         await mine.insert(User(tenant="a", id=7, email="x@x"))
 
     forged: Row = {"EntityType": "Seat#by_guest", "_of": '["UniqueSeats","b_1","seat_1"]', "_v": "x" * 12}
-    await db.store.write("UniqueGuests", Operation(Verb.INSERT, {"PartitionKey": "a", "RowKey": "Bo", **forged}))
+    await insert_row(db, "UniqueGuests", {"PartitionKey": "a", "RowKey": "Bo", **forged})
     with pytest.raises(EntityExists, match=r"needs the row \('a', 'Bo'\) .* no entity of Seat within reach"):
         await mine.insert(Seat(tenant="a", room=2, id=1, guest="Bo"))
     assert not [row for row in await everything(db.store, "UniqueSeats") if row["RowKey"] == "~o_" + "x" * 12]

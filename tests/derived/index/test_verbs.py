@@ -4,7 +4,7 @@ primaries say, and no other row was touched.
 """
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -24,11 +24,11 @@ from tableorm import (
     Select,
     TableOrmError,
     Transaction,
-    connect,
     field,
     to_dict,
     upgrade,
 )
+from tests.databases import database_fixture
 from tests.derived.index.oracle import audit, read_table, rows_of
 from tests.derived.index.staff import KINDS, Desk, Employee, EmployeeV1, employee, find_wrong
 from tests.torture import every
@@ -283,10 +283,7 @@ def addresses(table: dict[tuple[str, str], PropertyBag]) -> set[tuple[str, str]]
     return {primary} | copies
 
 
-@pytest.fixture
-async def memory() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        yield db
+memory = database_fixture()
 
 
 @pytest.mark.parametrize(("verb", "source", "change"), every(53, itertools.product(VERBS, SOURCES, CHANGES)))

@@ -14,10 +14,8 @@ import apsw
 import msgspec
 
 from tableorm import (
-    Conflict,
     Database,
     Entity,
-    EntityNotFound,
     Key,
     OutcomeUnknown,
     TableOrmError,
@@ -27,14 +25,16 @@ from tableorm import (
 )
 from tableorm.models.property_bag import bag_of_row
 from tests.derived.index.oracle import Table
+from tests.derived.index.test_verbs import OF_ANY_KEY, VERBS
 from tests.derived.patterns.club import CLUB, Player, Squad, check
+from tests.derived.two_clients import ALLOWED
 
 PEOPLE = range(1, 51)
 COUNTERS = range(46, 51)
 """People whose points are only ever raised by one, and who are never deleted."""
 NICKS = [None, *(f"n{number}" for number in range(20))]
 SQUADS = ["x", "y", "z"]
-_LOST = (Conflict, EntityNotFound)
+_verbs: dict[str, Any] = {**VERBS}
 
 
 async def prepare(db: Database) -> None:
@@ -91,23 +91,12 @@ class Writer:
         self._db, self._random = db, random.Random(seed)
         self.told, self.unknown = Counter[int](), Counter[int]()
         self.done = Counter[str]()
-        self._steps: list[Callable[[], Awaitable[None]]] = [
-            self._insert,
-            self._insert,
-            self._modify,
-            self._modify,
-            self._save,
-            self._by_nick,
+        self._steps: list[Callable[[], Awaitable[str]]] = [
+            *[self._write] * 11,
             self._by_rank,
-            self._upsert,
-            self._replace,
-            self._merge,
-            self._delete,
             self._swap,
-            self._together,
             self._lead,
-            self._raise,
-            self._raise,
+            *[self._raise] * 2,
         ]
 
     async def run(self, steps: int) -> None:
@@ -119,82 +108,57 @@ class Writer:
         """One of them."""
         step = self._random.choice(self._steps)
         try:
-            await step()
+            done = await step()
         except TransactionFailed as error:
-            if not isinstance(error.__cause__, _LOST):
+            if not isinstance(error.__cause__, ALLOWED):
                 raise
-        except (*_LOST, OutcomeUnknown, Unavailable):
+        except (*ALLOWED, Unavailable):
             pass
         else:
-            self.done[step.__name__] += 1
+            self.done[done] += 1
 
     def _id(self) -> int:
         return self._random.choice(PEOPLE[: -len(COUNTERS)])
 
-    def _player(self) -> Player:
-        draw = self._random
-        return Player(
-            id=self._id(),
-            nick=draw.choice(NICKS),
-            name=draw.choice("ab"),
-            points=draw.randrange(6),
-            squad=draw.choice([None, *SQUADS]),
-        )
-
     def _key(self) -> Key[Player]:
         return Player.key(club=CLUB, id=self._id())
 
-    def _change(self, player: Player) -> None:
+    def _values(self, least: int = 1) -> dict[str, Any]:
+        """Other values of at least so many fields of a player."""
         draw = self._random
-        match draw.randrange(5):
+        values = {
+            "nick": draw.choice(NICKS),
+            "name": draw.choice("ab"),
+            "points": draw.randrange(6),
+            "squad": draw.choice([None, *SQUADS]),
+            "active": draw.choice([True, False]),
+        }
+        return {name: values[name] for name in draw.sample([*values], draw.randint(least, 5))}
+
+    async def _write(self) -> str:
+        """Any verb, on a player that was not read, or by its key or a nick; one that is not there is inserted."""
+        verb, player = self._random.choice(OF_ANY_KEY), Player(id=self._id(), **self._values(5))
+        match self._random.randrange(5):
             case 0:
-                player.nick = draw.choice(NICKS)
+                found = await self._db.get_or_none(Player.by_nick, club=CLUB, nick=self._random.choice(NICKS[1:]))
             case 1:
-                player.name = draw.choice("ab")
-            case 2:
-                player.points = draw.randrange(6)
-            case 3:
-                player.squad = draw.choice([None, *SQUADS])
+                found = player
             case _:
-                player.active = draw.choice([True, False])
+                found = await self._db.get_or_none(player.key)
+        if found is None:
+            await self._db.insert(player)
+            return "insert"
+        await _verbs[verb](self._db, found, self._values())
+        return verb
 
-    async def _insert(self) -> None:
-        await self._db.insert(self._player())
-
-    async def _modify(self) -> None:
-        await self._db.modify(self._key(), self._change)
-
-    async def _save(self) -> None:
-        player = await self._db.get(self._key())
-        self._change(player)
-        self._change(player)
-        await self._db.save(player)
-
-    async def _by_nick(self) -> None:
-        player = await self._db.get(Player.by_nick, club=CLUB, nick=self._random.choice(NICKS[1:]))
-        self._change(player)
-        await self._db.save(player)
-
-    async def _by_rank(self) -> None:
+    async def _by_rank(self) -> str:
         ranked = self._db.select(Player.by_rank).where(Player.club == CLUB, Player.points < 5)
         for player in await ranked.limit(2).all():
             if player.id not in COUNTERS:
-                self._change(player)
-                await self._db.save(player)
+                await _verbs["save"](self._db, player, self._values())
+        return "by rank"
 
-    async def _upsert(self) -> None:
-        await self._db.upsert(self._player(), mode=self._random.choice(["merge", "replace"]))
-
-    async def _replace(self) -> None:
-        await self._db.replace(self._player(), if_match="*")
-
-    async def _merge(self) -> None:
-        await self._db.merge(self._player(), only=[Player.name, Player.points], if_match="*")
-
-    async def _delete(self) -> None:
-        await self._db.delete(self._key(), if_match="*")
-
-    async def _swap(self) -> None:
+    async def _swap(self) -> str:
         """Two players exchange their nicks and squads."""
         first, second = self._key(), self._key()
 
@@ -206,25 +170,18 @@ class Writer:
                 tx.save(two)
 
         await self._db.run_transaction(swap, attempts=3)
+        return "swap"
 
-    async def _together(self) -> None:
-        """One goes, and leaves the nick to another who comes."""
-        async with self._db.transaction() as tx:
-            old = await tx.get(self._key())
-            new = self._player()
-            tx.delete(old)
-            if new.id != old.id:
-                tx.insert(new.evolve(nick=old.nick))
-
-    async def _lead(self) -> None:
+    async def _lead(self) -> str:
         captain = self._random.choice([None, self._id()])
 
         def lead(squad: Squad) -> None:
             squad.captain = captain
 
         await self._db.modify(Squad, lead, club=CLUB, name=self._random.choice(SQUADS))
+        return "lead"
 
-    async def _raise(self) -> None:
+    async def _raise(self) -> str:
         number = self._random.choice(COUNTERS)
 
         def one_more(player: Player) -> None:
@@ -236,6 +193,7 @@ class Writer:
             self.unknown[number] += 1
             raise
         self.told[number] += 1
+        return "raise"
 
 
 class Reader:
@@ -275,7 +233,7 @@ class Reader:
         if before.nick is not None:
             copy = await self._db.get_or_none(Player.by_nick, club=CLUB, nick=before.nick)
             held = None if copy is None else (copy.id, copy.points)
-        found = await self._db.get_or_none(Player.by_rank, club=CLUB, points=before.points, id=number)
+        found = await self._db.get_or_none(Player.by_rank, club=CLUB, points=before.points or 0, id=number)
         after = await self._db.get_or_none(Player, club=CLUB, id=number)
         if after is None or after.etag != before.etag:
             return

@@ -7,19 +7,7 @@ import contextlib
 import random
 from collections import Counter
 
-from tableorm import (
-    Conflict,
-    Count,
-    Database,
-    Embedded,
-    Entity,
-    EntityNotFound,
-    Index,
-    IndexList,
-    Mapped,
-    Sum,
-    field,
-)
+from tableorm import Conflict, Count, Database, Embedded, Entity, EntityNotFound, Index, IndexList, Mapped, Sum, field
 
 
 class Department(Entity, table="Firm", partition_key="{name}", row_key="department"):

@@ -26,9 +26,9 @@ from tableorm import (
     PropertyBag,
     Sum,
     TransactionFailed,
-    connect,
     field,
 )
+from tests.databases import memory_database
 from tests.torture import examples
 from tests.writes.verbs import write
 
@@ -104,8 +104,7 @@ async def check(db: Database, amounts: Amounts) -> None:
 
 
 async def run_steps(steps: list[tuple[int, int, int]]) -> None:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Stock)
+    async with memory_database(Stock) as db:
         amounts: Amounts = {}
         for number, amount, choice in steps:
             verb, after = apply(amounts, number, amount, choice)
@@ -128,8 +127,7 @@ def test_each_verb_is_refused_where_it_breaks_a_bound(steps: list[tuple[int, int
 
 
 async def run_transactions(blocks: list[list[tuple[int, int]]]) -> None:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Stock)
+    async with memory_database(Stock) as db:
         amounts: Amounts = {}
         for block in blocks:
             after = {**amounts, **dict(block)}
@@ -157,8 +155,7 @@ def test_a_transaction_is_judged_by_its_end(blocks: list[list[tuple[int, int]]])
 
 
 async def run_bulk(before: int, given: list[int]) -> None:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Stock)
+    async with memory_database(Stock) as db:
         await db.insert(Movement(id=99, amount=before))
         async with db.bulk(errors="report") as bulk:
             for number, amount in enumerate(given):
@@ -185,8 +182,7 @@ def test_a_bulk_fails_only_what_breaks_a_bound(before: int, given: list[int]) ->
 
 @pytest.fixture(name="goods")
 async def _goods() -> Any:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Stock)
+    async with memory_database(Stock) as db:
         await db.insert(Movement(id=1, amount=5))
         yield db
 

@@ -5,7 +5,7 @@ Maintained fields that a program sets: refused whatever was read of the entity, 
 import pytest
 
 from tableorm import Count, Database, EncodeError, Entity, Index, Mapped, field
-from tableorm.stores import Operation, Verb
+from tests.rows import replace_row
 
 
 class Shelf(Entity, table="ChosenCounts", partition_key="{name}", row_key="shelf"):
@@ -71,7 +71,7 @@ async def test_a_count_that_the_row_has_lost(shelves: Database) -> None:
     shelf = await shelves.get(Shelf, name="a")
     row = await shelves.store.get("ChosenCounts", "a", "shelf")
     left = {name: value for name, value in row.items() if name.partition("@")[0] not in ("books", "odata.etag")}
-    await shelves.store.write("ChosenCounts", Operation(Verb.REPLACE, left, "*"))
+    await replace_row(shelves, "ChosenCounts", left)
     shelf.room = "loft"
     await shelves.upsert(shelf)
 

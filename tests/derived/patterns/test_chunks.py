@@ -20,6 +20,7 @@ from tableorm import (
 from tableorm.derived.index_list.rows import ListEffect
 from tableorm.stores import Operation, Row
 from tableorm.testing import Faults
+from tests.databases import memory_database
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
 
 
@@ -92,8 +93,7 @@ async def test_a_list_that_may_not_be_divided(db: Database, monkeypatch: pytest.
 
 async def test_a_list_that_was_divided_proves_no_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """The list is divided in a transaction of its own: it says nothing of the insert behind it, which never arrived."""
-    async with connect("local::memory:", retry=RetryPolicy(base=0, attempts=2)) as db:
-        await db.create_tables(Department, Employee)
+    async with memory_database(Department, Employee, retry=RetryPolicy(base=0, attempts=2)) as db:
         await fill(db)
         real, faults, number = ListEffect.split_first, Faults(db), 0
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tableorm import Damage, Database, Embedded, Entity, Mapped, connect, field
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
+from tests.rows import merge_row
 
 
 class Player(Entity, table="Games", partition_key="{game}", row_key="player_{id}", tracked=True):
@@ -61,7 +62,7 @@ async def test_an_audit_finds_a_copy_of_another_type(rating: float, wrong: Any) 
     async with connect("local::memory:") as db:
         await start(db, rating)
         keys: Row = {"PartitionKey": "go", "RowKey": "game"}
-        await db.store.write("Games", Operation(Verb.MERGE, {**keys, "leader_rating": wrong}, "*"))
+        await merge_row(db, "Games", {**keys, "leader_rating": wrong})
 
         found = await db.audit(Game)
         repaired = await db.audit(Game, repair=True)

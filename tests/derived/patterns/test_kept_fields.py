@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tableorm import Database
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
+from tests.rows import replace_row
 from tests.torture import on_stores
 
 NAMES = ("EmployeeCount", "juniors", "salaries")
@@ -29,7 +30,7 @@ async def written_otherwise(db: Database, **members: Any) -> None:
     plain = {
         name: row[name] for name in row if name.partition("@")[0] not in (*NAMES, "odata", "odata.etag", "Timestamp")
     }
-    await db.store.write("Firm", Operation(Verb.REPLACE, {**plain, **members}, "*"))
+    await replace_row(db, "Firm", {**plain, **members})
 
 
 SPELLINGS: list[dict[str, Any]] = [

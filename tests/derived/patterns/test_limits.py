@@ -26,13 +26,15 @@ from tableorm import (
 from tests.derived.patterns.firm import Department, Employee
 
 
-class Guest(Entity, table="Firm", partition_key="{house}", row_key="guest_{id:04d}"):
+class AnyGuest(Entity, table="Firm", abstract=True, partition_key="{house}"):
     house: Mapped[str]
     id: Mapped[int]
     word: Mapped[str] = field(default="x")
     host_id: Mapped[int | None] = field(default=None)
     host_word: Mapped[str | None] = field(default=None, maintained=True)
 
+
+class Guest(AnyGuest, row_key="guest_{id:04d}"):
     by_word = IndexList(row_key="word_{word}")
     by_same = Index(row_key="same_{word}", unique=True, where=lambda guest: guest.host_id is None)
     host = Embedded(lambda: Guest, {"host_word": "word"}, house="{house}", id="{host_id}")
@@ -48,13 +50,7 @@ async def test_the_key_of_a_list_has_room_to_be_divided(db: Database) -> None:
 LONG = "visitor_of_a_long_name_" * 16
 
 
-class Visitor(Entity, table="Firm", partition_key="{house}", row_key=LONG + "{id:04d}"):
-    house: Mapped[str]
-    id: Mapped[int]
-    word: Mapped[str] = field(default="x")
-    host_id: Mapped[int | None] = field(default=None)
-    host_word: Mapped[str | None] = field(default=None, maintained=True)
-
+class Visitor(AnyGuest, row_key=LONG + "{id:04d}"):
     host = Embedded(lambda: Visitor, {"host_word": "word"}, house="{house}", id="{host_id}")
 
 

@@ -7,20 +7,12 @@ from typing import Any
 
 import pytest
 
-from tableorm import (
-    Conflict,
-    Database,
-    DecodeError,
-    Key,
-    NotSupported,
-    PropertyBag,
-    ReferenceNotFound,
-    TableOrmError,
-)
-from tableorm.stores import Operation, Row, Verb
+from tableorm import Conflict, Database, DecodeError, Key, NotSupported, PropertyBag, ReferenceNotFound, TableOrmError
+from tableorm.stores import Row
 from tests.database.between import Between
 from tests.derived.index.test_verbs import raise_first
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
+from tests.rows import merge_row
 
 ADA = Employee.key(department="Sales", id=1)
 SALES = Department.key(name="Sales")
@@ -106,7 +98,7 @@ async def test_a_delete_of_what_others_need(db: Database, verb: str) -> None:
 
 async def damage(db: Database, row_key: str, **members: Any) -> None:
     row = {"PartitionKey": "Sales", "RowKey": row_key, **members}
-    await db.store.write("Firm", Operation(Verb.MERGE, row, "*"))
+    await merge_row(db, "Firm", row)
 
 
 async def test_a_count_that_is_no_number(db: Database) -> None:

@@ -12,15 +12,7 @@ from typing import Any, cast
 import hypothesis.strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from tableorm import (
-    Database,
-    Entity,
-    Key,
-    PropertyBag,
-    TableOrmError,
-    Transaction,
-    TransactionFailed,
-)
+from tableorm import Database, Entity, Key, PropertyBag, TableOrmError, Transaction, TransactionFailed
 from tests.derived.index.oracle import Table, read_table
 from tests.derived.index.test_verbs import DELETES, MERGES, OF_ANY_KEY, VERBS
 from tests.derived.patterns.club import CLUB, Player, Squad, check, player_row, refusals, squad_row

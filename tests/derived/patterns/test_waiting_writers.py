@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tableorm import Count, Database, Entity, Feed, Index, Mapped, Sum, connect, field
+from tableorm import Count, Database, Entity, Feed, Index, Mapped, Sum, field
 from tableorm.connection.connection import connection_of
+from tests.databases import memory_database
 from tests.torture import seeds
 
 
@@ -38,8 +39,7 @@ class Sale(Entity, table="Tills", partition_key="{shop}", row_key="sale_{id:05d}
 
 @pytest.fixture
 async def shop() -> AsyncIterator[Database]:
-    async with connect("local::memory:") as db:
-        await db.create_tables(Till)
+    async with memory_database(Till) as db:
         for number in (1, 2, 3):
             await db.insert(Till(shop="a", number=number))
         yield db

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.commandline import run_command
 from tests.local.engine.conftest import opened
 from tests.local.engine.rows import change_file
+from tests.rows import insert_row
 from tests.security.test_files import craft
 
 
@@ -20,7 +21,7 @@ async def fill(path: Path) -> None:
     async with opened(path, "Things") as engine:
         for number in range(100):
             row: Row = {"PartitionKey": "p", "RowKey": f"Zürich-{number:03d}", "Text": "x" * number * 10}
-            await engine.write("Things", Operation(Verb.INSERT, row))
+            await insert_row(engine, "Things", row)
         await engine.access.change_policies("Things", lambda _: {"a": None})
         await engine.queues.create_queue("queue")
         await engine.queues.put("queue", b"message")

@@ -10,11 +10,12 @@ from tableorm.stores import Clock, Operation, Verb, utc_now
 from tableorm_local.engine import Engine, write_session
 from tests.local.engine.conftest import opened
 from tests.local.engine.rows import row
+from tests.rows import insert_row, put_row
 
 
 async def written(engine: Engine) -> int:
     """The ticks of one more write."""
-    await engine.write("Shared", Operation(Verb.INSERT_OR_REPLACE, row("r")))
+    await put_row(engine, "Shared", row("r"))
     return ticks_from_text((await engine.get("Shared", "p", "r"))["Timestamp"])
 
 
@@ -31,7 +32,7 @@ async def test_now_is_the_time(engine: Engine, tableorm_clock: Clock) -> None:
 async def test_a_time_has_seven_digits_of_a_second(memory: Engine, tableorm_clock: Clock) -> None:
     """In the Timestamp and in the ETag, also where the first ones are zeros."""
     tableorm_clock.freeze(dt.datetime(2040, 1, 2, 3, 4, 5, 6, dt.UTC))
-    etag = await memory.write("Shared", Operation(Verb.INSERT, row("r")))
+    etag = await insert_row(memory, "Shared", row("r"))
     stored = await memory.get("Shared", "p", "r")
 
     assert stored["Timestamp"] == "2040-01-02T03:04:05.0000060Z"

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, RowQuery, Verb
+from tableorm.stores import RowQuery
 from tableorm_local.engine import Engine
 from tests.local.engine.conftest import opened
 from tests.local.engine.rows import change_file
+from tests.rows import insert_row
 
 FORKS_AND_DIES = """
 import asyncio, os, signal, sys, time
@@ -43,7 +44,7 @@ async def open_damaged(path: Path, statement: str) -> Engine:
     await engine.open()
     await engine.create_table("Things")
     for name in ("a", "b"):
-        await engine.write("Things", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": name}))
+        await insert_row(engine, "Things", {"PartitionKey": "p", "RowKey": name})
     await engine.close()
     change_file(path, statement)
     await engine.open()

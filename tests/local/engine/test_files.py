@@ -28,6 +28,7 @@ from tableorm_local.engine import Engine, files, writer_lock
 from tableorm_local.engine.sqlite import Connection, connect
 from tests.local.engine.conftest import Child, opened
 from tests.local.engine.rows import change_file, row
+from tests.rows import delete_row, insert_row
 
 
 async def refused(path: Path) -> TableOrmError:
@@ -41,7 +42,7 @@ async def refused(path: Path) -> TableOrmError:
 
 async def test_new_file_is_private(engine: Engine, path: Path) -> None:
     """The file and those beside it can be read and written by their owner only, whatever the umask."""
-    await engine.write("Shared", Operation(Verb.INSERT, row("r")))
+    await insert_row(engine, "Shared", row("r"))
 
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
     assert modes == dict.fromkeys([path.name, path.name + "-wal", path.name + "-shm", path.name + "-lock"], 0o600)
@@ -133,7 +134,7 @@ async def test_missing_folder(tmp_path: Path) -> None:
 async def test_damaged_file(engine: Engine, path: Path) -> None:
     """A file whose pages are damaged is reported as such, whenever that shows."""
     for number in range(300):
-        await engine.write("Shared", Operation(Verb.INSERT, row(str(number), Body="x" * 1000)))
+        await insert_row(engine, "Shared", row(str(number), Body="x" * 1000))
     await engine.close()
     content = bytearray(path.read_bytes())
     content[8192:] = b"\xa5" * (len(content) - 8192)
@@ -162,7 +163,7 @@ async def test_two_engines_on_one_file(engine: Engine, path: Path, tmp_path: Pat
     """Engines of one process share a file, also through a link; each sees what the other wrote, at once."""
     (tmp_path / "link").symlink_to(path)
     async with opened(tmp_path / "link") as other:
-        await other.write("Shared", Operation(Verb.INSERT, row("1", A=1)))
+        await insert_row(other, "Shared", row("1", A=1))
 
         assert (await engine.get("Shared", "p", "1"))["A"] == 1
         await engine.delete_table("Shared")
@@ -170,7 +171,7 @@ async def test_two_engines_on_one_file(engine: Engine, path: Path, tmp_path: Pat
             await other.get("Shared", "p", "1")
         await engine.create_table("SHARED")
         assert (await other.query("Shared", RowQuery())).rows == []
-        await other.write("Shared", Operation(Verb.INSERT, row("2")))
+        await insert_row(other, "Shared", row("2"))
     assert len((await engine.query("Shared", RowQuery())).rows) == 1
 
 
@@ -284,7 +285,7 @@ async def test_full_disk(path: Path, connections: list[Connection]) -> None:
 
         async def fill() -> None:
             for number in range(1000):
-                await engine.write("Shared", Operation(Verb.INSERT, row(f"{number:04d}", Body="x" * 8000)))
+                await insert_row(engine, "Shared", row(f"{number:04d}", Body="x" * 8000))
                 written.append(f"{number:04d}")
 
         with pytest.raises(Fault, match="the disk is full") as caught:
@@ -294,10 +295,10 @@ async def test_full_disk(path: Path, connections: list[Connection]) -> None:
         assert [each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows] == written
         with pytest.raises(Fault, match="the disk is full"):
             await engine.transact("Shared", [Operation(Verb.INSERT, row(f"t{n}", Body="x" * 8000)) for n in range(30)])
-        await engine.write("Shared", Operation(Verb.DELETE, row(written[0]), "*"))
-        await engine.write("Shared", Operation(Verb.INSERT, row("small")))
+        await delete_row(engine, "Shared", row(written[0]))
+        await insert_row(engine, "Shared", row("small"))
         writer.execute("PRAGMA max_page_count = 1000000")
-        await engine.write("Shared", Operation(Verb.INSERT, row("large", Body="x" * 30_000)))
+        await insert_row(engine, "Shared", row("large", Body="x" * 30_000))
         keys = [each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows]
         assert keys == [*written[1:], "large", "small"]
 
@@ -437,7 +438,7 @@ async def test_a_file_in_a_folder_that_is_read_only(
     engine = Engine(tmp_path / name)
     await engine.open()
     await engine.create_table("Shared")
-    await engine.write("Shared", Operation(Verb.INSERT, row("r", A=1)))
+    await insert_row(engine, "Shared", row("r", A=1))
     await engine.close()
     (tmp_path / f"{name}-lock").unlink()
     forbid_logs(monkeypatch, error)
@@ -446,7 +447,7 @@ async def test_a_file_in_a_folder_that_is_read_only(
     assert len((await engine.query("Shared", RowQuery())).rows) == 1
     assert engine._open is not None
     assert engine._open.reader.execute("PRAGMA cell_size_check").get == 1  # damaged pages are found as in other files
-    for write in (engine.write("Shared", Operation(Verb.DELETE, row("r"), "*")), engine.create_table("Other")):
+    for write in (delete_row(engine, "Shared", row("r")), engine.create_table("Other")):
         with pytest.raises(Fault, match="opened for reading only") as caught:
             await write
         assert caught.value.code == Code.AUTHORIZATION_FAILURE
@@ -564,7 +565,7 @@ async def test_read_only_file(public_folder: Path, child: Child, mode: int) -> N
     """Who may only read opens for reading, and gets a clear fault for a write."""
     path = public_folder / "data"
     async with opened(path, "Shared") as engine:
-        await engine.write("Shared", Operation(Verb.INSERT, row("r", A=1)))
+        await insert_row(engine, "Shared", row("r", A=1))
     path.chmod(0o444)
     public_folder.chmod(mode)
     out, _ = child("read_only_fault", path).communicate()

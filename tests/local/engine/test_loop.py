@@ -24,6 +24,7 @@ from tableorm_local.engine.worker import ThreadWorker
 from tests.local.engine.conftest import opened
 from tests.local.engine.rows import row
 from tests.local.engine.turns import Turns
+from tests.rows import insert_row
 from tests.torture import Rounds
 
 
@@ -144,7 +145,7 @@ async def test_a_point_read_of_a_key_that_no_row_can_have(memory: Engine, keys: 
 
 async def test_close_during_writes(engine: Engine) -> None:
     """Closing finishes what was asked for; what is asked for later gets a clear fault."""
-    writes = [asyncio.create_task(engine.write("Shared", Operation(Verb.INSERT, row(str(n))))) for n in range(50)]
+    writes = [asyncio.create_task(insert_row(engine, "Shared", row(str(n)))) for n in range(50)]
     await asyncio.sleep(0)
     await asyncio.gather(engine.close(), engine.close())
     assert all([isinstance(await write, str) for write in writes])
@@ -153,7 +154,7 @@ async def test_close_during_writes(engine: Engine) -> None:
         with pytest.raises(Fault, match="is closed"):
             await call
     with pytest.raises(Fault, match="is closed"):
-        await engine.write("Shared", Operation(Verb.INSERT, row("x")))
+        await insert_row(engine, "Shared", row("x"))
     await engine.open()
     assert len((await engine.query("Shared", RowQuery())).rows) == 50
 

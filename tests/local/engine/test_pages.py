@@ -17,13 +17,7 @@ from tableorm.protocol.key_range import KeyRange
 from tableorm.stores import Bounds, Row, RowQuery, narrowed
 from tableorm_local.engine import Engine, scan
 from tableorm_local.engine.catalog import find_table, key_of
-from tableorm_local.engine.scan import (
-    PageScan,
-    filter_intervals,
-    narrow_to_rows,
-    partition_interval,
-    row_interval,
-)
+from tableorm_local.engine.scan import PageScan, filter_intervals, narrow_to_rows, partition_interval, row_interval
 from tableorm_local.engine.sqlite import Connection
 from tableorm_local.engine.writes import decode
 from tests.local.engine.rows import insert_rows, make_rows

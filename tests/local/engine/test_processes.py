@@ -13,6 +13,7 @@ from tableorm.stores import Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine
 from tests.local.engine.conftest import Child, opened
 from tests.local.engine.rows import row
+from tests.rows import insert_row
 
 
 def told(process: "subprocess.Popen[str]", line: str) -> None:
@@ -67,7 +68,7 @@ async def test_four_writers(engine: Engine, path: Path, child: Child) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 async def test_recreated_by_another_engine(engine: Engine, path: Path, verb: Verb, count: int) -> None:
     """A table that was deleted and made again elsewhere is the new one, for reads, writes and transactions, or none."""
-    await engine.write("Shared", Operation(Verb.INSERT, row("old")))
+    await insert_row(engine, "Shared", row("old"))
     async with opened(path) as other:
         await other.delete_table("shared")
         await other.create_table("shared")
@@ -92,7 +93,7 @@ async def test_held_lock(engine: Engine, path: Path, child: Child) -> None:
     """While another process holds the lock, reads go on and writes wait; they go on when it is given back."""
     holder = child("hold", path)
     assert heard(holder) == "held"
-    writes = [asyncio.ensure_future(engine.write("Shared", Operation(Verb.INSERT, row(str(n))))) for n in range(20)]
+    writes = [asyncio.ensure_future(insert_row(engine, "Shared", row(str(n)))) for n in range(20)]
     await asyncio.sleep(0.05)
 
     assert not any(write.done() for write in writes)
@@ -110,14 +111,14 @@ async def test_lock_held_too_long(path: Path, child: Child) -> None:
         holder = child("hold", path)
         assert heard(holder) == "held"
         with pytest.raises(Fault) as caught:
-            await engine.write("Shared", Operation(Verb.INSERT, row("late")))
+            await insert_row(engine, "Shared", row("late"))
 
         assert caught.value.code == Code.SERVER_BUSY
         assert str(path) in caught.value.message
         assert "another process holds the write lock" in caught.value.message
         told(holder, "go")
         holder.wait()
-        await engine.write("Shared", Operation(Verb.INSERT, row("after")))
+        await insert_row(engine, "Shared", row("after"))
         assert [each["RowKey"] for each in await everything(engine)] == ["after"]
 
 
@@ -126,7 +127,7 @@ async def test_close_while_another_process_holds_the_lock(path: Path, child: Chi
     async with opened(path, "Shared", patience=0.1) as engine:
         holder = child("hold", path)
         assert heard(holder) == "held"
-        write = asyncio.ensure_future(engine.write("Shared", Operation(Verb.INSERT, row("late"))))
+        write = asyncio.ensure_future(insert_row(engine, "Shared", row("late")))
         await asyncio.sleep(0)
 
     with pytest.raises(Fault, match="another process"):

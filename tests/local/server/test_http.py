@@ -23,15 +23,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
-from tableorm_local.server import (
-    DEVELOPMENT_ACCOUNT,
-    DEVELOPMENT_KEY,
-    Account,
-    Limits,
-    Server,
-    dispatch,
-    serve,
-)
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Account, Limits, Server, dispatch, serve
 from tableorm_local.server.front import http
 from tableorm_local.server.front.access_log import AccessLog, Entry
 from tableorm_local.server.wire import options

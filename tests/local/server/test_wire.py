@@ -13,11 +13,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filter_text import MAX_FILTER_LENGTH
 from tableorm.stores import Row
 from tableorm_local.server.wire import bodies, options
-from tableorm_local.server.wire.addressing import (
-    Kind,
-    Place,
-    Resource,
-)
+from tableorm_local.server.wire.addressing import Kind, Place, Resource
 from tableorm_local.server.wire.calls import Call, Incoming, Level
 from tests.local.server.client import finish
 

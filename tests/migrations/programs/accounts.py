@@ -20,20 +20,18 @@ Visits = dict[int, int]
 CLOSED = -1
 
 
-class AccountOfOld(
-    Entity, table=TABLE, kind="Account", partition_key="branch_{branch:02d}", row_key="account_{id:06d}"
-):
+class AnyAccount(Entity, abstract=True, table=TABLE, partition_key="branch_{branch:02d}", row_key="account_{id:06d}"):
     branch: Mapped[int]
     id: Mapped[int]
+    visits: Mapped[int] = field(default=0)
+
+
+class AccountOfOld(AnyAccount, kind="Account"):
     euros: Mapped[int]
-    visits: Mapped[int] = field(default=0)
 
 
-class Account(Entity, table=TABLE, version=2, partition_key="branch_{branch:02d}", row_key="account_{id:06d}"):
-    branch: Mapped[int]
-    id: Mapped[int]
+class Account(AnyAccount, version=2):
     cents: Mapped[int]
-    visits: Mapped[int] = field(default=0)
     upgrades: Mapped[int] = field(default=0)
 
 

@@ -36,7 +36,6 @@ class LegCopy(TailFlight, table="RunLegCopies"):
 
 
 def old_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
-    del tail
     return [{"origin": origin, **others} for origin in ("EWR", "JFK", "LGA")]
 
 
