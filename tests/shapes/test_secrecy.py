@@ -46,7 +46,7 @@ class Spot:
     name: str = ""
 
 
-class Everything(Entity, table="Secrets", partition_key="{place}", row_key="{id:04d}"):
+class Everything(Entity, table="SecretShapes", partition_key="{place}", row_key="{id:04d}"):
     place: Mapped[str]
     id: Mapped[int]
     number: Mapped[int | None] = encrypted(default=None)
@@ -197,7 +197,7 @@ def written_as(kind: Any, property_: str) -> Any:
     """Return a model that stores a value of another type in a property of `Everything`."""
     annotations = {"place": Mapped[str], "id": Mapped[int], "value": Mapped[kind]}
     body = {"__annotations__": annotations, "value": encrypted(name=property_), "__module__": __name__}
-    keys: Any = {"table": "Secrets", "partition_key": "{place}", "row_key": "{id:04d}", "kind": "Everything"}
+    keys: Any = {"table": "SecretShapes", "partition_key": "{place}", "row_key": "{id:04d}", "kind": "Everything"}
     return types.new_class("Written", (Entity,), keys, lambda space: space.update(body))
 
 
@@ -206,10 +206,10 @@ async def test_no_row_that_does_not_fit_shows_a_value(db: Database, value: Any) 
     """Written as one type, and read as another."""
     failed = 0
     for number, member in enumerate(Everything.__schema__.fields[name].members[0] for name in FIELDS):
-        async with memory_database("Secrets", encryption=KEYS) as other:
+        async with memory_database("SecretShapes", encryption=KEYS) as other:
             await other.insert(written_as(type(value), member.property)(place="p", id=number, value=value))
-            (row,) = (await other.store.query("Secrets", RowQuery())).rows
-        await insert_row(db, "Secrets", row)
+            (row,) = (await other.store.query("SecretShapes", RowQuery())).rows
+        await insert_row(db, "SecretShapes", row)
         text = await tried(partial(db.get, Everything, place="p", id=number))
         failed += "DecodeError" in text
         check(text, member.field, "get")
