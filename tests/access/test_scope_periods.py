@@ -46,21 +46,21 @@ class Error(Entity, table="ScopedVisits{at:%Y%m%d}", partition_key="{tenant}", r
     at: Mapped[dt.datetime]
 
 
-class Shared(Entity, table="ScopedShared{at:%Y%m}", partition_key="{page}", row_key="{tenant}_{at:ticks}"):
+class OfPage(Entity, abstract=True):
+    page: Mapped[str]
+    at: Mapped[dt.datetime]
+
+
+class Shared(OfPage, table="ScopedShared{at:%Y%m}", partition_key="{page}", row_key="{tenant}_{at:ticks}"):
     tenant: Mapped[str]
-    page: Mapped[str]
-    at: Mapped[dt.datetime]
 
 
-class Branch(Entity, table="ScopedBranches{at:%Y%m}", partition_key="{page}", row_key="{branch:03d}_{at:ticks}"):
+class Branch(OfPage, table="ScopedBranches{at:%Y%m}", partition_key="{page}", row_key="{branch:03d}_{at:ticks}"):
     branch: Mapped[int]
-    page: Mapped[str]
-    at: Mapped[dt.datetime]
 
 
-class Foreign(Entity, table="ScopedForeign{at:%Y%m}", partition_key="{page}", row_key="{at:ticks}"):
-    page: Mapped[str]
-    at: Mapped[dt.datetime]
+class Foreign(OfPage, table="ScopedForeign{at:%Y%m}", partition_key="{page}", row_key="{at:ticks}"):
+    pass
 
 
 class Mixed(Entity, table="ScopedMixed{at:%Y%m}", partition_key="{tenant}", row_key="{id}_{at:ticks}"):
@@ -69,10 +69,8 @@ class Mixed(Entity, table="ScopedMixed{at:%Y%m}", partition_key="{tenant}", row_
     at: Mapped[dt.datetime]
 
 
-class MixedByPage(Entity, table="ScopedMixed{at:%Y%m}", partition_key="{page}", row_key="{tenant}_{at:ticks}"):
-    page: Mapped[str]
+class MixedByPage(OfPage, table="ScopedMixed{at:%Y%m}", partition_key="{page}", row_key="{tenant}_{at:ticks}"):
     tenant: Mapped[str]
-    at: Mapped[dt.datetime]
 
 
 @pytest.fixture

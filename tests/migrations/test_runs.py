@@ -35,15 +35,16 @@ pytestmark = pytest.mark.usefixtures("many_ranges")
 UPKEEP = "TableormUpkeep"
 
 
-class PlayerV1(Entity, table="RunPlayers", kind="Player", partition_key="{team}", row_key="player_{id:04d}"):
+class AnyPlayer(Entity, table="RunPlayers", abstract=True, partition_key="{team}", row_key="player_{id:04d}"):
     team: Mapped[str]
     id: Mapped[int]
+
+
+class PlayerV1(AnyPlayer, kind="Player"):
     name: Mapped[str]
 
 
-class Player(Entity, table="RunPlayers", version=2, partition_key="{team}", row_key="player_{id:04d}"):
-    team: Mapped[str]
-    id: Mapped[int]
+class Player(AnyPlayer, version=2):
     nick: Mapped[str]
     by_nick = Index(row_key="nick_{nick}_{id:04d}")
 
@@ -52,9 +53,8 @@ class Referee(Entity, table="RunReferees", version=2, partition_key="{id:04d}", 
     id: Mapped[int]
 
 
-class Keyless(Entity, table="RunPlayers", kind=None, partition_key="{team}", row_key="keyless_{id:04d}"):
-    team: Mapped[str]
-    id: Mapped[int]
+class Keyless(AnyPlayer, kind=None, row_key="keyless_{id:04d}"):
+    pass
 
 
 @upgrade(Player, from_version=1)

@@ -10,9 +10,8 @@ import apsw
 import pytest
 
 from tableorm.testing.contract.base import everything
-from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import connect
-from tests.local.engine.conftest import Child
+from tests.local.engine.conftest import Child, opened
 from tests.torture import seeds
 
 
@@ -20,10 +19,8 @@ from tests.torture import seeds
 @seeds(1, 40)
 async def test_killed_writers_lose_nothing_acknowledged(path: Path, child: Child, seed: int) -> None:
     """After SIGKILL at random moments each acknowledged write is there with its ETag, and each transaction is whole."""
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Shared")
-    await engine.close()
+    async with opened(path, "Shared") as engine:
+        pass
     chance = random.Random(seed)
     acknowledged: dict[tuple[str, str], str] = {}
     for run in range(3):
