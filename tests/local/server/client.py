@@ -7,8 +7,10 @@ import contextlib
 import datetime as dt
 import html
 import io
+import subprocess
 from collections.abc import AsyncGenerator, Generator, Mapping
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
@@ -216,3 +218,12 @@ class Wire:
         self.writer.close()
         with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for this machine, signed with itself, and its key, in a new folder."""
+    folder.mkdir()
+    kind = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    command = f"openssl req -x509 {kind} -addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem"
+    subprocess.run(command.split(), cwd=folder, capture_output=True, check=True)
+    return folder / "cert.pem", folder / "key.pem"
