@@ -11,7 +11,6 @@ import pytest
 
 from tableorm import (
     AccessDenied,
-    CursorError,
     Database,
     Entity,
     EntityNotFound,
@@ -197,16 +196,6 @@ async def test_deleting_by_a_query_leaves_what_others_have(db: Database, mine: S
     assert await mine.select(Visit).where(Visit.at >= FIRST).all() == []
     assert await mine.select(Shared).where(Shared.page == "home", Shared.at >= FIRST).all() == []
     assert await _count_of_others(db) == before
-
-
-async def test_a_cursor_of_others_is_refused(db: Database, mine: Scope) -> None:
-    """A cursor is one of the conditions of its scope."""
-    theirs = db.scope(tenant="other").select(Visit).where(Visit.at >= FIRST)
-    cursor = (await theirs.page(1)).cursor
-
-    assert cursor is not None
-    with pytest.raises(CursorError):
-        await mine.select(Visit).where(Visit.at >= FIRST).page(1, cursor)
 
 
 async def test_another_value_is_refused_in_conditions(mine: Scope) -> None:
