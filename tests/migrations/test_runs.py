@@ -23,7 +23,7 @@ from tableorm import (
     utc_now,
 )
 from tableorm.protocol.edm import text_from_datetime
-from tableorm.stores import RowPage, RowQuery
+from tableorm.stores import RowQuery, StoreRequest
 from tableorm_migrations import rewrite
 from tests.database.between import Between
 from tests.database.conftest import also_in_file
@@ -272,12 +272,12 @@ class Racing(Between):
         super().__init__()
         self.table, self.changes = table, changes
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        page = await super().query(table, query, limit, continuation)
-        if page.rows and table == self.table and not self.raced:
+    async def send(self, request: StoreRequest) -> Any:
+        reply = await super().send(request)
+        if request.method == "query" and reply.rows and request.table == self.table and not self.raced:
             self.raced = True
-            await merge_row(self.inner.tables, table, self.changes)
-        return page
+            await merge_row(self.inner.tables, self.table, self.changes)
+        return reply
 
 
 async def test_a_row_that_changes_meanwhile_is_read_again() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,7 +26,7 @@ from tableorm import (
     connect,
 )
 from tableorm.jobs import scan
-from tableorm.stores import Row, RowPage, RowQuery
+from tableorm.stores import Row, StoreRequest
 from tableorm.testing import MemoryStore
 from tableorm_local import Account, serve
 from tests.azurite import KEY, Azurite
@@ -296,13 +297,12 @@ class Raced(Between):
 
     raced = False
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        page = await super().query(table, query, limit, continuation)
-        if any(row["RowKey"] == "000000" for row in page.rows) and not self.raced:
+    async def send(self, request: StoreRequest) -> Any:
+        reply = await super().send(request)
+        if request.method == "query" and any(row["RowKey"] == "000000" for row in reply.rows) and not self.raced:
             self.raced = True
-            row = {"PartitionKey": "p0", "RowKey": "000000", "n": 77}
-            await replace_row(self, table, row)
-        return page
+            await replace_row(self, request.table, {"PartitionKey": "p0", "RowKey": "000000", "n": 77})
+        return reply
 
 
 async def test_a_row_that_is_written_meanwhile() -> None:
