@@ -2,7 +2,6 @@
 Tokens for rows: granted by fields, used instead of a key, refused before the wire, on every backend alike.
 """
 
-import base64
 import datetime as dt
 import pickle
 from collections.abc import Awaitable, Callable
@@ -35,10 +34,10 @@ from tableorm_local.server import DEVELOPMENT_KEY
 from tests.access.conftest import Employee, World, rows
 from tests.access.test_scope import Party
 from tests.azure.stub import Token
+from tests.local.server.client import KEYS
 
 HOUR = dt.timedelta(hours=1)
 LONG_AGO, LATER = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2099, 1, 1, tzinfo=dt.UTC)
-KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(2)]
 
 
 async def grant_reads(db: Database, **options: Any) -> Grant:

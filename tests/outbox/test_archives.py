@@ -16,7 +16,7 @@ from tableorm.outbox import worker as worker_module
 from tableorm.outbox.decision import Decision, delete_decision, settle_decision
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.protocol.codes import Fault
-from tableorm.stores import CLOCK
+from tableorm.stores import CLOCK, Row
 from tests.faults import Fate, FaultyStore
 from tests.outbox.archives import HOUR, Order, World
 from tests.torture import every, seeds
@@ -41,12 +41,17 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 # Without faults
 
 
+async def change(world: World) -> Row:
+    """Change the order, and read its row."""
+    await world.db.modify(Order, lambda order: order.evolve(code="d"), customer="ann", id=1)
+    return (await world.rows())["order_001"]
+
+
 async def test_unsaved_changes_are_archived(world: World) -> None:
     """Changes that were not saved are saved by the call; later ones of others are archived too."""
     world.order.total = 3.5
     await world.archive()
-    await world.db.modify(Order, lambda order: order.evolve(code="d"), customer="ann", id=1)
-    now = (await world.rows())["order_001"]
+    now = await change(world)
     await world.recover()
 
     assert (now["total"], now["code"]) == (3.5, "d")
@@ -55,8 +60,7 @@ async def test_unsaved_changes_are_archived(world: World) -> None:
 
 async def test_an_entity_that_has_changed(world: World) -> None:
     """The row must be as it was read; one that was never read has no ETag."""
-    await world.db.modify(Order, lambda order: order.evolve(code="d"), customer="ann", id=1)
-    now = (await world.rows())["order_001"]
+    now = await change(world)
     with pytest.raises(PreconditionFailed, match="archive of Order"):
         await world.archive()
     with pytest.raises(NotRead, match="archive of Order"):

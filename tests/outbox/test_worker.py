@@ -363,12 +363,16 @@ async def test_the_lag(db: Database, stopped_clock: None) -> None:
     assert db.stats.lag is None
 
 
-async def test_one_change_of_a_message_does_not_hold_up_the_others(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a message about several changes each goes on by itself: some are carried out, one fails, and one is left."""
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The changes of a message are settled apart at once, and what is put back stays away."""
     monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 30)
     monkeypatch.setattr(settle_module, "_SECONDS_UNTIL_APART", 0)
+
+
+@pytest.mark.usefixtures("apart")
+async def test_one_change_of_a_message_does_not_hold_up_the_others(db: Database) -> None:
+    """Of a message about several changes each goes on by itself: some are carried out, one fails, and one is left."""
     for token in TOKENS[:4]:
         await commit(db, token)
 
@@ -388,10 +392,9 @@ async def test_one_change_of_a_message_does_not_hold_up_the_others(
     assert worker.counts == {Outcome.DONE: 1, Outcome.FAILED: 1, Outcome.DROPPED: 1, Outcome.LEFT: 1}
 
 
-async def test_what_a_message_leaves_to_others_stays_together(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("apart")
+async def test_what_a_message_leaves_to_others_stays_together(db: Database) -> None:
     """Of a message about many changes those that the worker leaves have one message, and no more than that."""
-    monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 30)
-    monkeypatch.setattr(settle_module, "_SECONDS_UNTIL_APART", 0)
     for token in TOKENS:
         await commit(db, token)
 

@@ -79,10 +79,16 @@ async def test_recreated_by_another_engine(engine: Engine, path: Path, verb: Ver
         )
 
 
-async def test_held_lock(engine: Engine, path: Path, child: Child) -> None:
-    """While another process holds the lock, reads go on and writes wait; they go on when it is given back."""
+def hold(child: Child, path: Path) -> subprocess.Popen[str]:
+    """Start a process that holds the lock."""
     holder = child("hold", path)
     assert heard(holder) == "held"
+    return holder
+
+
+async def test_held_lock(engine: Engine, path: Path, child: Child) -> None:
+    """While another process holds the lock, reads go on and writes wait; they go on when it is given back."""
+    holder = hold(child, path)
     writes = [asyncio.ensure_future(insert_row(engine, "Shared", row(str(n)))) for n in range(20)]
     await asyncio.sleep(0.05)
 
@@ -98,8 +104,7 @@ async def test_held_lock(engine: Engine, path: Path, child: Child) -> None:
 async def test_lock_held_too_long(path: Path, child: Child) -> None:
     """A write that waited its time-out is rejected, naming file and cause; it does not happen later."""
     async with opened(path, "Shared", patience=0.1) as engine:
-        holder = child("hold", path)
-        assert heard(holder) == "held"
+        holder = hold(child, path)
         with pytest.raises(Fault) as caught:
             await insert_row(engine, "Shared", row("late"))
 
@@ -115,8 +120,7 @@ async def test_lock_held_too_long(path: Path, child: Child) -> None:
 async def test_close_while_another_process_holds_the_lock(path: Path, child: Child) -> None:
     """Closing waits for queued writes no longer than their time-out, and then ends."""
     async with opened(path, "Shared", patience=0.1) as engine:
-        holder = child("hold", path)
-        assert heard(holder) == "held"
+        holder = hold(child, path)
         write = asyncio.ensure_future(insert_row(engine, "Shared", row("late")))
         await asyncio.sleep(0)
 

@@ -3,6 +3,7 @@ A client that sends exactly what a test says, signed or not.
 """
 
 import asyncio
+import base64
 import contextlib
 import datetime as dt
 import html
@@ -25,6 +26,8 @@ T = TypeVar("T")
 
 NO_METADATA = "application/json;odata=nometadata"
 FULL_METADATA = "application/json;odata=fullmetadata"
+
+KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
 
 
 @attrs.frozen

@@ -3,7 +3,6 @@
 """
 
 import asyncio
-import base64
 import contextlib
 import datetime as dt
 import os
@@ -23,10 +22,9 @@ from azure.data.tables.aio import TableServiceClient
 from tableorm import Entity, Mapped, connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.commandline import run_command
-from tests.local.server.client import Api, make_certificate
+from tests.local.server.client import KEYS, Api, make_certificate
 
 COMMAND = [sys.executable, "-m", "tableorm.cli", "serve"]
-KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such signals")
 
