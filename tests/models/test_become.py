@@ -50,6 +50,9 @@ class Clerk(Worker):
     desk: Mapped[int | None] = field(default=None)
 
 
+CLERK = Clerk.key(team="t", id="1")
+
+
 class Boss(Worker):
     level: Mapped[int]
 
@@ -88,7 +91,7 @@ async def test_it_keeps_its_key_and_etag(db: Database) -> None:
     clerk = Clerk(team="t", id="1", name="Ann", desk=7)
     clerk.extra["Newer"] = 5
     await db.insert(clerk)
-    clerk = await db.get(Clerk, team="t", id="1")
+    clerk = await db.get(CLERK)
     boss = clerk.become(Boss, level=2)
     assert (boss.key.row_key, boss.etag, boss.name, dict(boss.extra)) == ("id_1", clerk.etag, "Ann", {"Newer": 5})
     await db.save(boss)
@@ -113,7 +116,7 @@ async def test_a_class_that_is_not_counted(db: Database) -> None:
     await db.create_tables(Former)
     await db.insert(Clerk(team="t", id="1", name="Ann"))
     await db.insert(Clerk(team="t", id="2", name="Bo"))
-    former = (await db.get(Clerk, team="t", id="1")).become(Former)
+    former = (await db.get(CLERK)).become(Former)
     await db.save(former)
     assert (await db.get(Team, team="t")).count == 1
     assert [each.id for each in await db.select(Clerk.by_name).where(Clerk.team == "t").all()] == ["2"]
@@ -257,7 +260,7 @@ async def test_a_copy_has_the_fields_that_both_models_have(db: Database) -> None
     clerk = Clerk(team="t", id="1", name="Ann", desk=7)
     clerk.extra["Old"] = 5
     await db.insert(clerk)
-    found = await db.get(Clerk, team="t", id="1")
+    found = await db.get(CLERK)
 
     with pytest.warns(UserWarning, match=r"Clerk.copy_as\(Invoice\) leaves behind Old"):
         invoice = found.copy_as(Invoice, total=3)
@@ -265,8 +268,8 @@ async def test_a_copy_has_the_fields_that_both_models_have(db: Database) -> None
     assert invoice == Invoice(team="t", id="1", name="Ann", total=3)
     assert invoice.etag is None and not invoice.extra
     await db.insert(invoice)
-    assert await db.get(Clerk, team="t", id="1") == clerk
-    assert (await db.get(Clerk, team="t", id="1")).etag == found.etag
+    assert await db.get(CLERK) == clerk
+    assert (await db.get(CLERK)).etag == found.etag
 
 
 async def test_unknown_properties_go_along_under_the_same_keys(db: Database) -> None:
@@ -275,7 +278,7 @@ async def test_unknown_properties_go_along_under_the_same_keys(db: Database) -> 
     clerk = Clerk(team="t", id="1", name="Ann")
     clerk.extra["Old"] = 5
     await db.insert(clerk)
-    found = await db.get(Clerk, team="t", id="1")
+    found = await db.get(CLERK)
 
     note = found.copy_as(ClerkNote)
     await db.insert(note)

@@ -50,6 +50,9 @@ class Guild(InTown, row_key="guild_{name}", tracked=True):
     halls = many(lambda: Hall, town="{town}", guild="{name}", on_delete="refuse")
 
 
+GUILD = Guild.key(town="Bern", name="a")
+
+
 class Master(Entity, table="Masters", partition_key="{guild}", row_key="master_{id:04d}", tracked=True):
     """Found by its keys; has children in its partition and elsewhere."""
 
@@ -162,8 +165,8 @@ async def test_workers_delete_children_then_the_parent(db: Database) -> None:
         "transaction",
     ]
     assert explained.cost == 4
-    await db.modify(Guild, lambda each: each.evolve(motto="last"), town="Bern", name="a")
-    assert await db.delete(Guild, town="Bern", name="a", if_match="*")
+    await db.modify(GUILD, lambda each: each.evolve(motto="last"))
+    assert await db.delete(GUILD, if_match="*")
     (pending,) = [each async for each in find_pending(connection_of(db), "Guilds")]
     assert pending.to_dict(whole=False)["works"][0] | {"arguments": ""} == {
         "kind": "cascade Guild",
@@ -175,9 +178,9 @@ async def test_workers_delete_children_then_the_parent(db: Database) -> None:
 
     # Debts of masters with the same numbers are of both guilds.
     assert sorted(await keys(db, *EVERYWHERE)) == [each for each in kept if not each.startswith("debt_")]
-    assert await db.delete(Guild, town="Bern", name="a", if_match="*", missing_ok=True) is False
+    assert await db.delete(GUILD, if_match="*", missing_ok=True) is False
     with pytest.raises(EntityNotFound):
-        await db.delete(Guild, town="Bern", name="a", if_match="*")
+        await db.delete(GUILD, if_match="*")
     assert (await db.audit(*MODELS)).clean
     assert (await db.audit(Guild)).orphans == 0
     assert await db.get(Guild, town="Bern", name=other.name) == other
@@ -226,12 +229,12 @@ async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> Non
         "pupil_0001_0001",
         "work_0001",
     ]
-    assert (await db.get(Guild, town="Bern", name="a")).motto == ""
+    assert (await db.get(GUILD)).motto == ""
     (pending,) = [each async for each in find_pending(connection_of(db), "Guilds")]
     assert "('a', 'master_0001')" in str(pending.decision.error)
     for table, place in spoilt.items():
         await db.merge(PropertyBag(table, *place, {"craft": "smith", "town": "Bern"}), if_match="*")
-    await db.delete(Guild, town="Bern", name="a", if_match="*")
+    await db.delete(GUILD, if_match="*")
     await work(db)
     assert sorted(await keys(db, *EVERYWHERE)) == kept
 
@@ -295,13 +298,13 @@ class Sparse(InTown, row_key="sparse_{name}", tracked=True):
 async def test_what_cannot_be_deleted_is_refused(db: Database) -> None:
     """Before anything is written, by each verb and with a reason; a model that fits no worker at its first use."""
     await fill(db, "a")
-    guild = await db.get(Guild, town="Bern", name="a")
+    guild = await db.get(GUILD)
     hall = Hall(town="Bern", guild="a", id=1)
     await db.insert(hall)
     before = await keys(db, *EVERYWHERE)
     with pytest.raises(PreconditionFailed):
         await db.delete(guild)
-    guild = await db.get(Guild, town="Bern", name="a")
+    guild = await db.get(GUILD)
     with pytest.raises(Conflict, match=r"it has Guild\.halls"):
         await db.delete(guild)
     with pytest.raises(ModelError, match="give the entity"):
@@ -341,7 +344,7 @@ async def test_another_entity_under_the_key_stays(db: Database) -> None:
     """With its children, if the one that was being deleted has left before a worker came."""
     guild = await fill(db, "a")
     await db.delete(guild)
-    await db.move(await db.get(Guild, town="Bern", name="a"), name="moved")
+    await db.move(await db.get(GUILD), name="moved")
     await db.insert(Guild(town="Bern", name="a"))
     before = await keys(db, "Masters", "Works")
     await work(db)
@@ -368,7 +371,7 @@ async def test_an_entity_that_changes_while_its_delete_begins_stays(db: Database
     await work(db)
 
     assert next(changes, None) is None
-    assert (await db.get(Guild, town="Bern", name="a")).extra["Founded"] == 1191
+    assert (await db.get(GUILD)).extra["Founded"] == 1191
 
 
 async def test_an_entity_that_has_become_another_stays(db: Database) -> None:

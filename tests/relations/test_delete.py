@@ -56,6 +56,9 @@ class Folder(OnDisk, row_key="folder_{name}"):
     shares = many(lambda: Share, disk="{disk}", folder="{name}", on_delete="keep")
 
 
+FOLDER = Folder.key(disk="d", name="a")
+
+
 class File(OnDisk, row_key="file_{folder}_{id:04d}"):
     folder: Mapped[str]
     id: Mapped[int]
@@ -149,8 +152,8 @@ async def test_children_are_deleted_first(db: Database) -> None:
     assert await keys(db) == ["file_ab_0000", "folder_ab", "share_a_x", "share_ab_x", "size_000001_ab_0000"]
     assert folder.etag is None
     with pytest.raises(EntityNotFound):
-        await db.delete(Folder, disk="d", name="a", if_match="*")
-    await db.delete(Folder, disk="d", name="a", if_match="*", missing_ok=True)
+        await db.delete(FOLDER, if_match="*")
+    await db.delete(FOLDER, if_match="*", missing_ok=True)
     with pytest.raises(NotRead):
         await db.delete(Folder.key(disk="d", name="ab"))
     assert (await db.audit(Folder)).clean
@@ -211,7 +214,7 @@ async def test_a_child_that_others_change_meanwhile_is_deleted_all_the_same(db: 
                     if counted:
                         await db.insert(File(disk="d", folder="a", id=100 + number))
                     else:
-                        await db.modify(Folder, lambda each: each.evolve(note="new"), disk="d", name="a")
+                        await db.modify(FOLDER, lambda each: each.evolve(note="new"))
             return await super().send(request)
 
     connection_of(db).wrap_store(Busy)
@@ -268,7 +271,7 @@ async def test_a_count_that_was_in_the_way_is_forgotten(db: Database) -> None:
             return await super().send(request)
 
     connection_of(db).wrap_store(Busy)
-    assert await db.delete(Folder, disk="d", name="a", if_match="*")
+    assert await db.delete(FOLDER, if_match="*")
 
     assert await keys(db) == ["share_a_x"]
     assert next(looks) > 2
@@ -344,14 +347,14 @@ async def test_a_delete_that_is_interrupted_can_be_repeated(db: Database, fate: 
         connection_of(db).wrap_store(Interrupted)
         sent = 0
         with suppress(_StopError, TableOrmError):
-            await db.delete(Folder, disk="d", name="a", if_match="*")
+            await db.delete(FOLDER, if_match="*")
         connection_of(db).wrap_store(lambda _: plain)
 
-        folder = await db.get_or_none(Folder, disk="d", name="a")
+        folder = await db.get_or_none(FOLDER)
         left = await db.select(File).where(File.disk == "d", File.folder == "a").count()
         assert left == (0 if folder is None else folder.files) <= 3
         assert (await db.audit(Folder, File)).clean
-        await db.delete(Folder, disk="d", name="a", if_match="*", missing_ok=True)
+        await db.delete(FOLDER, if_match="*", missing_ok=True)
         assert await keys(db) == ["file_other_0000", "folder_other", "share_other_x", "size_000001_other_0000"]
         at += 1
 
@@ -361,7 +364,7 @@ async def test_a_delete_that_is_interrupted_can_be_repeated(db: Database, fate: 
 async def test_a_parent_that_has_changed_stays(db: Database) -> None:
     """With its children: under the ETag that it was read with, or the one given."""
     folder = await fill(db)
-    await db.modify(Folder, lambda each: each.evolve(note="new"), disk="d", name="a")
+    await db.modify(FOLDER, lambda each: each.evolve(note="new"))
     with pytest.raises(PreconditionFailed):
         await db.delete(folder)
     with pytest.raises(PreconditionFailed):
@@ -517,7 +520,7 @@ async def test_no_child_is_ever_without_its_parent(tmp_path: Path, seed: int) ->
         async with asyncio.TaskGroup() as group:
             for number in range(8):
                 group.create_task(insert(other if number < 2 else db))
-            group.create_task(db.delete(Folder, disk="d", name="a", if_match="*"))
+            group.create_task(db.delete(FOLDER, if_match="*"))
         assert await keys(db) == ["share_a_x"]
         assert refused
 

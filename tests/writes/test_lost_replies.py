@@ -35,6 +35,8 @@ from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.writes.lossy import Known, Plain, add, db, other
 from tests.writes.verbs import write
 
+PLAIN = Plain.key(id="a")
+
 __all__ = ["db", "other"]
 
 
@@ -132,7 +134,7 @@ async def test_a_plain_row_says_that_it_does_not_know(
     if fate is Fate.LATE:
         await act(db, verb, plain)
         await network.deliver()
-        found = await other.get_or_none(Plain, id="a")
+        found = await other.get_or_none(PLAIN)
         assert (found is None) == (verb == "delete")
         return
     with pytest.raises(OutcomeUnknown, match=r"Plain \('p', 'plain_a'\): a reply was lost.*write_token=True") as caught:
@@ -140,7 +142,7 @@ async def test_a_plain_row_says_that_it_does_not_know(
     assert not isinstance(caught.value, Conflict)
     named = "modify" if verb == "create" else verb.partition(" ")[0]
     assert caught.value.verb == named and caught.value.token is None
-    assert caught.value.found == await other.get_or_none(Plain, id="a")
+    assert caught.value.found == await other.get_or_none(PLAIN)
     assert caught.value.found is None if verb == "delete" else cast(Plain, caught.value.found).count == 1
 
 
@@ -258,14 +260,14 @@ async def test_a_delete_without_evidence(db: Database, network: FaultyStore, oth
     network.plan()
     await db.upsert(Plain())
     network.plan(Fate.LOST_REQUEST)
-    await db.delete(Plain, id="a", if_match="*")
-    assert await other.get_or_none(Plain, id="a") is None
+    await db.delete(PLAIN, if_match="*")
+    assert await other.get_or_none(PLAIN) is None
     await db.upsert(Plain())
     network.plan(Fate.LOST_REQUEST)
-    await db.delete(Plain, id="a", if_match="*", missing_ok=True)
-    assert await other.get_or_none(Plain, id="a") is None
+    await db.delete(PLAIN, if_match="*", missing_ok=True)
+    assert await other.get_or_none(PLAIN) is None
     with pytest.raises(EntityNotFound):
-        await db.delete(Plain, id="a", if_match="*")
+        await db.delete(PLAIN, if_match="*")
 
 
 @pytest.mark.parametrize("model", [Plain, Known])
@@ -292,10 +294,10 @@ async def test_what_a_late_upsert_can_do(db: Database, network: FaultyStore, oth
     """It has no condition, so it may arrive after later writes, and undo them. That is not promised otherwise."""
     network.plan(Fate.LATE)
     await db.upsert(Plain(count=1))
-    await other.modify(Plain, add, id="a")
+    await other.modify(PLAIN, add)
     await network.deliver()
 
-    assert (await other.get(Plain, id="a")).count == 1
+    assert (await other.get(PLAIN)).count == 1
 
 
 async def test_an_insert_that_is_not_repeated(db: Database, network: FaultyStore, other: Database) -> None:
@@ -319,11 +321,11 @@ async def test_a_transaction_of_upserts_in_doubt(db: Database, network: FaultySt
     async with db.transaction() as tx:
         tx.merge(Plain(id="a", count=7), if_match="*")
         tx.delete(Plain.key(id="b"), if_match="*")
-    assert (await other.get(Plain, id="a")).count == 7
+    assert (await other.get(PLAIN)).count == 7
     network.plan(Fate.LOST_REPLY)
     with pytest.raises(OutcomeUnknown):
         async with db.transaction() as tx:
-            tx.delete(Plain.key(id="a"), if_match="*")
+            tx.delete(PLAIN, if_match="*")
             tx.delete(Plain.key(id="c"), if_match="*")
 
 
@@ -385,7 +387,7 @@ async def test_reads_and_tables_are_repeated(done: bool) -> None:
     async with Database(backend, retry=QUICK) as db:
         await db.create_tables(Plain)
         assert await db.tables() == ["Rows"]
-        assert await db.get_or_none(Plain, id="a") is None
+        assert await db.get_or_none(PLAIN) is None
         await db.drop_table("Rows")
 
         assert db.stats.requests == 9  # with that for the states of indexes
