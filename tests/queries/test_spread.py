@@ -305,14 +305,3 @@ async def test_nothing_runs_on_when_a_query_is_left() -> None:
         with pytest.raises(ValueError, match="broken"):
             await north(db).all()
         assert asyncio.all_tasks() <= before
-
-
-async def test_who_names_the_field_reads_its_buckets_alone() -> None:
-    """In the order of keys, as ever."""
-    async with connect("local::memory:") as db:
-        await fill(db, samples(30))
-        one, two = north(db).where(Sample.id == "s0001"), north(db).where(Sample.id.in_(["s0001", "s0002"]))
-
-        assert len(await one.all()) == 1 and len(await two.all()) == 2
-        assert one.explain().merged_partitions == two.explain().merged_partitions == 0
-        assert len(one.explain().requests) == 1 and len(two.explain().requests) == 2

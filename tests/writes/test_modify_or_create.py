@@ -76,18 +76,14 @@ async def counters(db: Database) -> Database:
     return db
 
 
-async def between(db: Database, change: Any, times: int = 1) -> None:
+async def between(db: Database, change: Any) -> None:
     """Let `change` happen between the next reads and what is written after them."""
     store = cast(Any, db.store)
-    write, left = store.write, times
+    write = store.write
 
     async def late(table: str, operation: Any, *more: Any) -> Any:
-        nonlocal left
-        if left:
-            left -= 1
-            store.write = write
-            await change()
-            store.write = late
+        store.write = write
+        await change()
         return await write(table, operation, *more)
 
     store.write = late

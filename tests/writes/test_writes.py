@@ -22,7 +22,6 @@ from tableorm import (
     EntityExists,
     EntityNotFound,
     Index,
-    Int32,
     LimitExceeded,
     Mapped,
     ModelError,
@@ -46,7 +45,6 @@ from tests.writes.things import Grouped
 
 
 class Thing(Grouped):
-    small: Mapped[Int32 | None] = field(default=None)
     ratio: Mapped[float] = field(default=0.0)
     at: Mapped[dt.datetime | None] = field(default=None)
     tags: Mapped[list[str]] = field(factory=list)
@@ -65,30 +63,6 @@ async def raw(db: Database, name: str) -> dict[str, Any]:
 async def put(db: Database, name: str, **properties: Any) -> None:
     row = {"PartitionKey": "g", "RowKey": name, "EntityType": "Thing", **properties}
     await put_row(db, "Things", row)
-
-
-async def test_a_change_inside_a_list_is_saved(things: Database) -> None:
-    """Mutable values are compared by content with what was read."""
-    await things.insert(Thing(name="a"))
-    thing = await things.get(THING)
-    thing.tags.append("x")
-    await things.save(thing)
-
-    assert (await things.get(THING)).tags == ["x"]
-
-
-async def test_unknown_properties_can_be_changed_through_extra(things: Database) -> None:
-    """They are saved like fields, keep their types, and can be removed."""
-    await put(things, "a", x=1, y="q")
-    thing = await things.get(THING)
-    thing.extra["x"] += 1
-    del thing.extra["y"]
-    await things.save(thing)
-
-    stored = await raw(things, "a")
-    assert stored["x"] == 2 and "x@odata.type" not in stored and "y" not in stored
-    with pytest.raises(EncodeError, match="set the field 'text' instead"):
-        thing.extra["text"] = "no"
 
 
 async def test_the_seventh_digit_survives_until_the_value_changes(things: Database) -> None:

@@ -289,9 +289,6 @@ async def test_limits_count_copies(db: Database) -> None:
     class Big(Entity, table="Staff", partition_key="{department}", row_key="big_{id}"):
         department: Mapped[str]
         id: Mapped[int]
-        parts: Mapped[list[str]] = field(factory=list)
-        a: Mapped[str] = field(default="")
-        b: Mapped[str] = field(default="")
         one = Index(row_key="one_{id}")
         two = Index(row_key="two_{id}")
         three = Index(row_key="three_{id}")
