@@ -36,8 +36,8 @@ from tests.faults import QUICK, FaultyBackend
 
 
 class Person(Entity, table="People", partition_key="{team}", row_key="person_{id:04d}"):
-    team: Mapped[str]
-    id: Mapped[int]
+    team: Mapped[str] = field(default="a")
+    id: Mapped[int] = field(default=1)
     name: Mapped[str | None] = field(default=None)
     age: Mapped[Int32] = field(default=0)
 
@@ -56,14 +56,14 @@ def told(request: ObservedRequest) -> tuple[Any, ...]:
 async def work(db: Database) -> None:
     """Send each sort of request once."""
     await db.create_tables(Person)
-    ken = Person(team="a", id=1, name="Kenneth", age=987654321)
+    ken = Person(name="Kenneth", age=987654321)
     await db.insert(ken)
     ken.age = 4712
     await db.save(ken)
-    await db.upsert(Person(team="a", id=2, name="Kenneth", age=987654321))
+    await db.upsert(Person(id=2, name="Kenneth", age=987654321))
     async with db.transaction() as tx:
-        tx.insert(Person(team="a", id=3, age=987654321))
-        tx.insert(Person(team="a", id=4, age=987654321))
+        tx.insert(Person(id=3, age=987654321))
+        tx.insert(Person(id=4, age=987654321))
     await db.get(PERSON)
     await db.get_or_none(Person, team="b", id=1)
     await db.select(Person).where(Person.team == "a", Person.age == 987654321).all()
@@ -176,7 +176,7 @@ async def test_values_are_shown_to_who_asks(connecting: Connect) -> None:
     async with connecting(on_request=seen.append) as db:
         await db.create_tables(Person)
         with db.observe(show_values=True) as block:
-            await db.insert(Person(team="a", id=1, name="Kenneth", age=987654321))
+            await db.insert(Person(name="Kenneth", age=987654321))
             await db.select(Person).where(Person.team == "a", Person.age == 987654321).all()
 
     insert, query = block.requests
@@ -189,12 +189,12 @@ async def test_each_request_is_a_line(connecting: Connect, capsys: pytest.Captur
     """With `echo=True` each request is printed as the service would get it, and what became of it."""
     async with connecting(echo=True) as db:
         await db.create_tables(Person)
-        await db.insert(Person(team="a", id=1))
+        await db.insert(Person())
         await db.get(PERSON)
         await db.select(Person).where(Person.team == "a", Person.age == 3).limit(5).all()
         async with db.transaction() as tx:
             for number in range(2, 9):
-                tx.insert(Person(team="a", id=number))
+                tx.insert(Person(id=number))
         with pytest.raises(EntityNotFound):
             await db.get(Person, team="o'b", id=1)
 
@@ -217,7 +217,7 @@ async def test_bytes_are_told_where_they_are_known(connecting: Connect) -> None:
     async with connecting() as db:
         await db.create_tables(Person)
         with db.observe() as seen:
-            await db.insert(Person(team="a", id=1, name="x" * 1000))
+            await db.insert(Person(name="x" * 1000))
             await db.get(PERSON)
 
     insert, get = [(each.bytes_sent, each.bytes_received) for each in seen.requests]
@@ -232,14 +232,14 @@ async def test_refusals_are_seen(connecting: Connect) -> None:
     """What the service refuses has its error code as outcome, and no rows."""
     async with connecting() as db:
         await db.create_tables(Person)
-        await db.insert(Person(team="a", id=1))
+        await db.insert(Person())
         with db.observe() as seen:
             with pytest.raises(EntityExists):
-                await db.insert(Person(team="a", id=1))
+                await db.insert(Person())
             with pytest.raises(TransactionFailed):
                 async with db.transaction() as tx:
-                    tx.insert(Person(team="a", id=2))
-                    tx.insert(Person(team="a", id=1))
+                    tx.insert(Person(id=2))
+                    tx.insert(Person())
 
     assert [(each.operation, each.outcome, each.rows) for each in seen.requests] == [
         ("insert", "EntityAlreadyExists", 0),
@@ -254,7 +254,7 @@ async def test_refusals_are_seen(connecting: Connect) -> None:
 async def people() -> AsyncIterator[Database]:
     # Other tests may have set a provider of spans for the whole process.
     async with memory_database(Person, tracer_provider=NoOpTracerProvider()) as db:
-        await db.insert(Person(team="a", id=1))
+        await db.insert(Person())
         yield db
 
 
@@ -346,7 +346,7 @@ async def test_a_hook_that_fails_changes_nothing(people: Database, caplog: pytes
         raise RuntimeError("no")
 
     with people.observe() as outer, people.observe(fail) as seen:
-        await people.insert(Person(team="a", id=2))
+        await people.insert(Person(id=2))
 
     assert (outer.cost, seen.cost) == (1, 1)
     assert await people.exists(Person, team="a", id=2)
@@ -435,7 +435,7 @@ async def test_the_service_s_repetitions_are_attempts() -> None:
                 await db.exists(PERSON)
             stub.answers = [error_answer(429, "TooManyRequests"), NO_CONTENT]
             with db.observe() as written:
-                await db.upsert(Person(team="a", id=1))
+                await db.upsert(Person())
 
     assert [(each.attempt, each.outcome, each.rows) for each in seen.requests] == [(1, "ServerBusy", 0), (2, "ok", 1)]
     assert [(each.attempt, each.outcome) for each in written.requests] == [(1, "TooManyRequests"), (2, "ok")]
@@ -466,7 +466,7 @@ async def test_a_slow_query_is_warned_of_with_its_plan(connecting: Connect, capl
         await db.create_tables(Person)
         async with db.bulk() as bulk:
             for team in "abc":
-                await bulk.insert(Person(team=team, id=1, age=987654321))
+                await bulk.insert(Person(team=team, age=987654321))
         caplog.clear()
         await db.select(Person).where(Person.team.in_(["a", "b", "c"]), Person.age == 987654321).all()
         await db.get(PERSON)
@@ -498,7 +498,7 @@ async def test_only_time_in_requests_counts(caplog: pytest.LogCaptureFixture, mo
     async with memory_database(Person, slow=1.0) as db:
         async with db.bulk() as bulk:
             for number in range(10):
-                await bulk.insert(Person(team="a", id=number))
+                await bulk.insert(Person(id=number))
         query, people = db.store.query, db.select(Person).where(Person.team == "a")
         async for _ in people.pages(size=5):
             now += 100.0

@@ -37,7 +37,7 @@ from tests.torture import seeds
 
 
 class InTown(Entity, table="Guilds", partition_key="{town}", abstract=True):
-    town: Mapped[str]
+    town: Mapped[str] = field(default="Bern")
     name: Mapped[str]
 
 
@@ -121,7 +121,7 @@ db = database_fixture(*MODELS)
 
 
 async def fill(db: Database, name: str) -> Guild:
-    await db.insert(Guild(town="Bern", name=name))
+    await db.insert(Guild(name=name))
     async with db.bulk() as bulk:
         for number in range(3):
             await bulk.insert(Master(guild=name, id=number))
@@ -244,7 +244,7 @@ async def test_an_index_elsewhere_loads_children(db: Database) -> None:
     If nothing else bounds the relation: as each is now, with its ETag, not as an old entry tells; later those that have
     no entry yet.
     """
-    guilds = [await fill(db, "a"), await fill(db, "b"), Guild(town="Bern", name="c")]
+    guilds = [await fill(db, "a"), await fill(db, "b"), Guild(name="c")]
     explained = db.explain_load(guilds, Guild.works)
     with db.observe() as seen:
         await db.load(guilds, Guild.works)
@@ -310,12 +310,12 @@ async def test_what_cannot_be_deleted_is_refused(db: Database) -> None:
     with pytest.raises(ModelError, match="give the entity"):
         db.explain_write("delete", guild.key)
     with pytest.raises(ModelError, match=r"Loose\.masters: deleting Loose .* needs tracked=True"):
-        await db.insert(Loose(town="Bern", name="a"))
+        await db.insert(Loose(name="a"))
     with pytest.raises(ModelError, match=r"Coded\.masters: deleting Coded .* does not hold code in full"):
         await db.insert(Coded(town="Bern", code="a"))
     with pytest.raises(ModelError, match=r"Pinged\.pings: on_delete='cascade' is rejected for Ping, which has a table"):
-        await db.insert(Pinged(town="Bern", name="a"))
-    await db.insert(Sparse(town="Bern", name="a"))
+        await db.insert(Pinged(name="a"))
+    await db.insert(Sparse(name="a"))
     with pytest.raises(ModelError, match=r"Sparse\.works: town of Work bound neither"):
         await db.delete(Sparse, town="Bern", name="a", if_match="*")
 
@@ -326,8 +326,8 @@ async def test_a_scope_deletes_no_children_of_others(db: Database) -> None:
     """Workers have no scope: all children must have its fields from their parent. Otherwise nothing is written."""
     for town in ("Bern", "Basel"):
         await db.insert(Door(town=town, ward="a", id=1))
-    await db.insert(Ward(town="Bern", name="a"))
-    await db.insert(Fort(town="Bern", name="a"))
+    await db.insert(Ward(name="a"))
+    await db.insert(Fort(name="a"))
     bern = db.scope(Ward, Fort, town="Bern")
     with pytest.raises(AccessDenied, match=r"Fort\.doors: children may be of others than this scope"):
         await bern.delete(await bern.get(Fort, name="a"))
@@ -345,7 +345,7 @@ async def test_another_entity_under_the_key_stays(db: Database) -> None:
     guild = await fill(db, "a")
     await db.delete(guild)
     await db.move(await db.get(GUILD), name="moved")
-    await db.insert(Guild(town="Bern", name="a"))
+    await db.insert(Guild(name="a"))
     before = await keys(db, "Masters", "Works")
     await work(db)
 
@@ -390,7 +390,7 @@ async def test_an_entity_that_has_become_another_stays(db: Database) -> None:
         inn: Mapped[str]
         id: Mapped[int]
 
-    await db.insert(Inn(town="Bern", name="Bear"))
+    await db.insert(Inn(name="Bear"))
     await db.insert(Room(town="Bern", inn="Bear", id=1))
     await db.delete(Inn, town="Bern", name="Bear", if_match="*")
     await db.save((await db.get(Inn, town="Bern", name="Bear")).become(House))
@@ -443,7 +443,7 @@ async def test_children_that_come_meanwhile(two: tuple[Database, Database], seed
     the parent went are gone, and an audit counts the others.
     """
     db, other = two
-    await db.insert(Ward(town="Bern", name="a"))
+    await db.insert(Ward(name="a"))
     for number in range(3):
         await db.insert(Door(town="Bern", ward="a", id=number))
     for each in two:
