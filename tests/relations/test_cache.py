@@ -12,7 +12,6 @@ from tableorm import (
     Database,
     Entity,
     EntityNotFound,
-    Key,
     Mapped,
     ModelError,
     TableNotFound,
@@ -35,6 +34,9 @@ class Rate(Entity, table="Rates", partition_key="{tenant}", row_key="{code}"):
     code: Mapped[str] = field(default="a")
     value: Mapped[int] = field(default=0)
     notes: Mapped[list[str]] = field(factory=list)
+
+
+RATE = Rate.key(tenant="t", code="a")
 
 
 class Sale(Entity, table="Sales", partition_key="{tenant}", row_key="{id}"):
@@ -88,30 +90,29 @@ async def test_an_entity_is_read_once(db: Database) -> None:
 async def test_own_writes_are_seen_at_once(db: Database) -> None:
     """By any verb, also of what was not there; and by a scope of the database."""
     rates = db.cached(Rate, ttl=60)
-    key: Key[Rate] = Rate.key(tenant="t", code="a")
-    assert await rates.get_many([key]) == [None]
+    assert await rates.get_many([RATE]) == [None]
     await db.insert(Rate())
     assert [each.code for each in await rates.all()] == ["a"]
     writes: list[Callable[[Rate], Awaitable[object]]] = [
         db.save,
         db.scope(tenant="t").replace,
         db.upsert,
-        lambda rate: db.modify(key, lambda each: each.evolve(value=rate.value)),
+        lambda rate: db.modify(RATE, lambda each: each.evolve(value=rate.value)),
         lambda rate: write(db, "save in a bulk", rate),
         lambda rate: write(db, "save in a transaction", rate),
     ]
     for value, change in enumerate(writes, 1):
-        rate = await db.get(key)
+        rate = await db.get(RATE)
         rate.value = value
         await change(rate)
-        assert (await rates.get(key)).value == value
+        assert (await rates.get(RATE)).value == value
         assert [each.value for each in await rates.all()] == [value]
-    await db.delete(key, if_match="*")
-    assert await rates.get_many([key]) == [None]
+    await db.delete(RATE, if_match="*")
+    assert await rates.get_many([RATE]) == [None]
     assert await rates.all() == []
     await db.drop_table("Rates")
     with pytest.raises(TableNotFound):
-        await rates.get(key)
+        await rates.get(RATE)
 
 
 class Slow(StoreLayer):
@@ -143,16 +144,16 @@ async def test_a_read_that_began_before_a_write_is_not_kept(db: Database) -> Non
     slow = Slow(db.store)
     connection_of(db).wrap_store(lambda _: slow)
     rates = db.cached(Rate, ttl=60)
-    early = [asyncio.create_task(rates.get(tenant="t", code="a")) for _ in range(5)]
+    early = [asyncio.create_task(rates.get(RATE)) for _ in range(5)]
     whole = asyncio.create_task(rates.all())
     await slow.until(2)
     early.pop().cancel()
     await db.upsert(Rate(value=2))
-    late = asyncio.create_task(rates.get(tenant="t", code="a"))
+    late = asyncio.create_task(rates.get(RATE))
     await slow.until(3)
     slow.let.set()
     assert [each.value for each in await asyncio.gather(*early[:4])] == [1] * 4
-    assert (await late).value == (await rates.get(tenant="t", code="a")).value == 2
+    assert (await late).value == (await rates.get(RATE)).value == 2
     await whole
     assert [each.value for each in await rates.all()] == [2]
 
@@ -197,11 +198,11 @@ async def test_a_write_that_began_before_the_first_read_is_heard(db: Database) -
     connection_of(db).wrap_store(Held)
     writing = asyncio.create_task(db.upsert(Rate(value=2)))
     await asyncio.sleep(0)
-    before = await rates.get(tenant="t", code="a")
+    before = await rates.get(RATE)
     let.set()
     await writing
 
-    assert (before.value, (await rates.get(tenant="t", code="a")).value) == (1, 2)
+    assert (before.value, (await rates.get(RATE)).value) == (1, 2)
 
 
 async def test_a_database_that_is_opened_later_or_again_is_heard() -> None:
@@ -211,10 +212,9 @@ async def test_a_database_that_is_opened_later_or_again_is_heard() -> None:
     for value in (1, 2):
         async with database as db:
             await db.create_tables(Rate)
-            key = Rate.key(tenant="t", code="a")
-            assert await rates.get_many([key]) == [None]
+            assert await rates.get_many([RATE]) == [None]
             await db.insert(Rate(value=value))
-            assert (await rates.get(key)).value == value
+            assert (await rates.get(RATE)).value == value
 
 
 async def test_a_slow_read_replaces_no_newer_one(db: Database) -> None:
@@ -222,7 +222,7 @@ async def test_a_slow_read_replaces_no_newer_one(db: Database) -> None:
     await db.insert(Rate(value=1))
     rates, slow = db.cached(Rate, ttl=60), Slow(db.store)
     connection_of(db).wrap_store(lambda _: slow)
-    early = asyncio.create_task(rates.get(tenant="t", code="a"))
+    early = asyncio.create_task(rates.get(RATE))
     await slow.until(1)
     connection_of(db).wrap_store(lambda _: slow.below)
     later(30)

@@ -32,7 +32,7 @@ from tableorm.stores import Capabilities, Operation, RetryBudget, Verb, pause_af
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
-from tests.writes.lossy import Known, Plain, add, db, other
+from tests.writes.lossy import KEY, Known, Plain, add, db, other
 from tests.writes.verbs import write
 
 PLAIN = Plain.key(id="a")
@@ -68,7 +68,7 @@ async def test_write_tokens_are_kept_out_of_sight(db: Database) -> None:
         known.count = count
         await (db.save(known) if count % 2 else db.replace(known))
         tails.append(await tail(db, "known_a"))
-    read = await db.get(Known, id="a")
+    read = await db.get(KEY)
 
     assert [len(each) for each in tails] == [1, 2, 3, 3]
     assert all(one[:2] == two[1:3] for one, two in pairwise(tails))
@@ -110,13 +110,13 @@ async def test_a_row_with_tokens_is_written_exactly_once(
             known = await act(db, verb, known)
     await network.deliver()
 
-    stored = await other.get(Known, id="a")
+    stored = await other.get(KEY)
     assert stored == known
     assert verb == "guarded" or stored.etag == known.etag
     known.count += 5
     if verb != "guarded":
         await db.save(known)
-        assert (await other.get(Known, id="a")).count == known.count
+        assert (await other.get(KEY)).count == known.count
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST_REPLY, Fate.LATE])
@@ -159,7 +159,7 @@ async def test_the_tail_is_three_long(db: Database, network: FaultyStore, other:
 
     async def let_others() -> None:
         for _ in range(foreign):
-            await other.modify(Known, add, id="a")
+            await other.modify(KEY, add)
 
     network.plan(Fate.LOST_REPLY)
     network.meanwhile = let_others
@@ -169,7 +169,7 @@ async def test_the_tail_is_three_long(db: Database, network: FaultyStore, other:
             await db.save(known)
         return
     await db.save(known)
-    assert (await other.get(Known, id="a")).count == 10 + foreign
+    assert (await other.get(KEY)).count == 10 + foreign
     with pytest.raises(PreconditionFailed, match=r"another client may have changed its row since; refresh\(\)"):
         await db.save(known)
     await db.refresh(known)
@@ -234,7 +234,7 @@ async def test_a_write_beside_ours_makes_an_entity_superseded_that_was_read_in_p
         def change(entity: Known) -> None:
             entity.owner = "other"
 
-        await other.modify(Known, change, id="a")
+        await other.modify(KEY, change)
 
     network.meanwhile = give_owner
     network.plan(Fate.LOST_REPLY)
@@ -242,7 +242,7 @@ async def test_a_write_beside_ours_makes_an_entity_superseded_that_was_read_in_p
     await db.save(known)
 
     assert known.etag is None
-    assert (await other.get(Known, id="a")).count == 1
+    assert (await other.get(KEY)).count == 1
 
 
 async def test_a_delete_without_evidence(db: Database, network: FaultyStore, other: Database) -> None:
@@ -344,7 +344,7 @@ async def test_patience_ends(network: FaultyStore) -> None:
         network.plan(Fate.LOST_REQUEST, Fate.LOST_REQUEST, Fate.LOST_REPLY)
         known = Known()
         await db.insert(known)
-        assert known.etag == (await db.get(Known, id="a")).etag
+        assert known.etag == (await db.get(KEY)).etag
         network.plan(*[Fate.LOST_REQUEST] * 9)
         with pytest.raises(OutcomeUnknown):
             await db.upsert(Plain())
