@@ -40,6 +40,8 @@ class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}
 
 PARTS = ["a", "b", "c", "d"]
 
+in_order_or_not = pytest.mark.parametrize("ordered", [True, False])
+
 
 async def fill(db: Database, count: int, *groups: str) -> None:
     await db.create_tables(Item)
@@ -162,7 +164,7 @@ async def test_breaking_out_of_a_plain_loop_leaves_nothing_for_long(gated: Gated
     assert gated.waiting == 0
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_order_or_not
 async def test_an_error_ends_the_other_requests(gated: Gated, parts: Database, ordered: bool) -> None:
     """It comes out as one of tableorm, and nothing runs on."""
     gated.shut = True
@@ -186,7 +188,7 @@ async def test_a_missing_table_is_named(db: Database) -> None:
             await run()
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_order_or_not
 async def test_concurrency_is_bounded(gated: Gated, parts: Database, ordered: bool) -> None:
     """As many requests run at the same time as are allowed, and no more."""
     gated.shut = True
@@ -232,7 +234,7 @@ async def rows_ahead(page: int, rows: int, *, ordered: bool) -> dict[str, int]:
     return most
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_order_or_not
 async def test_short_pages_are_read_ahead_until_a_full_one_waits(ordered: bool) -> None:
     """A partition that waits for its turn does not stop after a page of a few rows."""
     ahead = await rows_ahead(50, 1_200, ordered=ordered)
@@ -241,7 +243,7 @@ async def test_short_pages_are_read_ahead_until_a_full_one_waits(ordered: bool) 
     assert max(ahead.values()) <= 1_000 + 50
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_order_or_not
 async def test_exactly_as_many_rows_wait_as_a_full_page_has(ordered: bool) -> None:
     """Two pages of 500 rows wait of each partition whose turn has not come; there is no room for a third."""
     ahead = await rows_ahead(500, 2_500, ordered=ordered)
@@ -315,7 +317,7 @@ async def test_pages_without_rows_are_not_read_ahead_without_end() -> None:
                 assert backend.counts["b"] <= 33
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_order_or_not
 async def test_a_union_sends_no_more_of_a_query_than_it_allows(gated: Gated, parts: Database, ordered: bool) -> None:
     """Each query's own concurrency holds beside that of the union."""
     gated.shut = True

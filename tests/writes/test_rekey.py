@@ -260,10 +260,10 @@ async def test_a_live_writer_in_doubt(db: Database, network: FaultyStore, lost: 
     """It looks once more at the rows when a request of a move was given up, and raises at the second time."""
     network.plan(Fate.FINE, *[Fate.LOST_REQUEST] * lost * QUICK.attempts)
     if lost == 1:
-        await db.modify(NewTrip, change, day="mon", id=1)
+        await db.modify(NEW_TRIP, change)
     else:
         with pytest.raises(OutcomeUnknown):
-            await db.modify(NewTrip, change, day="mon", id=1)
+            await db.modify(NEW_TRIP, change)
     network.plan()
     await move(db, NewTrip)
 
@@ -309,7 +309,7 @@ async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database)
     await db.insert(NewTrip(id=3))
     await move(db, NewTrip)
     rows = await rows_in(db, "Rekeyed", "Trip#_forward")
-    await db.modify(NewTrip, change, day="mon", id=1)
+    await db.modify(NEW_TRIP, change)
     gone = {"PartitionKey": "mon", "RowKey": "trip_2"}
     await delete_row(db, "Rekeyed", gone)
     set_phase(db, NewTrip, RekeyPhase.SEALED)
@@ -517,7 +517,7 @@ async def test_who_meets_the_rows_of_a_way_back_that_died(db: Database, network:
     await die_after(network, 2, roll_back(db, NewTrip))
     assert {"1 NewTrip#_forward", "mon Trip#_tentative"} <= set(await kinds_of(db, NewTrip))
     if met == "modify":
-        await db.modify(NewTrip, change, day="mon", id=1)
+        await db.modify(NEW_TRIP, change)
     elif met == "delete":
         await db.delete(NEW_TRIP, if_match="*")
     else:

@@ -47,6 +47,9 @@ def model(indexes: dict[str, Any], *bases: type[Entity], name: str = "Person", *
     return cast("type[Any]", type(name, bases or (Entity,), space, **given))
 
 
+EMAIL = {"by_email": Index(row_key="email_{email}", unique=True)}
+
+
 def _employee(bag: PropertyBag) -> type[Entity]:
     return Employee
 
@@ -115,11 +118,11 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("Index(where=True)", "lambda e:"),
     ),
     "no kind": (
-        lambda: model({"by_email": Index(row_key="email_{email}", unique=True)}, kind=None),
+        lambda: model(EMAIL, kind=None),
         ("Person.by_email", "kind=None"),
     ),
     "kinds told by a function": (
-        lambda: model({"by_email": Index(row_key="email_{email}", unique=True)}, discriminator=_employee),
+        lambda: model(EMAIL, discriminator=_employee),
         ("Person.by_email", "discriminator='property'"),
     ),
     "the name of something else": (
@@ -164,7 +167,7 @@ def test_is_refused(case: str) -> None:
 
 def test_a_field_does_not_hide_an_index() -> None:
     """The index is inherited, and both would be one attribute."""
-    base = model({"by_email": Index(row_key="email_{email}", unique=True)})
+    base = model(EMAIL)
     space = {"__annotations__": {"by_email": Mapped[int]}, "__module__": __name__, "by_email": field(default=0)}
     with pytest.raises(ModelError, match=r"Child\.by_email is a field, and hides an inherited index"):
         type("Child", (base,), space)
@@ -266,7 +269,7 @@ def test_a_family_does_not_share_other_rows(kind: type[Any]) -> None:
 
 async def test_a_class_can_replace_an_index(db: Database) -> None:
     """The nearest class counts."""
-    base = model({"by_email": Index(row_key="email_{email}", unique=True)})
+    base = model(EMAIL)
     child: Any = type(
         "Child",
         (base,),
@@ -281,7 +284,7 @@ async def test_a_class_can_replace_an_index(db: Database) -> None:
 
 async def test_a_family_shares_unique_values(db: Database) -> None:
     """An index of a base is unique among all classes that derive from it."""
-    base = model({"by_email": Index(row_key="email_{email}", unique=True)}, abstract=True, name="Base")
+    base = model(EMAIL, abstract=True, name="Base")
     one: Any = type("One", (base,), {"__module__": __name__}, row_key="one_{id:04d}")
     two: Any = type("Two", (base,), {"__module__": __name__}, row_key="two_{id:04d}")
     await db.create_tables(one)

@@ -49,6 +49,7 @@ SQUADS = st.fixed_dictionaries(
 )
 CHANGES = st.tuples(st.just(Player), NUMBERS, PLAYERS) | st.tuples(st.just(Squad), NAMES, SQUADS)
 """A model, what its key is made of, and some fields."""
+ANY_WAY = {"client": CLIENTS, "change": CHANGES, "how": st.sampled_from(["verb", "transaction", "bulk"])}
 FATES = st.lists(st.sampled_from([Fate.FINE, Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY]), max_size=3)
 
 Change = tuple[type[Player] | type[Squad], Any, dict[str, Any]]
@@ -102,7 +103,7 @@ class Clubs(TwoClients):
 
     # What must succeed, or be rejected for a reason
 
-    @rule(client=CLIENTS, change=CHANGES, how=st.sampled_from(["verb", "transaction", "bulk"]))
+    @rule(**ANY_WAY)
     def insert(self, client: int, change: Change, how: str) -> None:
         table, row_key = self.table(), row_of(change)
         wanted = refusals(table, row_key, change[2])
@@ -117,12 +118,12 @@ class Clubs(TwoClients):
         wanted = {"EntityNotFound"} if bag is None else refusals(table, row_key, {**bag, **change[2]})
         self.outcome(self._write(self.clients[client], "modify", change, how), wanted, change)
 
-    @rule(client=CLIENTS, change=CHANGES, how=st.sampled_from(["verb", "transaction", "bulk"]))
+    @rule(**ANY_WAY)
     def upsert(self, client: int, change: Change, how: str) -> None:
         wanted = refusals(self.table(), row_of(change), change[2])
         self.outcome(self._write(self.clients[client], "upsert", change, how), wanted, change)
 
-    @rule(client=CLIENTS, change=CHANGES, how=st.sampled_from(["verb", "transaction", "bulk"]))
+    @rule(**ANY_WAY)
     def delete(self, client: int, change: Change, how: str) -> None:
         table, row_key = self.table(), row_of(change)
         wanted = refusals(table, row_key, None) if (CLUB, row_key) in table else {"EntityNotFound"}
