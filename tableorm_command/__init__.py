@@ -4,6 +4,7 @@ The program `tableorm`. Importing its command line takes a moment, in which Ctrl
 
 import signal
 import sys
+from contextlib import suppress
 
 __all__ = ["main"]
 
@@ -21,4 +22,5 @@ def main() -> int:
         return 130
     finally:
         # The outcome is reported. As Python ends, it would let the signal kill the process without a line.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with suppress(ValueError):  # another thread than the main one
+            signal.signal(signal.SIGINT, signal.SIG_IGN)

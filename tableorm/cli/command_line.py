@@ -98,9 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report(f"interrupted; {getattr(args, 'resume', 'run it again')}")
             return 130
         problem = str(error)
-        if isinstance(error, OSError) and error.filename is not None:
-            problem = f"{error.filename}: {error.strerror}"
-        report(in_options(problem))
+        if isinstance(error, TableOrmError):
+            problem = in_options(problem)
+        elif error.filename is not None:
+            problem = f"{error.filename}: {in_options(error.strerror or '')}"
+        report(problem)
         return 1
     assert isinstance(status, int)
     return status

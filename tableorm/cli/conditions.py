@@ -124,7 +124,7 @@ class _Reader:
 
     def __init__(self, text: str, model: type[Entity]) -> None:
         self._text, self._model = text, model
-        self._members = schema_of(model).by_path | schema_of(model).by_property
+        self._members = schema_of(model).by_property | schema_of(model).by_path
 
     def read(self, node: ast.expr) -> Any:
         """Return a part as a condition."""

@@ -25,7 +25,7 @@ _TOGETHER = 100  # rows whose columns are laid out together
 _GAP = "  "
 _NARROWEST = 6  # a column that is cut shows so much
 _LONGEST_BAR = 24
-_SHARE = re.compile(r"( +.*?) *(  [\d,]+  +(\d+)%.*)")  # a name, and figures of which one is a share
+_SHARE = re.compile(r"( +.*?) *(  [\d,]+  +(\d{1,3})%.*)")  # a name, and figures of which one is a share
 _TITLE = re.compile(r"^( *[A-Za-z -]+|\w+)(:|$)")
 
 

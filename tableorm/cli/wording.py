@@ -18,9 +18,9 @@ _PHRASES = {
     r": blobs=": ": --delete-blobs ",
     # What a message advises.
     r"use connect\(url, encryption=.*?\)\)": "give --encryption MODULE:NAME",
-    r'connect\(url, (\w+)=\.\.\.\)(, for example \w+=".*?")?': r"--\1 URL",
+    r"connect\(url, (\w+)=\.\.\.\)(, for example \w+=\0\d+\0)?": r"--\1 URL",
     r"or create it with tableorm\.connect\(\)": "or let `tableorm import` or `tableorm copy` create it",
-    r"format='jsonl', 'csv' or 'parquet'": "--format jsonl, csv or parquet",
+    r"format=(?=\0)": "--format ",
     r"\w+=True or (?=--)|\w+=True \(the command: (.*?)\)": r"\1",
     r"\w+\.(\w+ [=>]= \.\.\.)": r"\1",
     r"(== \.\.\.), (?=\w+ ==)": r"\1 and ",
@@ -34,10 +34,19 @@ _PHRASES = {
     r"PropertyBag\.key\((.*?), (.*?), (.*?)\)": r"`get URL \1 PartitionKey=\2 RowKey=\3`",
     r"PropertyBag (?=\()": "row ",
 }
+_QUOTED = re.compile(r"""(?<!\w)(['"])(?:\\.|(?!\1).)*\1(?!\w)""")
+"""Values and names that a message shows, whatever they say."""
 
 
 def in_options(message: str) -> str:
     """Return a message with commands and options in place of the calls and arguments that it names."""
+    values: list[str] = []
+
+    def hide(quoted: re.Match[str]) -> str:
+        values.append(quoted[0])
+        return f"\0{len(values) - 1}\0"
+
+    message = _QUOTED.sub(hide, message)
     for phrase, words in _PHRASES.items():
         message = re.sub(phrase, words, message)
-    return message
+    return re.sub(r"\0(\d+)\0", lambda place: values[int(place[1])], message)

@@ -590,6 +590,7 @@ def _concerns_all(error: TableOrmError) -> bool:
 def _own_error(error: TableOrmError, call: _ModifyCall) -> TableOrmError:
     """Return an error of several calls for one of them."""
     own = copy.copy(error)
+    own.__cause__ = error.__cause__
     if "entity" in own.__dict__:
         own.__dict__["entity"] = call.result
     return own

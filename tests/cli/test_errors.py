@@ -94,7 +94,7 @@ CASES = {
     f"get {URL} Directory PartitionKey=P RowKey=R": (1, "there is no row ('P', 'R') in table Directory"),
     f"export {URL} Directory no/such/folder/x.csv": (1, "tableorm: no/such/folder/x.csv: "),
     "backup hr.tables no/such/folder/x": (1, "tableorm: no/such/folder/x: "),
-    f"import {URL} Directory notes.txt": (1, "or give --format jsonl, csv or parquet"),
+    f"import {URL} Directory notes.txt": (1, "or give --format 'jsonl', 'csv' or 'parquet'"),
     f"import {URL} Directory keyless.csv": (
         1,
         "keyless.csv, line 2: ['id', 'name'] are there, but no PartitionKey and no RowKey",
@@ -180,7 +180,8 @@ def test_mistakes(command: str, status: int, problem: str) -> None:
             "there is such a file; overwrite=True or --overwrite replaces it",
             "there is such a file; --overwrite replaces it",
         ),
-        ("Employee.age: 'x' needs an int", "Employee.age: 'x' needs an int"),
+        ("Employee.name: 'a.where(b)' can't be where=True or --x", "Employee.name: 'a.where(b)' can't be --x"),
+        ("there is no row ('x', \"q=True or --a's\")", "there is no row ('x', \"q=True or --a's\")"),
     ],
 )
 def test_words_of_the_command_line(message: str, shown: str) -> None:

@@ -24,13 +24,14 @@ from ...expressions import (
     Presence,
     PropertyComparison,
     is_list,
+    misfit_error,
 )
 from ...keys.intervals import successor
 from ...models.property_types import Member
 from ...protocol.edm import INT32_MAX, INT32_MIN, Edm
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compare_value, constant
 from ...types import Int32
-from .normalize import OPPOSITE, has_field, misfit_error, one_property
+from .normalize import OPPOSITE, has_field, one_property
 from .parameters import Values, parameter_of
 from .target import QueryTarget
 
@@ -74,10 +75,12 @@ def _build_nothing(_values: Values) -> Filter | None:
 
 def join_filters(kind: type[And | Or], nodes: Sequence[Filter | None]) -> Filter | None:
     """Return filters as one; None if the service cannot express one of them."""
-    known = tuple([node for node in nodes if node is not None])
+    known = [node for node in nodes if node is not None]
     if len(known) < len(nodes):
         return None
-    return known[0] if len(known) == 1 else kind(known)
+    # One level of alternatives is one look-up for a store, and fewer parentheses.
+    flat = [term for node in known for term in (node.terms if isinstance(node, kind) else (node,))]
+    return flat[0] if len(flat) == 1 else kind(tuple(flat))
 
 
 def _combine(target: QueryTarget, term: AllOf | AnyOf, given: Sequence[Comparison]) -> FilterBuilder:
