@@ -26,6 +26,9 @@ SECOND = dt.timedelta(seconds=1)
 SOON = dt.timedelta(milliseconds=2)
 
 
+at_one_moment = pytest.mark.usefixtures("stopped_clock")
+
+
 class Claim(Entity, table="FollowedClaims", partition_key="{employee}", row_key="{at:ticks_desc}_{n:03d}"):
     employee: Mapped[str] = field(default="e1")
     at: Mapped[dt.datetime]
@@ -73,7 +76,7 @@ async def take(stream: AsyncGenerator[Any, None], count: int) -> list[Any]:
         return [await anext(stream) for _ in range(count)]
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 @pytest.mark.parametrize("db", ["memory", "azurite"], indirect=True)
 async def test_what_is_appended_comes_in_the_order_of_time(db: Database) -> None:
     """What was there before is not given; of the same moment, the order is that of RowKeys."""
@@ -90,7 +93,7 @@ async def test_what_is_appended_comes_in_the_order_of_time(db: Database) -> None
     await stream.aclose()
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 async def test_what_is_late_comes_once_and_what_is_too_late_never() -> None:
     """A moment within the lag is found; each poll reads so far back, and no farther."""
     store = Recorded()
@@ -115,7 +118,7 @@ async def test_what_is_late_comes_once_and_what_is_too_late_never() -> None:
         assert len(store.asked) > polls + 2
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 async def test_no_more_is_remembered_than_the_lag_has() -> None:
     """The keys of older entities are forgotten."""
     async with memory_database(Claim) as db:
@@ -128,7 +131,7 @@ async def test_no_more_is_remembered_than_the_lag_has() -> None:
         await stream.aclose()
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 async def test_a_long_absence_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who goes on after an hour reads no more at once than memory allows, unless one moment has more."""
     monkeypatch.setattr(follow, "_MOST", 20)
@@ -165,7 +168,7 @@ LOGS: dict[str, tuple[Callable[[int], Any], Callable[[Database], Select[Any]]]] 
 }
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 @pytest.mark.parametrize("which", LOGS)
 async def test_logs_of_every_form_are_followed(which: str) -> None:
     """Sorted upwards, behind a field that the query gives; in several buckets; by an index; of several kinds."""
@@ -217,7 +220,7 @@ async def test_a_reader_that_is_cancelled_leaves_nothing() -> None:
         assert asyncio.all_tasks() <= before
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 async def test_pauses_grow_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """From a twentieth of a second to the longest that is allowed; what comes makes them short again."""
     pauses: list[float] = []

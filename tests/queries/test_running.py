@@ -38,7 +38,7 @@ class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}
     note: Mapped[str | None] = field(default=None)
 
 
-PARTS = ["a", "b", "c", "d"]
+PARTS = "abcd"
 
 in_order_or_not = pytest.mark.parametrize("ordered", [True, False])
 
@@ -52,9 +52,9 @@ async def fill(db: Database, count: int, *groups: str) -> None:
                     tx.insert(Item(group=group, number=number))
 
 
-def of_parts(db: Database) -> Select[Item]:
-    """Select the items of the four partitions."""
-    return db.select(Item).where(Item.group.in_(PARTS))
+def of_parts(db: Database, parts: str = PARTS) -> Select[Item]:
+    """Select the items of some of the four partitions."""
+    return db.select(Item).where(Item.group.in_([*parts]))
 
 
 def names(items: list[Item]) -> list[str]:
@@ -275,7 +275,7 @@ async def test_a_request_goes_on_without_waiting_for_the_work_of_others() -> Non
         await fill(db, 5, "a", "b")
         for group in ("a", "b"):
             backend.rows[group] = (await backend.inner.tables.query("Items", RowQuery(Bounds.only(group)))).rows
-        found = await db.select(Item).where(Item.group.in_(["a", "b"])).unordered().all()
+        found = await of_parts(db, "ab").unordered().all()
 
     assert sorted(names(found)) == [f"{group}{n}" for group in ("a", "b") for n in range(5)]
     assert backend.said[:5] == ["a asked", "b asked", "a answered", "a asked", "b answered"]
@@ -299,7 +299,7 @@ async def test_pages_that_came_before_an_error_are_given() -> None:
         backend.rows["a"] = backend.rows["a"][:3]
         given: list[Item] = []
         with pytest.raises(TableOrmError, match="Broken"):
-            async for item in db.select(Item).where(Item.group.in_(["a", "b"])):
+            async for item in of_parts(db, "ab"):
                 await settled()
                 given.append(item)
 
@@ -310,7 +310,7 @@ async def test_pages_without_rows_are_not_read_ahead_without_end() -> None:
     """A scan that finds nothing yet waits for its turn after some requests, not at the end of the table."""
     async with Database(backend := Recorded(1)) as db:
         await fill(db, 100, "a", "b")
-        query = db.select(Item).where(Item.group.in_(["a", "b"]))
+        query = of_parts(db, "ab")
         async for item in query:
             await settled()
             if item.number == 0 and item.group == "a":
@@ -321,8 +321,8 @@ async def test_pages_without_rows_are_not_read_ahead_without_end() -> None:
 async def test_a_union_sends_no_more_of_a_query_than_it_allows(gated: Gated, parts: Database, ordered: bool) -> None:
     """Each query's own concurrency holds beside that of the union."""
     gated.shut = True
-    few = parts.select(Item).where(Item.group.in_(["a", "b"])).concurrency(1)
-    more = parts.select(Item).where(Item.group.in_(["c", "d"]))
+    few = of_parts(parts, "ab").concurrency(1)
+    more = of_parts(parts, "cd")
     union = parts.union(few, more)
     task = asyncio.create_task((union if ordered else union.unordered()).all())
     await gated.until_waiting(1 if ordered else 3)
@@ -341,7 +341,7 @@ async def test_unordered_gives_what_comes_first() -> None:
     """One partition does not wait for another."""
     async with Database(Slow("a", 1)) as db:
         await fill(db, 2, "a", "b")
-        found = await db.select(Item).where(Item.group.in_(["a", "b"])).unordered().all()
+        found = await of_parts(db, "ab").unordered().all()
 
     assert names(found) == ["b0", "b1", "a0", "a1"]
 

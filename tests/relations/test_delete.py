@@ -60,7 +60,7 @@ FOLDER = Folder.key(disk="d", name="a")
 
 
 class File(OnDisk, row_key="file_{folder}_{id:04d}"):
-    folder: Mapped[str]
+    folder: Mapped[str] = field(default="a")
     id: Mapped[int]
     size: Mapped[int] = field(default=1)
     until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
@@ -212,7 +212,7 @@ async def test_a_child_that_others_change_meanwhile_is_deleted_all_the_same(db: 
             if request.keys == ("d", "folder_a"):
                 for number in changes:
                     if counted:
-                        await db.insert(File(folder="a", id=100 + number))
+                        await db.insert(File(id=100 + number))
                     else:
                         await db.modify(FOLDER, lambda each: each.evolve(note="new"))
             return await super().send(request)
@@ -240,7 +240,7 @@ async def test_nothing_else_finds_what_has_expired_meanwhile(db: Database) -> No
             return await super().send(request)
 
     folder = await fill(db, count=0)
-    await db.insert(File(folder="a", id=7, until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
+    await db.insert(File(id=7, until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
     connection_of(db).wrap_store(Asking)
     await db.delete(folder, if_match="*")
     assert await keys(db) == ["share_a_x"]
@@ -267,7 +267,7 @@ async def test_a_count_that_was_in_the_way_is_forgotten(db: Database) -> None:
             if request.method == "query" and next(searches) == 0:
                 await db.delete(File, disk="d", folder="a", id=0, if_match="*")
             if request.keys == ("d", "folder_a") and request.method == "get" and next(looks) == 1:
-                await db.insert(File(folder="a", id=7))
+                await db.insert(File(id=7))
             return await super().send(request)
 
     connection_of(db).wrap_store(Busy)
@@ -343,7 +343,7 @@ async def test_a_delete_that_is_interrupted_can_be_repeated(db: Database, fate: 
     while sent >= at:
         await db.upsert(Folder(name="a"))
         for number in range(3):
-            await db.insert(File(folder="a", id=number))
+            await db.insert(File(id=number))
         connection_of(db).wrap_store(Interrupted)
         sent = 0
         with suppress(_StopError, TableOrmError):
@@ -513,7 +513,7 @@ async def test_no_child_is_ever_without_its_parent(tmp_path: Path, seed: int) ->
                 for _ in range(rolls.randrange(pause)):
                     await asyncio.sleep(0)
                 try:
-                    await mine.insert(File(folder="a", id=next(numbers)))
+                    await mine.insert(File(id=next(numbers)))
                 except ReferenceNotFound:
                     refused += 1
 
