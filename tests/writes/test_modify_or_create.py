@@ -120,7 +120,7 @@ async def test_an_entity_given_to_create_is_copied(counters: Database) -> None:
 @also_in_file
 async def test_a_lost_race_between_creators_goes_round_again(counters: Database) -> None:
     """Of 12 that find no row one inserts it, and none is lost."""
-    await asyncio.gather(*(counters.modify(KEY, one_more, create=Counter) for _ in range(12)))
+    await asyncio.gather(*(counters.modify(KEY, one_more, create=lambda: Counter(name="a")) for _ in range(12)))
 
     assert (await counters.get(KEY)).count == 12
 
@@ -259,7 +259,7 @@ async def test_an_instance_in_a_transaction_becomes_what_was_made(counters: Data
     await counters.insert(instance)
     await counters.delete(KEY, if_match="*")
     async with counters.transaction() as tx:
-        await tx.modify(instance, one_more, create=Counter)
+        await tx.modify(instance, one_more, create=lambda: Counter(name="a"))
 
     assert instance.count == 1 and instance == await counters.get(KEY)
 
