@@ -47,7 +47,11 @@ def model(indexes: dict[str, Any], *bases: type[Entity], name: str = "Person", *
     return cast("type[Any]", type(name, bases or (Entity,), space, **given))
 
 
-EMAIL = {"by_email": Index(row_key="email_{email}", unique=True)}
+def by_email(**options: Any) -> dict[str, Any]:
+    return {"by_email": Index(row_key="email_{email}", **options)}
+
+
+EMAIL = by_email(unique=True)
 
 
 def _employee(bag: PropertyBag) -> type[Entity]:
@@ -56,7 +60,7 @@ def _employee(bag: PropertyBag) -> type[Entity]:
 
 REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "not unique, and without the key": (
-        lambda: model({"by_email": Index(row_key="email_{email}")}),
+        lambda: model(by_email()),
         ("Person.by_email", "'email_{email}'", "lacks id", "add {id}", "unique=True"),
     ),
     "the key of an entity": (
@@ -90,7 +94,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("Person.by_email", "is the class Index", "write Index(...)"),
     ),
     "unique": (
-        lambda: model({"by_email": Index(row_key="email_{email}", unique=cast("Any", "no"))}),
+        lambda: model(by_email(unique="no")),
         ("unique='no'", "True or False"),
     ),
     "no such field": (
@@ -102,11 +106,11 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("Person.by_both", "x_{email}{id:04d}{age}"),
     ),
     "a field of include": (
-        lambda: model({"by_email": Index(row_key="email_{email}", unique=True, include=["mail"])}),
+        lambda: model(by_email(unique=True, include=["mail"])),
         ("Person.by_email", "include=['mail']", "no field 'mail'", "email"),
     ),
     "include": (
-        lambda: model({"by_email": Index(row_key="email_{email}", include=cast("Any", "some"))}),
+        lambda: model(by_email(include="some")),
         ("include='some'", "'all', 'keys'"),
     ),
     "no template": (
@@ -114,7 +118,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("row_key=None", "email_{email}"),
     ),
     "no condition": (
-        lambda: model({"by_email": Index(row_key="email_{email}", where=cast("Any", True))}),
+        lambda: model(by_email(where=True)),
         ("Index(where=True)", "lambda e:"),
     ),
     "no kind": (
@@ -138,7 +142,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("Person.by_kept", "'kept_{kept}_{id}'", "kept", "leave it out"),
     ),
     "a kept field in copies": (
-        lambda: model({"by_email": Index(row_key="email_{email}", unique=True, include=["age", "kept"])}, keeps=True),
+        lambda: model(by_email(unique=True, include=["age", "kept"]), keeps=True),
         ("Person.by_email", "include=['age', 'kept']", "kept", "leave it out"),
     ),
     "a kept field in a list": (
@@ -330,7 +334,7 @@ async def test_a_condition_that_fails_names_the_index(db: Database) -> None:
     def fails(entity: Any) -> bool:
         raise ValueError(entity.id)
 
-    failing = model({"by_email": Index(row_key="email_{email}", unique=True, where=fails)}, name="Failing")
+    failing = model(by_email(unique=True, where=fails), name="Failing")
     await db.create_tables(failing)
     asked = (
         r"where= of the index Failing\.by_email raised ValueError\(7\) when it was asked about Failing\(group='g', id=7"
