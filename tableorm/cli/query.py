@@ -44,9 +44,19 @@ class QueryCommand:
         parser.add_argument(
             "--where",
             metavar="CONDITION",
-            help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"',
+            action="append",
+            default=[],
+            help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"; all of '
+            "several must hold",
         )
-        parser.add_argument("--only", metavar="FIELD,...", help="print these fields alone")
+        parser.add_argument(
+            "--only",
+            metavar="FIELD,...",
+            action="extend",
+            default=[],
+            type=lambda text: filter(None, text.split(",")),
+            help="print these fields alone",
+        )
         add_count(parser, "--top", "read N at most")
         add_flag(parser, "--all", "allow a query that has to read the whole table")
         add_flag(parser, "--explain", "print what would be sent, and send nothing")
@@ -56,16 +66,15 @@ class QueryCommand:
         """Print what is found, or what would be sent for it."""
         if args.csv and args.json:
             args.parser.error("--csv and --json cannot be combined; choose one")
-        only: list[str] = args.only.split(",") if args.only else []
         async with open_existing(args) as db:
-            query = _make_query(db, args, only)
+            query = _make_query(db, args)
             is_table = isinstance(args.target, str)
             refused = False
             try:
                 plan = query.explain()
             except ScanRefused:
                 # The first rows of a table are no scan; those of a model may be behind many of others.
-                refused = not (args.all or (is_table and args.where is None and args.top is not None))
+                refused = not (args.all or (is_table and not args.where and args.top is not None))
                 if refused and not args.explain:
                     if is_table:  # if there is no such table, that matters more
                         await db.select_raw(args.target).limit(1).allow_scan().all()
@@ -74,12 +83,13 @@ class QueryCommand:
                 plan = query.explain()
             if args.explain:
                 said, lines = plan.to_dict() | {"refused": refused}, str(plan).splitlines()
-                if args.where is not None:
-                    said["where"] = "OData" if is_table else parse_syntax(args.where)[1]
+                if args.where:
+                    languages = {"OData" if is_table else parse_syntax(each)[1] for each in args.where}
+                    said["where"] = " and ".join(sorted(languages))
                     lines.append(f"  --where: read as {said['where']}")
                 emit(args, said, painted=dress_up([*lines, *["  refused without --all"] * refused]))
                 return 0
-            await print_rows(args, _read(query, only))
+            await print_rows(args, _read(query, args.only))
         return 0
 
 
@@ -144,21 +154,21 @@ def _model_of(target: object) -> type[Entity]:
     return model
 
 
-def _make_query(db: Database, args: argparse.Namespace, only: list[str]) -> Query[Any]:
+def _make_query(db: Database, args: argparse.Namespace) -> Query[Any]:
     query: Any
+    conditions: list[Any] = args.where
     if isinstance(args.target, str):
         query = db.select_raw(args.target)
-        condition: Any = args.where
     else:
         query = db.select(args.target)
         model = _model_of(args.target)
-        if unknown := [name for name in only if name not in schema_of(model).fields]:
+        if unknown := [name for name in args.only if name not in schema_of(model).fields]:
             known = near(unknown[0], schema_of(model).fields, "field")
             raise ModelError(f"--only {unknown[0]!r} is rejected: {model.__name__} has no such field; {known}")
-        if only:
-            query = query.only(*(getattr(model, name) for name in only))
-        condition = args.where and parse_where(args.where, model)
-    if args.where is not None:
+        if args.only:
+            query = query.only(*(getattr(model, name) for name in args.only))
+        conditions = [parse_where(each, model) for each in conditions]
+    for condition in conditions:
         query = query.where(condition)
     found: Query[Any] = query if args.top is None else query.limit(args.top)
     return found

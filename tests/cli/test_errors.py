@@ -127,6 +127,12 @@ CASES = {
     ),
     f"rewrap {URL} mistaken:Employee": (1, "tableorm: rewrap needs keys; give --encryption MODULE:NAME"),
     f"drop-periods {URL} mistaken:Employee --before 2026-01-01": (1, "tableorm: drop-periods Employee is rejected: "),
+    f"query {URL} Directory --top 5 --top 5": (2, "query: argument --top: it is given twice; see tableorm query"),
+    f"export {URL} Directory - --where a --where=b": (2, "export: argument --where: it is given twice"),
+    f"get {URL} mistaken:Employee department=Sales department=HR id=7": (
+        1,
+        "'department=HR' is rejected: department is given twice",
+    ),
     f"query {URL} Directory --top 0": (2, "argument --top: '0' is not a whole number from 1 up"),
     f"get {URL} mistaken:Employee department=Sales": (1, "Employee.key needs 'id'"),
     f"get {URL} mistaken:Employee department=Sales id=x": (1, "needs an int, got 'x'"),

@@ -140,6 +140,24 @@ def test_odata_with_a_model(url: str, odata: str, python: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("target", "conditions"),
+    [
+        ("Crew", ["PartitionKey eq 'Argo' or PartitionKey eq '北'", "age gt 47 and RowKey ge 'sailor_'"]),
+        (MODEL, ["ship == 'Argo' or ship == '北'", "age gt 47"]),
+    ],
+)
+def test_options_that_add_up(url: str, target: str, conditions: list[str]) -> None:
+    """All of several conditions hold, each in its own language, and several lists of fields are one."""
+    given = [text for each in conditions for text in ("--where", each)]
+    done = tableorm("query", url, target, *given, "--only", "name", "--only", "age", "--json", "--all")
+    plan = json.loads(tableorm("query", url, target, *given, "--explain", "--json", "--all").stdout)
+
+    found = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda row: int(row["name"][7:]))
+    assert found == [{"name": each.name, "age": each.age} for each in CREW if each.age > 47]
+    assert plan["where"] == ("OData" if target == "Crew" else "OData and Python")
+
+
 def test_odata_has_the_names_of_properties() -> None:
     """It may name the property in which a field is stored."""
     assert str(parse_where("PayDay gt datetime'2026-01-01T00:00:00Z'", Wage)) == str(
