@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from .. import __version__
 from ..errors import TableOrmError
-from .output import report
+from .output import prepare_streams, report
 from .parser import CommandParser, add_command
 from .wording import in_options
 
@@ -81,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     args = argparse.Namespace()
+    prepare_streams()
     try:
         args = make_parser(given).parse_command(given)
         status: int | Coroutine[Any, Any, int] = args.command.run(args)

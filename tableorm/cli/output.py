@@ -20,6 +20,15 @@ _CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32}
 _shown: list[str] = []  # the lines of progress on the terminal
 
 
+def prepare_streams() -> None:
+    """Let stdout take all characters, in UTF-8 if it is no terminal; a stream that the caller has closed is ignored."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for the process
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):  # a stream in memory has none
+        reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
+
+
 def paint(text: str, style: Style, file: TextIO) -> str:
     """Return a text in a colour, if what it is written to shows colours."""
     if not file.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
