@@ -17,7 +17,7 @@ from ..jobs.report import RunReport
 from ..queries.sweep_report import SweepReport
 from ..stores.draft import write_draft
 from ..transfer.report import TransferReport
-from .output import emit, show_progress
+from .output import emit, fit, show_progress
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=RangeReport)
@@ -64,7 +64,7 @@ def print_report(
         good = report.complete if isinstance(report, RunReport) else not number
     more = number - len(found)
     lines = [*map(str, found), *([f"and {more:,} more"] if more > 0 else []), str(report)]
-    emit(args, report.to_dict(), *lines, file=file)
+    emit(args, report.to_dict(), painted=map(fit, lines), file=file)
     return 0 if good else 1
 
 

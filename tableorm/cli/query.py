@@ -3,7 +3,6 @@ The commands `tableorm query` and `tableorm get`, which read entities, or rows w
 """
 
 import argparse
-import sys
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -14,12 +13,11 @@ from ..errors import ModelError, ScanRefused, near
 from ..models.entity import Entity, schema_of
 from ..models.json_values import to_json as plain
 from ..models.property_bag import PropertyBag
-from ..protocol.redaction import escape_unprintable
 from ..queries.query import Query
 from .arguments import add_count, add_database, add_flag, load_target, open_existing, parse_table
 from .conditions import parse_fields, parse_syntax, parse_where
-from .output import emit, paint
-from .tabular import as_text, dress_up, print_rows
+from .output import emit
+from .tabular import dress_up, list_values, print_rows
 
 
 class QueryCommand:
@@ -89,7 +87,8 @@ class QueryCommand:
                     lines.append(f"  --where: read as {said['where']}")
                 emit(args, said, painted=dress_up([*lines, *["  refused without --all"] * refused]))
                 return 0
-            await print_rows(args, _read(query, args.only))
+            columns = args.only or ([] if is_table else [*schema_of(_model_of(args.target)).fields])
+            await print_rows(args, _read(query, args.only), columns)
         return 0
 
 
@@ -126,12 +125,7 @@ class Get:
                 types = {name: info.type.annotation for name, info in fields.items()}
                 found = await db.get(target, **parse_fields(types, args.fields))
         values = values_of(found)
-        width = max(map(len, values))
-        lines = (
-            f"{paint(escape_unprintable(f'{name:{width}}'), 'bold', sys.stdout)}  {escape_unprintable(as_text(value))}"
-            for name, value in values.items()
-        )
-        emit(args, values, painted=lines)
+        emit(args, values, painted=list_values([*values], values.values()))
         return 0
 
 

@@ -41,8 +41,7 @@ class Sweep:
                     names = ", ".join(each.__name__ for each in args.models)
                     raise ModelError(
                         f"there is nothing to sweep: no entities of {names} expire, and none has a change feed; "
-                        "declare expires: Mapped[datetime | None] = field(default=None, expiry=True), "
-                        "or changes = Feed(keep=...)"
+                        "name models that have a field with `expiry=True`, or a `Feed`"
                     )
                 report = await db.sweep(
                     *swept, cursor=progress.read_cursor(), on_progress=progress.note, **run_options(args)

@@ -14,6 +14,7 @@ import pytest
 
 from tableorm import Database
 from tableorm.cli import main
+from tableorm.cli.output import report, show_progress
 from tableorm.protocol.redaction import escape_unprintable
 from tableorm.stores import Operation, Verb
 from tests.azure.conftest import stub
@@ -99,6 +100,17 @@ def test_streams_without_an_accent(
 
     assert status == 0
     assert printed in written
+
+
+def test_progress_without_escapes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A terminal that obeys no escapes gets lines of progress one below the other."""
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    show_progress("[###---] 50%", "range 1")
+    show_progress("[######] 100%")
+    report("done")
+
+    assert capsys.readouterr().err == "[###---] 50%\n[######] 100%\ntableorm: done\n"
 
 
 def test_closed_streams(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import Database, EncodeError, Entity, Expression, Index, Key, Mapped, ModelError, Timestamp, field
+from tableorm.cli import main
 from tableorm.cli.conditions import parse_where
 from tableorm.cli.tabular import format_table
 from tests.commandline import in_database
@@ -180,6 +181,17 @@ def test_csv(url: str) -> None:
     assert rows == [[str(each.id), each.name, each.born.isoformat() if each.born else ""] for each in by_key]
 
 
+@pytest.mark.parametrize(
+    ("target", "only", "header"),
+    [(MODEL, [], "ship,id,name,age,pay,born,aboard\n"), (MODEL, ["--only", "id"], "id\n"), ("Crew", [], "")],
+)
+def test_csv_without_rows(url: str, target: str, only: list[str], header: str) -> None:
+    """It has the header if the columns are known."""
+    done = tableorm("query", url, target, "--where", "PartitionKey eq 'none'", "--csv", *only)
+
+    assert (done.returncode, done.stdout) == (0, header)
+
+
 def test_one_entity(url: str) -> None:
     """`get` takes the fields of the key as text, prints one entity, and names what is not there."""
     found = tableorm("get", url, MODEL, "ship=Argo", "id=7", "--json")
@@ -324,6 +336,29 @@ def test_long_values_are_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     (_, line) = format_table([{"name": "é" * 32_000}], ["name"])
     assert line == "é" * 39 + "…"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["get", MODEL, "ship=Argo", "id=7"], "\nname    Jürgen 7\nage     27\n"),
+        (["query", MODEL, "--where", "ship == 'Argo'", "--top", "3"], "\nname    Jürgen 5\nage     25\n"),
+        (["audit", MODEL], "250 entities and 250\n      derived"),
+    ],
+)
+def test_narrow_terminals(
+    url: str, command: list[str], shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line for each value, and the last line of an audit, are wrapped."""
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    status = main([command[0], url, *command[1:]])
+    text = capsys.readouterr().out
+
+    assert status == 0
+    assert shown in text
+    assert max(map(len, text.splitlines())) <= 20
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
