@@ -3,13 +3,16 @@ The commands `tableorm query` and `tableorm get`, which read entities, or rows w
 """
 
 import argparse
+import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from importlib.machinery import PathFinder
 from typing import Any, cast
 
 from .. import to_dict
 from ..database.database import Database
 from ..derived.index.index import IndexOf
-from ..errors import ModelError, ScanRefused, near
+from ..errors import AccessDenied, ModelError, ScanRefused, TableNotFound, near
 from ..models.entity import Entity, schema_of
 from ..models.json_values import to_json as plain
 from ..models.property_bag import PropertyBag
@@ -65,6 +68,7 @@ class QueryCommand:
         if args.csv and args.json:
             args.parser.error("--csv and --json cannot be combined; choose one")
         async with open_existing(args) as db:
+            await _check_target(db, args.target)
             query = _make_query(db, args)
             is_table = isinstance(args.target, str)
             refused = False
@@ -115,6 +119,7 @@ class Get:
         """Print the entity or row."""
         target: Any = args.target
         async with open_existing(args) as db:
+            await _check_target(db, target)
             if isinstance(target, str):
                 keys = parse_fields({"PartitionKey": str, "RowKey": str}, args.fields)
                 if missing := {"PartitionKey", "RowKey"} - keys.keys():
@@ -140,6 +145,14 @@ def values_of(found: Entity | PropertyBag) -> dict[str, Any]:
 def _parse_target(text: str) -> Any:
     """Return the name of a table, or the model or index that an argument names."""
     return load_target(text, IndexOf) if ":" in text else parse_table(text)
+
+
+async def _check_target(db: Database, target: object) -> None:
+    """Raise TableNotFound if a module was named, and no table has its name. The module isn't imported."""
+    if isinstance(target, str) and PathFinder.find_spec(target, ["", *sys.path]):
+        with suppress(AccessDenied):  # some tokens are for one table alone
+            if target.lower() not in map(str.lower, await db.tables()):
+                raise TableNotFound(f"there is no table {target!r}; for a model write {target}:MODEL")
 
 
 def _model_of(target: object) -> type[Entity]:

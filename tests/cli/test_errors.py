@@ -35,6 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mistakes")
     (folder / "mistaken.py").write_text(MODELS + ENTRY, encoding="utf-8")
     (folder / "broken.py").write_text(f"{MODELS}\n\nprint(Manager)\n", encoding="utf-8")
+    (folder / "hr.py").write_text(MODELS, encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
     (folder / "keyless.csv").write_text("id,name\n1,Ann\n", encoding="utf-8")
@@ -91,6 +92,9 @@ CASES = {
     "check hr.tabels": (1, "hr.tabels"),
     f"show {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
     f"query {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
+    f"query {URL} mistaken": (1, "tableorm: there is no table 'mistaken'; for a model write mistaken:MODEL\n"),
+    f"query {URL} hr --all": (1, "tableorm: there is no table 'hr'; for a model write hr:MODEL\n"),
+    f"get {URL} hr department=Sales id=7": (1, "tableorm: there is no table 'hr'; for a model write hr:MODEL\n"),
     f"get {URL} Directory PartitionKey=P RowKey=R": (1, "there is no row ('P', 'R') in table Directory"),
     f"export {URL} Directory no/such/folder/x.csv": (1, "tableorm: no/such/folder/x.csv: "),
     "backup hr.tables no/such/folder/x": (1, "tableorm: no/such/folder/x: "),
