@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, ParamSpec, Self, TextIO, TypeVar
+from typing import Any, ParamSpec, Self, TextIO
 
 import attrs
 
@@ -20,7 +20,6 @@ from ..transfer.report import TransferReport
 from .output import emit, fit, show_progress
 
 P = ParamSpec("P")
-R = TypeVar("R", bound=RangeReport)
 
 _SECONDS = 1.0  # between two lines of progress, and between two writes of the state file
 _WIDTH = 24
@@ -69,7 +68,7 @@ def print_report(
 
 
 @attrs.define
-class ProgressReporter(Generic[R]):
+class ProgressReporter:
     """
     Tells how far a command got, once a second: on stderr, and in a state file, where another run goes on.
 
@@ -79,8 +78,8 @@ class ProgressReporter(Generic[R]):
     """
 
     state: Path | None
-    describe: Callable[[R], str]
-    _latest: R | None = attrs.field(init=False, default=None)
+    describe: Callable[[Any], str] = str
+    _latest: RangeReport | None = attrs.field(init=False, default=None)
     _tell: Callable[[], None] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -97,7 +96,7 @@ class ProgressReporter(Generic[R]):
         state = self.state
         return state.read_text(encoding="ascii").strip() if state is not None and state.exists() else None
 
-    def note(self, report: R) -> None:
+    def note(self, report: RangeReport) -> None:
         """Take note of a report, and tell of it if a second has passed."""
         self._latest = report
         self._tell()

@@ -36,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mistaken.py").write_text(MODELS + ENTRY, encoding="utf-8")
     (folder / "broken.py").write_text(f"{MODELS}\n\nprint(Manager)\n", encoding="utf-8")
     (folder / "hr.py").write_text(MODELS, encoding="utf-8")
+    (folder / "interrupted.py").write_text("import signal; signal.raise_signal(signal.SIGINT)", encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
     (folder / "keyless.csv").write_text("id,name\n1,Ann\n", encoding="utf-8")
@@ -108,6 +109,8 @@ CASES = {
     f"audit {URL} nowhere": (1, "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
     f"audit {URL} broken": (1, "NameError: name 'Manager' is not defined (broken.py, line 9)"),
     f"audit {URL} misspelt": (1, "SyntaxError: '[' was never closed (misspelt.py, line 7)"),
+    f"audit {URL} interrupted --name n": (130, "interrupted; with --name or --state, the same command resumes where"),
+    "lint interrupted": (130, "tableorm: interrupted; run it again\n"),
     f"{MODULE}:Employe": (2, "mistaken has no attribute 'Employe': did you mean 'Employee'?"),
     f"{MODULE}:Mapped": (2, "'mistaken:Mapped' is not a model"),
     f"audit {URL} AccountName=acc;AccountKey=c2VjcmV0": (2, "the argument is not a model; give MODULE:MODEL"),
