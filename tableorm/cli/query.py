@@ -68,7 +68,8 @@ class QueryCommand:
         if args.csv and args.json:
             args.parser.error("--csv and --json cannot be combined; choose one")
         async with open_existing(args) as db:
-            await _check_target(db, args.target)
+            if not args.explain:
+                await _check_target(db, args.target)
             query = _make_query(db, args)
             is_table = isinstance(args.target, str)
             refused = False

@@ -281,8 +281,12 @@ def test_interrupt_while_it_starts(tmp_path: Path) -> None:
 def test_an_interrupted_backup(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C leaves no copy behind, so that the command can be run again as it says."""
     command = "backup", url.removeprefix("local:"), str(tmp_path / "copy.tables")
+
+    def stop(_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
     with monkeypatch.context() as patched:
-        patched.setattr("tableorm_local.engine.backup.find_damage", lambda _: signal.raise_signal(signal.SIGINT))
+        patched.setattr("tableorm_local.engine.backup.find_damage", stop)
         interrupted = tableorm(*command)
         left = [*tmp_path.iterdir()]
 

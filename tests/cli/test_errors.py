@@ -95,6 +95,7 @@ CASES = {
     f"query {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
     f"query {URL} mistaken": (1, "tableorm: there is no table 'mistaken'; for a model write mistaken:MODEL\n"),
     f"query {URL} hr --all": (1, "tableorm: there is no table 'hr'; for a model write hr:MODEL\n"),
+    f"query {URL} hr --explain": (1, "tableorm: query 'hr': The specified resource name length is not within"),
     f"get {URL} hr department=Sales id=7": (1, "tableorm: there is no table 'hr'; for a model write hr:MODEL\n"),
     f"get {URL} Directory PartitionKey=P RowKey=R": (1, "there is no row ('P', 'R') in table Directory"),
     f"export {URL} Directory no/such/folder/x.csv": (1, "tableorm: no/such/folder/x.csv: "),
