@@ -208,7 +208,7 @@ def test_the_state_is_written_to_a_file_of_its_own(tmp_path: Path) -> None:
     state, other = tmp_path / "state", tmp_path / "other"
     other.write_text("precious")
     state.symlink_to(other)
-    progress = ProgressReporter[AuditReport](state, str)
+    progress = ProgressReporter(state)
     progress.note(AuditReport(cursor=lambda: "text"))
     for _ in range(2):
         progress.save()

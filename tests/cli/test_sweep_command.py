@@ -88,5 +88,6 @@ def test_models_that_never_expire(url: str) -> None:
 
     assert done.returncode == 1
     assert (
-        "there is nothing to sweep: no entities of Employee, Manager expire, and none has a change feed" in done.stderr
+        "there is nothing to sweep: no entities of Employee, Manager expire, and none has a change feed; "
+        "name models that have a field with `expiry=True`, or a `Feed`\n" in done.stderr
     )
