@@ -41,7 +41,8 @@ something; it's raised `from None`, by `connection/translate.py`. All errors can
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal, NamedTuple
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from .protocol.codes import Fault
 
@@ -82,7 +83,11 @@ __all__ = [
     "counted",
     "near",
     "shown",
+    "without_own_frames",
 ]
+
+
+X = TypeVar("X", bound=Exception)
 
 
 def shown(value: object, limit: int = 80) -> str:
@@ -145,6 +150,21 @@ def _rebuild(
     if cause is not None:
         error.__cause__ = cause
     return error
+
+
+def without_own_frames(error: X) -> X:
+    """Remove the frames of tableorm from the traceback of an error. Those of functions that it was given stay."""
+    return error.with_traceback(_without_own(error.__traceback__))
+
+
+def _without_own(trace: TracebackType | None) -> TracebackType | None:
+    if trace is None:
+        return None
+    inner = _without_own(trace.tb_next)
+    if trace.tb_frame.f_globals.get("__name__", "").startswith(("tableorm.", "tableorm_")):
+        return inner
+    trace.tb_next = inner
+    return trace
 
 
 class ModelError(TableOrmError, TypeError):

@@ -24,9 +24,11 @@ from ..models.schema import concrete
 from ..protocol.codes import Code
 from ..shapes.encrypted import ContentKeys, Encryption
 from ..stores import Backend, BlobStore, QueueStore, RetryPolicy, TableStore
+from .tracebacks import short_tracebacks
 
 
 @async_only
+@short_tracebacks
 class Stores(Connected):
     """
     The part of a database that opens and closes its stores, and makes tables.
