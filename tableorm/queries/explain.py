@@ -2,7 +2,7 @@
 Explanations: what a query will send and what that costs, for people and for assertions. Nothing is sent for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -42,6 +42,15 @@ class ExplainedRequest:
 
     def __str__(self) -> str:
         return request_line(self.path, self.filter, self.select, self.top)
+
+
+def table_of_requests(caption: str, requests: Iterable[ExplainedRequest]) -> str:
+    """Return the requests of an explanation as a table for notebooks."""
+    rows = [
+        {"access": each.access.value, "request": str(each), "then here": "; ".join(each.client_side)}
+        for each in requests
+    ]
+    return html_table(caption, rows)
 
 
 @attrs.frozen(kw_only=True)
@@ -101,11 +110,7 @@ class Explanation:
         return found
 
     def _repr_html_(self) -> str:
-        rows = [
-            {"access": each.access.value, "request": str(each), "then here": "; ".join(each.client_side)}
-            for each in self.requests
-        ]
-        return html_table(self.query, rows)
+        return table_of_requests(self.query, self.requests)
 
     def __str__(self) -> str:
         lines = [self.query, f"  access: {self.access.value}, by {self.path}"]
