@@ -528,7 +528,7 @@ class LimitExceeded(TableOrmError, ValueError):
 
 
 class ScanRefused(TableOrmError):
-    """The query would visit every partition. The message tells which condition is missing."""
+    """The query would visit every partition. The message says which condition is missing."""
 
 
 class CursorError(TableOrmError, ValueError):

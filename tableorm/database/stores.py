@@ -114,7 +114,7 @@ class Stores(Connected):
         The queues. They raise errors of tableorm; `code` has the details.
 
         Raises:
-            NotSupported: There are none; the message names the argument of `connect` that tells where they are.
+            NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
         connection = self._connection
         counted = CountedBeside(connection, connection.queues, QUEUE_OPERATIONS)
@@ -126,7 +126,7 @@ class Stores(Connected):
         The blobs. They raise errors of tableorm; `code` has the details.
 
         Raises:
-            NotSupported: There are none; the message names the argument of `connect` that tells where they are.
+            NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
         connection = self._connection
         counted = CountedBeside(connection, connection.blobs, BLOB_OPERATIONS)
