@@ -47,6 +47,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from .protocol.codes import Fault
 
 __all__ = [
+    "ENCRYPTED",
     "MAX_FAULTS",
     "AccessDenied",
     "AccountNotFound",
@@ -97,6 +98,18 @@ def shown(value: object, limit: int = 80) -> str:
     except Exception as error:  # noqa: BLE001  # a message about a value must not fail because its repr() does
         text = f"<{type(value).__name__} whose repr() raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+class _Encrypted:
+    def __repr__(self) -> str:
+        return "<encrypted>"
+
+    def __reduce__(self) -> str:
+        return "ENCRYPTED"
+
+
+ENCRYPTED = _Encrypted()
+"""What is shown in place of a value that is encrypted in the store."""
 
 
 def counted(number: int, noun: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import attrs
 
-from .errors import EncodeError, ModelError
+from .errors import ENCRYPTED, EncodeError, EncryptionError, ModelError, TableOrmError
 from .keys.intervals import successor
 from .protocol.edm import check_text
 from .protocol.filters import And, Compare, Constant, Filter, Not, Op, compare_value, constant, to_odata
@@ -86,10 +86,10 @@ class Comparison(Expression):
 
     def __str__(self) -> str:
         if self.op is None:
-            return f"{self.field}.startswith({self.value!r})"
+            return f"{self.field}.startswith({_shown(self.field, self.value)})"
         if is_list(self.field):
-            return f"{'~' if self.op is Op.NE else ''}{self.field}.contains({self.value!r})"
-        return f"{self.field} {_SIGNS[self.op]} {self.value!r}"
+            return f"{'~' if self.op is Op.NE else ''}{self.field}.contains({_shown(self.field, self.value)})"
+        return f"{self.field} {_SIGNS[self.op]} {_shown(self.field, self.value)}"
 
 
 _SIGNS = {Op.EQ: "==", Op.NE: "!=", Op.GT: ">", Op.GE: ">=", Op.LT: "<", Op.LE: "<="}
@@ -104,7 +104,8 @@ class Membership(Expression):
     negated: bool = False
 
     def __str__(self) -> str:
-        shown = ", ".join(map(repr, self.values[:5])) + (f", ... {len(self.values)} values" * (len(self.values) > 5))
+        shown = ", ".join(_shown(self.field, value) for value in self.values[:5])
+        shown += f", ... {len(self.values)} values" * (len(self.values) > 5)
         return f"~{self.field}.in_([{shown}])" if self.negated else f"{self.field}.in_([{shown}])"
 
 
@@ -121,6 +122,23 @@ class Presence(Expression):
 
 FieldTerm = Comparison | Membership | Presence
 """A condition on a field of a model."""
+
+
+def misfit_error(term: FieldTerm, value: object, problem: str) -> TableOrmError:
+    """Return the error for a condition whose value its field cannot be compared with."""
+    field = term.field
+    if _is_encrypted(field):
+        return encrypted_error(field)
+    problem = f"in the condition {term} is rejected: {problem}"
+    return EncodeError(problem, field.model.__name__, field.name, value)
+
+
+def encrypted_error(field: "Field[Any]") -> EncryptionError:
+    """Return the error for a condition on an encrypted field."""
+    return EncryptionError(
+        f"a condition on {field} is rejected: it is encrypted, or may be, and the service cannot compare it; keep what "
+        "is searched for, such as a keyed hash, in a field of its own"
+    )
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
@@ -192,16 +210,30 @@ def is_list(field: "Field[Any]") -> bool:
     return member is not None and member.type.json_text and member.type.base is list
 
 
+def _is_encrypted(field: object) -> bool:
+    if not isinstance(field, Field):
+        return False
+    schema = field.model.__schema__
+    return bool(schema.fields[schema.field_of(field.name)].encrypted)
+
+
+def _shown(field: object, value: object) -> str:
+    """Return `repr` of a value that a field is compared with, unless the field is encrypted."""
+    return repr(ENCRYPTED if _is_encrypted(field) else value)
+
+
 def _values(field: object, values: Iterable[Any]) -> list[Any]:
     """Return the values of `in_`, in an order that is the same in every process, as cursors need it."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ModelError(f"{field}.in_({values!r}) is rejected: give a list of values, as in in_([{values!r}])")
+        given = _shown(field, values)
+        raise ModelError(f"{field}.in_({given}) is rejected: give a list of values, as in in_([{given}])")
     found = sorted(values, key=repr) if isinstance(values, (set, frozenset)) else list(values)
     for value in found:
         try:
             hash(value)
         except TypeError:
-            raise ModelError(f"{field}.in_() is rejected: {value!r} is not a value that the service compares") from None
+            given = _shown(field, value)
+            raise ModelError(f"{field}.in_() is rejected: {given} is not a value that the service compares") from None
     return found
 
 
@@ -249,7 +281,8 @@ class Comparable(Generic[T]):
             raise ModelError(f"~{self} is not a condition; write {self} == False, or {self}.is_none()")
 
         def __contains__(self, value: object) -> NoReturn:
-            raise ModelError(f"{value!r} in {self} is not a condition; write {self} == {value!r}, or filter in Python")
+            given = _shown(self, value)
+            raise ModelError(f"{given} in {self} is not a condition; write {self} == {given}, or filter in Python")
 
         def __iter__(self) -> NoReturn:
             raise ModelError(f"{self} has no items; it stands for the field in conditions, as in {self} == value")
@@ -312,11 +345,10 @@ class Field(Comparable[T]):
     def startswith(self, prefix: str) -> Expression:
         """Return the condition that the string starts with `prefix`. This is case-sensitive."""
         if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ModelError(f"{self}.startswith() needs a str, got {prefix!r}")
-        fault = check_text(prefix)
+            raise ModelError(f"{self}.startswith() needs a str, got {_shown(self, prefix)}")
+        found, fault = Comparison(self, None, prefix), check_text(prefix)
         if fault:
-            raise EncodeError(f"{fault}, so no stored text starts with it", self.model.__name__, self.name, prefix)
-        found = Comparison(self, None, prefix)
+            raise misfit_error(found, prefix, f"{fault}, so no stored text starts with it")
         if is_list(self):
             self._require_constant(prefix, found)
         return found
@@ -347,10 +379,10 @@ class Field(Comparable[T]):
         except (TypeError, ValueError) as error:
             kind = self.model.__schema__.fields[self.name].type.name
             term = Comparison(self, Op.EQ, value)
-            raise self._misfit(term, value, f"the value {error}; the field is {kind}") from None
+            raise misfit_error(term, value, f"the value {error}; the field is {kind}") from None
         return value
 
-    def _require_constant(self, other: object, term: Expression) -> None:
+    def _require_constant(self, other: object, term: FieldTerm) -> None:
         """Refuse a value of a condition that no value of the field can equal."""
         if isinstance(other, (Field, SystemField)):
             raise ModelError(
@@ -364,14 +396,11 @@ class Field(Comparable[T]):
         kind = self.model.__schema__.by_path[self.name].type
         if kind.json_text:
             remedy = "use contains() for one element, or filter in Python" if is_list(self) else "filter in Python"
-            raise self._misfit(term, other, f"a field stored as JSON cannot be compared; {remedy}")
+            raise misfit_error(term, other, f"a field stored as JSON cannot be compared; {remedy}")
         try:
             kind.encode(other)
         except ValueError as error:
-            raise self._misfit(term, other, f"the value {error}; the field is {kind.name}") from None
-
-    def _misfit(self, term: Expression, value: object, problem: str) -> EncodeError:
-        return EncodeError(f"in the condition {term} is rejected: {problem}", self.model.__name__, self.name, value)
+            raise misfit_error(term, other, f"the value {error}; the field is {kind.name}") from None
 
 
 class ComposedField(Field[T]):
@@ -396,11 +425,11 @@ class ComposedField(Field[T]):
         """Refuse the condition: it is for a part of the field."""
         return self._compare(Op.GE, prefix)
 
-    def _require_constant(self, other: object, term: Expression) -> None:
+    def _require_constant(self, other: object, term: FieldTerm) -> None:
         if is_list(self):
-            raise self._misfit(term, other, "a list has no comparison; use contains() for one element")
+            raise misfit_error(term, other, "a list has no comparison; use contains() for one element")
         more = ", ..." if len(self.parts) > 3 else ""
-        raise self._misfit(term, other, f"compare a part of it: {', '.join(map(str, self.parts[:3]))}{more}")
+        raise misfit_error(term, other, f"compare a part of it: {', '.join(map(str, self.parts[:3]))}{more}")
 
 
 S = TypeVar("S", str, dt.datetime)

@@ -52,6 +52,7 @@ class StagedStore(StoreLayer):
         else:
             self._counts.requests -= 1  # of which there may be several, or this one
             row = await self._read(table, partition_key, row_key, select, split)
+        row.update({"PartitionKey": partition_key, "RowKey": row_key})  # which the stages need, asked for or not
         await self._prepare(schemas, table, [row], select)
         return row
 

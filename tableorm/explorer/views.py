@@ -8,13 +8,12 @@ from typing import Any, Self
 import attrs
 
 from ..database.database import Database
-from ..errors import DecodeError, NotLoaded, ScanRefused
+from ..errors import ENCRYPTED, DecodeError, NotLoaded, ScanRefused
 from ..expressions import Expression
 from ..keys.template import Template
 from ..models.entity import Entity, schema_of
 from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
 from ..models.property_bag import PropertyBag, shown_properties
-from ..models.property_types import ENCRYPTED
 from ..models.reserved import ENTITY_TYPE, UPKEEP_TABLE
 from ..models.state import state_of
 from ..queries.query import Query

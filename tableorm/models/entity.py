@@ -19,7 +19,7 @@ from typing import (
     overload,
 )
 
-from ..errors import DecodeError, EncodeError, ModelError, NotLoaded, near, shown
+from ..errors import ENCRYPTED, DecodeError, EncodeError, ModelError, NotLoaded, near, shown
 from ..protocol.codes import Fault
 from ..protocol.edm import ANNOTATION, datetime_from_text
 from ..protocol.limits import check_key
@@ -33,7 +33,6 @@ from .key import Key, Storable, StorableClass
 from .manifest import SubtotalEntry
 from .partial import Partial
 from .property_bag import PropertyBag, shown_properties
-from .property_types import ENCRYPTED
 from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances, union_of
 from .reserved import is_reserved_property
 from .schema import Schema, concrete

@@ -19,13 +19,13 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from ..errors import MAX_FAULTS, EncodeError, InputFault, InvalidInput, NotLoaded, shown
+from ..errors import ENCRYPTED, MAX_FAULTS, EncodeError, InputFault, InvalidInput, NotLoaded, shown
 from ..keys.template import Template
 from ..protocol.edm import SPECIAL_DOUBLES, special_text
 from ..protocol.limits import MAX_VALUE_BYTES, excess_of
 from .json_types import find_pydantic_faults, is_pydantic_model, read_pydantic, write_pydantic
 from .key import Key
-from .property_types import ENCRYPTED, REFUSALS, FieldInfo, annotation_name, split_optional
+from .property_types import REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
 Path = tuple[str | int, ...]
@@ -184,15 +184,15 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE, *, trusted: 
 
 
 def _invalid(schema: Schema, faults: Sequence[InputFault]) -> InvalidInput:
-    """Return the error of some faults, which shows no value of an encrypted field."""
+    """Return the error of some faults, which shows no value of an encrypted field, nor the keys and members in it."""
     hidden = {name for name, info in schema.fields.items() if info.encrypted}
-    told = [
-        each._replace(problem="does not fit, or is rejected", value=ENCRYPTED)
-        if each.value is not None and not hidden.isdisjoint(each.path[:1])
-        else each
-        for each in faults
-    ]
-    return InvalidInput(schema.name, told)
+    told = dict[object, InputFault]()
+    for number, each in enumerate(faults):
+        if (each.value is None and len(each.path) < 2) or hidden.isdisjoint(each.path[:1]):
+            told[number] = each
+        else:
+            told[each.path[:1]] = InputFault(each.path[:1], "does not fit, or is rejected", ENCRYPTED)
+    return InvalidInput(schema.name, [*told.values()])
 
 
 def _why_missing(info: FieldInfo, *, trusted: bool) -> str:

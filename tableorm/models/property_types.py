@@ -22,7 +22,7 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from ..errors import EncodeError, ModelError, NotLoaded, shown
+from ..errors import ENCRYPTED, EncodeError, ModelError, NotLoaded, shown
 from ..expressions import ComposedField
 from ..protocol.edm import (
     ANNOTATION,
@@ -48,6 +48,10 @@ T = TypeVar("T")
 
 # What converters and validators raise: the third where decimal NaN is compared, the last where a value is looked up.
 REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError)
+
+
+class TooLong(ValueError):
+    """A value has no place in its field. The message has sizes and what to do, and nothing of the value."""
 
 
 def _class_of_values(kind: "ValueType") -> Any:
@@ -152,7 +156,8 @@ class Shape(Generic[T]):
 
     Attributes:
         apart: Whether each member is a value of its own: it can be merged and read alone, and a merge of a value leaves
-            the members that the value does not have as they are. Otherwise a merge never mixes two values.
+            the members that the value does not have as they are. Otherwise a merge never mixes two values. Such a value
+            is a sequence, and its members are of one type.
         form: What snapshots call the way in which a value that begins in the first member goes on in the others; "" if
             it does not. An empty text, empty bytes or 0 in these say that a value does not have the member: a merge
             stores them there, and is not rejected.
@@ -240,18 +245,6 @@ class _Part(Shape[Any]):
     def read(self, values: Sequence[Any]) -> Any:
         found = iter(values)
         return self.whole.read([next(found) if asked else ... for asked in self.asked])
-
-
-class _Encrypted:
-    def __repr__(self) -> str:
-        return "<encrypted>"
-
-    def __reduce__(self) -> str:
-        return "ENCRYPTED"
-
-
-ENCRYPTED = _Encrypted()
-"""What is shown in place of a value that is encrypted in the store."""
 
 
 @attrs.frozen(kw_only=True)
@@ -410,10 +403,10 @@ class FieldInfo(FieldOptions):
 
     def misfit(self, model: str, value: object, error: ValueError | None = None) -> EncodeError:
         """Return the error of a value that does not fit the field: by default, of None."""
-        if error is not None and self.encrypted:
-            return EncodeError(f"does not fit; the field is {self.type.name}", model, self.name, ENCRYPTED)
         if error is not None:
-            return EncodeError(f"{error}; the field is {self.type.name}", model, self.name, value)
+            problem = "does not fit" if self.encrypted and not isinstance(error, TooLong) else f"{error}"
+            shown_value = ENCRYPTED if self.encrypted else value
+            return EncodeError(f"{problem}; the field is {self.type.name}", model, self.name, shown_value)
         problem = f"is missing: the field is {self.type.name}; give it a value, or declare it `{self.type.name} | None`"
         return EncodeError(problem, model, self.name, None, misuse=True)
 

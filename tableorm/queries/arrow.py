@@ -16,7 +16,6 @@ from ..models.json_values import to_json
 from ..models.property_types import FieldInfo, PropertyType
 from ..models.schema import Schema
 from ..protocol.edm import Edm
-from ..shapes.series import Slots
 
 _ARROW_TYPES = {
     Edm.STRING: "string",
@@ -59,7 +58,7 @@ def _json(value: Any) -> str:
 
 def _column_of(pa: Any, info: FieldInfo) -> _Column:
     kind = info.type
-    if issubclass(kind.base, Slots):
+    if info.shape is not None and info.shape.apart:
         return _Column(pa.list_(arrow_type(pa, info.members[0].type.edm)), list)
     if kind.annotation is dt.date:
         return _Column(pa.date32(), _plain)

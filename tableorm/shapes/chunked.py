@@ -9,9 +9,9 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from ..expressions import ComposedField, Expression
+from ..expressions import ComposedField, FieldTerm, misfit_error
 from ..models.fields import SHAPES, Mapped
-from ..models.property_types import PropertyType, Shape, annotation_name, property_type, split_optional
+from ..models.property_types import PropertyType, Shape, TooLong, annotation_name, property_type, split_optional
 from ..protocol.edm import utf16_length
 from ..protocol.limits import MAX_VALUE_BYTES
 from ..types import Int32
@@ -31,9 +31,9 @@ class _ChunkedField(ComposedField[Any]):
 
     __slots__ = ()
 
-    def _require_constant(self, other: object, term: Expression) -> NoReturn:
+    def _require_constant(self, other: object, term: FieldTerm) -> NoReturn:
         problem = "a field with chunked=True is stored in parts, which the service cannot compare as one value; "
-        raise self._misfit(term, other, f"{problem}filter in Python, or declare a short field beside it")
+        raise misfit_error(term, other, f"{problem}filter in Python, or declare a short field beside it")
 
 
 class _ChunkedShape(Shape[Any]):
@@ -73,7 +73,7 @@ class _ChunkedShape(Shape[Any]):
             data = data if isinstance(data, bytes) else data.encode()
             if len(data) > MAX_EXPANDED_BYTES:
                 problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
-                raise ValueError(f"{problem}; declare a Blob")
+                raise TooLong(f"{problem}; declare a Blob")
             data = zlib.compress(data, 1)
         size, chunks = _size(data), [*_divided(data, self._bytes if isinstance(data, bytes) else self._text)]
         if len(chunks) > MAX_CHUNKS:
@@ -81,7 +81,7 @@ class _ChunkedShape(Shape[Any]):
             most = MAX_CHUNKS * (self._bytes if isinstance(data, bytes) else self._text // 2)
             remedy = "declare a Blob" if self.compress else "add compress=True, or declare a Blob"
             problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
-            raise ValueError(f"{problem}; {remedy}")
+            raise TooLong(f"{problem}; {remedy}")
         return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]
 
     def read(self, values: Sequence[Any]) -> Any:

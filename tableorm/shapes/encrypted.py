@@ -162,6 +162,7 @@ class EncryptedStage(KeyedStage):
                 "the model has encrypted fields; keep it in another model"
             )
         seen = {info.name for info in schema.fields.values() if info.expiry} | schema.key_names
+        seen.update(info.name for info in schema.uploads)  # their bytes would stay as they are
         for each in schema.derived.values():
             templates, rows = [*each.row_templates(), each.partition], each.row_schema
             seen.update(name for template in templates if template is not None for name in template.fields)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import make_dataclass
 from typing import Any, NoReturn, cast
 
-from ..expressions import AllOf, AnyOf, Comparison, ComposedField, Expression, NoneOf
+from ..expressions import AllOf, AnyOf, Comparison, ComposedField, Expression, FieldTerm, NoneOf, misfit_error
 from ..keys.escapes import escape
 from ..models.key import Key
 from ..models.property_types import Shape, ValueType, split_optional
@@ -47,14 +47,14 @@ class _LinkField(ComposedField[Key[Any]]):
         try:
             pair = shape.write(other)
         except ValueError as error:
-            raise self._misfit(term, other, f"it {error}") from None
+            raise misfit_error(term, other, f"it {error}") from None
         same = AllOf(tuple([part == text for part, text in zip(self.parts, pair, strict=True)]))
         return same if op is Op.EQ else NoneOf(same)
 
-    def _require_constant(self, other: object, term: Expression) -> NoReturn:
+    def _require_constant(self, other: object, term: FieldTerm) -> NoReturn:
         of = self.model.__schema__.fields[self.name].type.name
         given = "None; write .is_none()" if other is None else f"{other!r}"
-        raise self._misfit(term, other, f"a link is compared by == and != with a {of}, not with {given}")
+        raise misfit_error(term, other, f"a link is compared by == and != with a {of}, not with {given}")
 
 
 class LinkShape(Shape[Key[Any]]):

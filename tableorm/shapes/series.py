@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack, ca
 
 import msgspec
 
-from ..errors import EncodeError, ModelError, NotLoaded, shown
+from ..errors import ENCRYPTED, EncodeError, ModelError, NotLoaded, shown
 from ..expressions import ComposedField, Field
 from ..models.fields import FieldDeclaration, Mapped
 from ..models.property_types import PropertyType, Shape, ValueType, annotation_name, property_type, split_optional
@@ -61,6 +61,8 @@ class Slots(Sequence[T]):
         return bool(one._shape.shown(one._stored) == two._shape.shown(two._stored))
 
     def __repr__(self) -> str:
+        if self._shape.encrypted:
+            return repr(ENCRYPTED)
         filled = ", ".join(f"{at}: {value!r}" for at, value in enumerate(self._stored) if value not in (None, ...))
         return f"<{len(self)} slots {{{filled}}}>"
 
@@ -89,8 +91,8 @@ class _SeriesShape(Shape[Slots[Any]]):
     annotation: Any
     slot: PropertyType
 
-    def __init__(self, length: int, default: Any) -> None:
-        self.length, self.default = length, default
+    def __init__(self, length: int, default: Any, *, encrypted: bool = False) -> None:
+        self.length, self.default, self.encrypted = length, default, encrypted
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
         bare, optional = split_optional(annotation)
@@ -182,11 +184,13 @@ class _SeriesShape(Shape[Slots[Any]]):
             self.slot.check(value)
             self.slot.encode(value)
         except ValueError as error:
-            raise self._misfit(path, value, f"{error}; a slot is {self.slot.name}") from None
+            problem = "does not fit" if self.encrypted else f"{error}"
+            raise self._misfit(path, value, f"{problem}; a slot is {self.slot.name}") from None
         return value
 
     def _misfit(self, path: str, value: object, problem: str) -> EncodeError:
-        return EncodeError(problem, self.model.__name__, path, value)
+        hidden = self.encrypted and value is not None
+        return EncodeError(problem, self.model.__name__, path, ENCRYPTED if hidden else value)
 
 
 class Series(Mapped[Slots[T]]):
@@ -259,7 +263,7 @@ def series(
         raise ModelError(f"series({shown(length)}) is rejected: give the number of slots")
     if accept_plain and not encrypted:
         raise ModelError("series(accept_plain=True) is rejected: its slots are plain; add encrypted=True")
-    shape = _SeriesShape(length, default)
+    shape = _SeriesShape(length, default, encrypted=encrypted)
     return FieldDeclaration(
         name=name,
         doc=doc,

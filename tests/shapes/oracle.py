@@ -7,7 +7,7 @@ import asyncio
 import datetime as dt
 import math
 import types
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import lru_cache, partial
@@ -37,6 +37,7 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.stores import CLOCK, Bounds, Operation, RowQuery, TableStore, Verb
+from tableorm_migrations import rewrite
 from tests.faults import Fate, FaultyStore
 
 TABLE = "Oracle"
@@ -206,6 +207,7 @@ class World:
 
     def __init__(self, db: Database, seed: int, random: Random, number: int = 1) -> None:
         self.db, self.random, self.drawn = db, random, random_model(seed)
+        self.writer: Any = db
         self.key: dict[str, Any] = {"place": "p", "id": number}
         self.models, self.shaped, self.plain = self.drawn.models, self.drawn.shaped, self.drawn.plain
         self.model = self.models[0]
@@ -281,16 +283,16 @@ class World:
     async def insert(self) -> None:
         handle = self.new_entity()
         if self.row is not None:
-            await refused(EntityExists, self.db.insert(handle.entity))
+            await refused(EntityExists, self.writer.insert(handle.entity))
             return
-        await self.db.insert(handle.entity)
+        await self.writer.insert(handle.entity)
         self.unknown = {}
         self.written(handle, dict(handle.shown))
         self.handles.append(handle)
 
     async def upsert(self) -> None:
         handle, whole = self.new_entity(), self.random.random() < 0.4
-        await self.db.upsert(handle.entity, mode="replace" if whole else "merge")
+        await self.writer.upsert(handle.entity, mode="replace" if whole else "merge")
         if whole:
             self.unknown = {}
         # What an upsert that merges leaves is not known to its entity, which is not used again.
@@ -357,7 +359,7 @@ class World:
         removed = [path for path in handle.base if path not in handle.shown]
         if verb == "merge" and not handle.shown:
             return  # there is nothing to send
-        calling = getattr(self.db, verb)(handle.entity, **arguments)
+        calling = getattr(self.writer, verb)(handle.entity, **arguments)
         if verb == "merge" and removed:
             await refused(EncodeError, calling)
             return
@@ -407,7 +409,7 @@ class World:
         if self.row is not None and self.random.random() < 0.3:
             for network in self.network:
                 network.plan()  # nothing would prove that it is gone
-            await self.db.delete(self.model.key(**self.key), if_match="*")
+            await self.writer.delete(self.model.key(**self.key), if_match="*")
             self.row, self.unknown = None, {}
             self.version += 1
 
@@ -458,10 +460,23 @@ class World:
             self.written(Handle(None, {}, -1), shown)
 
     async def bulk(self) -> None:
-        handle = self.new_entity()
-        async with self.db.bulk() as bulk:
-            await bulk.upsert(handle.entity, mode="merge")
-        self.written(handle, {**(self.row or {}), **handle.shown})
+        """One of the verbs by a bulk, which does what it does by itself."""
+        verb = World.insert
+        if self.row is not None:
+            verb = self.random.choice([World.insert, World.upsert, World.save, World.save, World.replace, World.delete])
+            self.handles.clear()
+            await self.read()
+            await self.change()
+        self.log.append(verb.__name__)
+        self.writer = _ByBulk(self.db)
+        await verb(self)
+        self.writer = self.db
+
+    async def rewrite(self) -> None:
+        """Nothing changes but how the row is stored."""
+        report = await rewrite(self.db, self.model)
+        assert not report.failures, (self.log, report)
+        self.version += report.written
 
     async def condition(self) -> None:
         """Each stored slot is found by its value, and by no other."""
@@ -477,7 +492,7 @@ class World:
         assert len(none) == (self.row is not None and path not in self.row)
 
     async def insert_by_an_older_program(self) -> None:
-        """It is upgraded when it is read, and the next save writes the newer version."""
+        """It is upgraded when it is read, and the next save or a rewrite writes the newer version."""
         if self.row is None and self.drawn.older is not None:
             handle = self.new_entity(self.drawn.older)
             for network in self.network if not self.drawn.older.__schema__.write_token else ():
@@ -486,8 +501,11 @@ class World:
             self.unknown = {}
             self.written(handle, dict(handle.shown))
             await self.check(upgraded=True)
-            await self.db.save(await self.db.get(self.model, **self.key))
-            self.version += 1
+            if self.random.random() < 0.5:
+                await self.rewrite()
+            else:
+                await self.db.save(await self.db.get(self.model, **self.key))
+                self.version += 1
 
     async def move(self) -> None:
         """Under another key of the partition, or into another partition, where nobody finds it under the older one."""
@@ -615,6 +633,22 @@ class World:
         return self.shaped[name].default if rest else None
 
 
+class _ByBulk:
+    """The verbs of a database, each by a bulk of its own, and with the error of its write."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[None]]:
+        async def write(subject: object, **arguments: Any) -> None:
+            async with self._db.bulk(errors="report") as bulk:
+                await getattr(bulk, verb)(subject, **arguments)
+            for failure in bulk.report.failed:
+                raise failure.error
+
+        return write
+
+
 async def _seen(value: Any) -> Any:
     """Return what is compared of a value: of a blob its bytes."""
     return value.data if isinstance(value, Data) else await value.read() if isinstance(value, Blob) else value
@@ -630,9 +664,9 @@ def _same(one: Any, two: Any) -> bool:
 
 _VERBS = (
     *(World.insert, World.upsert, World.read, World.delete, World.other_program, World.modify, World.transaction),
-    *(World.modify_together, World.bulk, World.condition, World.read_a_slot, World.replace, World.merge),
-    *(World.insert_by_an_older_program, World.move, World.race, World.by_index, World.of_base),
-    *(World.change, World.save, World.merge_some) * 2,
+    *(World.modify_together, World.condition, World.read_a_slot, World.replace, World.merge),
+    *(World.insert_by_an_older_program, World.rewrite, World.move, World.race, World.by_index, World.of_base),
+    *(World.change, World.save, World.merge_some, World.bulk) * 2,
 )
 
 

@@ -32,6 +32,7 @@ from tableorm import (
     IndexList,
     InvalidInput,
     KeyRing,
+    LimitExceeded,
     Mapped,
     ModelError,
     MovedFrom,
@@ -57,6 +58,10 @@ from tableorm.models.reserved import BLOB_FIELDS, METADATA
 from tableorm.shapes.blob import content_of
 from tableorm.shapes.encrypted import ContentKeys
 from tableorm.stores import BlobStore, Row
+from tableorm.writes.stages.change import insert_change
+from tableorm.writes.stages.encode import encode_surely
+from tableorm.writes.stages.execute import plan_writes
+from tableorm.writes.stages.seal import sealed
 from tableorm_migrations import plan_rekey, rewrite, run_rekey, verify_rekey
 from tests.databases import database_fixture, memory_database
 from tests.rows import put_row
@@ -593,6 +598,105 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
     assert str(SECRET) not in "".join([*shown, caplog.text])
 
 
+@pytest.mark.parametrize("verb", ["insert", "save", "replace", "upsert"])
+async def test_a_bulk_of_wide_entities_encrypts_what_it_sends(db: Database, verb: str) -> None:
+    """What is measured before the keys are there stands for the rows that are sent, and is never sent itself."""
+    years = [Year(id=number, secret="plain") for number in range(3)]
+    if verb in ("save", "replace"):
+        for year in years:
+            await db.insert(year)
+    async with db.bulk() as bulk:
+        for year in years:
+            year.secret = str(SECRET)
+            await getattr(bulk, verb)(year)
+
+    found = await db.select(Year).where(Year.city == "Oslo").all()
+    assert [each.secret for each in found] == [str(SECRET)] * 3
+    assert str(SECRET) not in str(await rows_of(db, "SealedYears"))
+
+
+async def test_a_bulk_leaves_encrypted_entities_that_are_there(db: Database) -> None:
+    """Also where it looks for them one at a time, since others are between them, and by their kinds alone."""
+    there = [Person(id=number, note="old") for number in (1, *range(10, 60), 90)]
+    async with db.bulk() as bulk:
+        for person in there:
+            await bulk.insert(person)
+    async with db.bulk() as bulk:
+        for number in (1, 70, 90):
+            await bulk.insert(Person(id=number, note="new"), exist_ok=True)
+
+    assert (bulk.report.written, bulk.report.existing) == (1, 2)
+    found = await db.select(Person).where(Person.city == "Oslo", Person.id.in_([1, 70, 90])).all()
+    assert [each.note for each in found] == ["old", "new", "old"]
+
+
+async def test_a_rewrite_encrypts_wide_entities(db: Database) -> None:
+    """It reads plain rows, and sends them by a bulk."""
+
+    class Before(Local, table="SealedYears", partition_key="{city}", row_key="{id:04d}", kind="Year", wide=3):
+        name: Mapped[str] = field(default="n")
+        months: Series[int] = series(length=6, default=0)
+        secret: Mapped[str | None] = field(default=None)
+
+    class After(Local, table="SealedYears", partition_key="{city}", row_key="{id:04d}", kind="Year", wide=3):
+        name: Mapped[str] = field(default="n")
+        months: Series[int] = series(length=6, default=0)
+        secret: Mapped[str | None] = encrypted(default=None, accept_plain=True)
+
+    for number in range(3):
+        await db.insert(Before(id=number, months=[number] * 6, secret=str(SECRET)))
+    assert (await rewrite(db, After)).written == 3
+
+    found = await db.select(After).where(After.city == "Oslo").all()
+    assert [(each.secret, each.months[5]) for each in found] == [(str(SECRET), number) for number in range(3)]
+    assert str(SECRET) not in str(await rows_of(db, "SealedYears"))
+
+
+async def test_a_wide_row_that_no_key_has_encrypted_is_not_sent(db: Database) -> None:
+    """Even if its rows were made before, to measure them."""
+    change = insert_change(Year(id=1, secret="s"))
+    (measured,) = plan_writes([encode_surely(change)]).writes
+    assert len(sealed(measured)) > 1
+
+    with pytest.raises(EncryptionError, match="was not encrypted, and is not sent"):
+        sealed(measured, sending=True)
+
+
+class Letter(Local, table="SealedLetters", partition_key="{city}", row_key="{id:04d}"):
+    text: Mapped[str | None] = encrypted(default=None)
+    pages: Series[str | None] = series(2, encrypted=True)
+    plain: Series[str | None] = series(2)
+    long: Mapped[str | None] = encrypted(default=None, chunked=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "size", "remedy"),
+    [
+        ("text", "x" * 120_000, 120_033, "declare encrypted(chunked=True), or encrypted() with Mapped[Blob]"),
+        ("pages", ["x" * 80_000, None], 80_033, "declare another field for it, with encrypted(chunked=True)"),
+        ("plain", ["x" * 40_000, None], 80_000, "declare another field for it, with field(chunked=True)"),
+    ],
+)
+async def test_an_error_of_a_large_value_counts_what_is_stored(
+    db: Database, name: str, value: Any, size: int, remedy: str
+) -> None:
+    """Once, and its remedy keeps the value encrypted."""
+    with pytest.raises(LimitExceeded) as caught:
+        await db.insert(Letter(id=1, **{name: value}))
+
+    assert f"It has {size} bytes, of 65536; {remedy}" in str(caught.value)
+    assert (caught.value.size, caught.value.limit) == (size, 65_536)
+
+
+def test_an_error_of_a_long_encrypted_value_says_its_size() -> None:
+    """But shows nothing of the value."""
+    with pytest.raises(
+        EncodeError, match=r"<encrypted> has 500,000 UTF-16 .* hold 327,195; add compress=True"
+    ) as caught:
+        encode_surely(insert_change(Letter(id=1, long="z" * 500_000)))
+    assert "zz" not in f"{caught.value} {caught.value.value}"
+
+
 async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> None:
     """Where the model accepts them; a rewrite encrypts them, also those that were encrypted in part."""
 
@@ -643,15 +747,23 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
     assert [(each.salary, each.note) for each in people] == [(SECRET, "n")] * 2 + [(SECRET, "m")] + [(SECRET, "n")] * 3
 
 
+class Photo(Local, table="SealedPhotos", partition_key="{city}", row_key="{id:04d}"):
+    secret: Mapped[str] = encrypted(default="s")
+    plain: Mapped[Blob | None] = field(default=None)
+
+
 async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
-    """Of each row, unknown properties among it; conditions on what it may encrypt are rejected, keys are not asked."""
+    """Of each row, unknown properties too, but no keys nor blobs; conditions on what it may encrypt are rejected."""
     asked = set[str]()
 
     def resolve(partition_key: str, row_key: str, name: str) -> bool:
         asked.add(name)
         return (partition_key, row_key) == ("Oslo", "0001") and name in ("name", "more")
 
-    async with memory_database(Person, Worker, encryption=Encryption(RING, resolve)) as other:
+    async with memory_database(Person, Worker, Photo, encryption=Encryption(RING, resolve)) as other:
+        await other.insert(Photo(id=1, plain=Blob(b"plain")))
+        assert asked == {"secret"}
+        asked.clear()
         for number in (1, 2):
             person = Person(id=number, name=f"secret {number}")
             person.extra["more"] = f"extra {number}"

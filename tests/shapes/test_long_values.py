@@ -27,9 +27,11 @@ from tableorm import (
     from_dict,
     to_dict,
 )
+from tableorm.connection.connection import connection_of
 from tableorm.shapes.chunked import MAX_EXPANDED_BYTES
 from tableorm.stores import Row
-from tests.databases import database_fixture
+from tests.databases import database_fixture, memory_database
+from tests.faults import QUICK, Fate, FaultyStore
 from tests.rows import put_row
 
 
@@ -218,6 +220,28 @@ async def test_what_is_too_long_is_refused(db: Database) -> None:
         await db.insert(PlainNote(text="a" * 40_000))
     assert db.stats.requests == requests
     await db.insert(Note(text="a" * 491_520))
+
+
+async def test_a_save_remembers_the_empty_chunks_that_it_leaves() -> None:
+    """If its reply is lost, they are no sign of another writer, and the entity can be saved again."""
+
+    class Letter(Entity, table="Long", partition_key="p", row_key="letter_{id}", write_token=True):
+        id: Mapped[int] = field(default=1)
+        text: Mapped[str] = field(default="", chunked=True)
+        stars: Mapped[int] = field(default=0)
+
+    async with memory_database(Letter, retry=QUICK) as db:
+        await db.insert(letter := Letter(text="a" * 40_000))
+        letter.text = "short"
+        await db.merge(letter)
+        letter = await db.get(Letter, id=1)
+        connection_of(db).wrap_store(lambda store: FaultyStore(store, [Fate.LOST_REPLY]))
+        letter.stars = 1
+        await db.save(letter)
+        letter.stars = 2
+        await db.save(letter)
+
+        assert await db.get(Letter, id=1) == letter
 
 
 def test_json_is_that_of_the_value() -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from tableorm import (
+    Blob,
     BlobArchive,
     Conflict,
     Damage,
@@ -54,6 +55,17 @@ class Text(Entity, table="Wide", partition_key="p", row_key="text_{id}_", wide=2
     three: Mapped[str | None] = field(default=None)
     lines: Mapped[list[str]] = field(factory=list)
     sent: Series[int | None] = series(4)
+
+
+class Album(Entity, table="Albums", partition_key="{place}", row_key="a_{id:04d}", wide=3):
+    place: Mapped[str] = field(default="p")
+    id: Mapped[int]
+    title: Mapped[str] = field(default="new")
+    text: Mapped[str] = field(default="")
+    cover: Mapped[Blob | None] = field(default=None)
+    sent: Series[int] = series(4, default=0)
+
+    by_title = Index(row_key="t_{title}_{id:04d}", include="keys")
 
 
 class TextV1(Entity, table="Wide", partition_key="p", row_key="old_{id:04d}", kind="Old", wide=1):
@@ -216,6 +228,51 @@ async def test_what_is_too_large_is_refused_before_it_is_sent(db: Database) -> N
                 for number in range(17):
                     tx.insert(Year(id=number, sent=[1] * 1000, name=f"n{number}"))
     assert seen.cost == 0
+
+
+@pytest.mark.parametrize("verb", ["insert", "save", "replace", "upsert"])
+async def test_a_bulk_sends_what_a_large_entity_gets_after_it_was_measured(db: Database, verb: str) -> None:
+    """The addresses of its blobs, and the manifest, which names them and its index entries."""
+    await db.create_tables(Album)
+    albums = [Album(id=number) for number in range(3)]
+    if verb in ("save", "replace"):
+        for album in albums:
+            await db.insert(album)
+    async with db.bulk() as bulk:
+        for album in albums:
+            album.title, album.text, album.cover = f"t{album.id}", "x" * 20_000, Blob(b"cover")
+            await getattr(bulk, verb)(album)
+
+    found = await db.select(Album).where(Album.place == "p").all()
+    assert [await each.cover.read() for each in found if each.cover is not None] == [b"cover"] * 3
+    titles = [await db.select(Album.by_title).where(Album.place == "p", Album.title == f"t{n}").all() for n in range(3)]
+    assert [[each.id for each in some] for some in titles] == [[0], [1], [2]]
+    assert (await db.audit(Album)).clean
+
+
+class Poem(Entity, table="Poems", partition_key="p", row_key="poem_{id:04d}", wide=2):
+    id: Mapped[int]
+    title: Mapped[str] = field(default="")
+    stars: Mapped[int] = field(default=0)
+    text: Mapped[str | None] = field(default=None, chunked=True)
+
+
+async def test_a_row_that_an_entity_shows_nothing_of_is_not_forgotten(db: Database) -> None:
+    """A merge leaves empty chunks in it; another entity saves, replaces, and the row goes, so that it can be new."""
+    await db.create_tables(Poem)
+    poem = Poem(id=1, text="a" * 40_000)
+    await db.insert(poem)
+    poem.text = "short"
+    await db.merge(poem)
+    other = await db.get(Poem, id=1)
+    other.title = "new"
+    await db.save(other)
+    await db.replace(other)
+
+    assert (await db.audit(Poem)).clean
+    other.text = "b" * 400_000
+    await db.save(other)
+    assert await db.get(Poem, id=1) == other
 
 
 def declared(name: str, count: int, more: dict[str, tuple[Any, Any]] | None = None, **keywords: Any) -> Any:

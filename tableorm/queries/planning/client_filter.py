@@ -19,6 +19,7 @@ from ...expressions import (
     NoneOf,
     Presence,
     PropertyComparison,
+    misfit_error,
 )
 from ...keys.bounds import REVERSED, outside
 from ...keys.format import Order
@@ -28,7 +29,7 @@ from ...models.schema import MISFITS, Schema
 from ...protocol.edm import utf16_key
 from ...protocol.filters import Compare, Op, Test, combination, compile_filter, compile_membership, negation
 from ...stores import Row
-from .normalize import misfit_error, one_property, owners_of
+from .normalize import one_property, owners_of
 from .server_filter import property_filter
 from .target import QueryTarget
 

@@ -13,7 +13,6 @@ from typing import Any
 import attrs
 
 from ...connection.connection import Connection
-from ...errors import EncodeError, EncryptionError
 from ...expressions import (
     AllOf,
     AnyOf,
@@ -25,6 +24,8 @@ from ...expressions import (
     NoneOf,
     Presence,
     PropertyComparison,
+    encrypted_error,
+    misfit_error,
 )
 from ...models.entity import schema_of
 from ...models.property_types import Member, PropertyType
@@ -164,10 +165,7 @@ def refuse_encrypted(target: QueryTarget, term: Expression, db: Connection | Non
         if field is not None and any(
             has_field(s, field) and k.hides(s.by_path[field.name].property, db) for s, k in keyed
         ):
-            raise EncryptionError(
-                f"a condition on {field} is rejected: it is encrypted, or may be, and the service cannot compare it; "
-                "keep what is searched for, such as a keyed hash, in a field of its own"
-            )
+            raise encrypted_error(field)
 
 
 def leaves(term: Expression) -> Iterator[Expression]:
@@ -241,10 +239,3 @@ def one_property(target: QueryTarget, term: FieldTerm) -> Member | None:
             elif (member.property, member.type) != (first.property, first.type):
                 return None
     return first
-
-
-def misfit_error(term: FieldTerm, value: object, problem: str) -> EncodeError:
-    """Return the error for a condition whose value its field cannot be compared with."""
-    return EncodeError(
-        f"in the condition {term} is rejected: {problem}", term.field.model.__name__, term.field.name, value
-    )

@@ -24,13 +24,14 @@ from ...expressions import (
     Presence,
     PropertyComparison,
     is_list,
+    misfit_error,
 )
 from ...keys.intervals import successor
 from ...models.property_types import Member
 from ...protocol.edm import INT32_MAX, INT32_MIN, Edm
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compare_value, constant
 from ...types import Int32
-from .normalize import OPPOSITE, has_field, misfit_error, one_property
+from .normalize import OPPOSITE, has_field, one_property
 from .parameters import Values, parameter_of
 from .target import QueryTarget
 

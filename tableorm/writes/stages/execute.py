@@ -317,14 +317,17 @@ def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite, row: Row) 
         error.limit, error.size = MAX_ENTITY_BYTES, entity_size(row)
 
 
-def _remedy(fault: Fault, write: PlannedWrite, member: Member) -> str:
+def _remedy(fault: Fault, write: PlannedWrite, schema: Schema, member: Member) -> str:
     """Return what to say of a value that is too large for a property, and could be stored in several."""
     long = member.type.json_text or member.type.annotation in (str, bytes)
     if fault.code != Code.PROPERTY_VALUE_TOO_LARGE or not long:
         return ""
-    row, name = write.operation.row, member.property
+    info, name = schema.fields[member.field], member.property
+    row = next((operation.row for operation in sealed(write) if name in operation.row), write.after or {})
     size = value_size(row[name], row.get(name + ANNOTATION))
-    return f" It has {size} bytes, of {MAX_VALUE_BYTES}; declare field(chunked=True) or Mapped[Blob]."
+    chunked = "encrypted(chunked=True), or encrypted() with" if info.encrypted else "field(chunked=True) or"
+    place = "" if info.shape is None else "another field for it, with "
+    return f" It has {size} bytes, of {MAX_VALUE_BYTES}; declare {place}{chunked} Mapped[Blob]."
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
@@ -338,8 +341,8 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
         )
     elif hint is not None:
         message = f"{fault.message} {hint}"
-    elif member is not None:
-        message = f"field {write.change.model}.{member.path}: {fault.message}{_remedy(fault, write, member)}"
+    elif schema is not None and member is not None:
+        message = f"field {write.change.model}.{member.path}: {fault.message}{_remedy(fault, write, schema, member)}"
     elif fault.code in (Code.ENTITY_TOO_LARGE, Code.TOO_MANY_PROPERTIES) and schema is not None and schema.split:
         message = f"{fault.message} {schema.split.hint()}"
     else:
@@ -545,12 +548,11 @@ def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
 def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
     """Let the subject know its row as it was written."""
     change, row = write.change, write.after
-    partial = write.partial
-    if row is not None and change.is_read and (hidden := _not_shown(change, row)):
-        row, partial = without(row, hidden), True
-    subject, schema = change.subject, change.schema
+    subject, schema, partial = change.subject, change.schema, write.partial
     if schema is not None and schema.split is not None and row is not None:
         row = schema.split.noted(row, change.stored_row)
+    if row is not None and change.is_read and (hidden := _not_shown(change, row)):
+        row, partial = without(row, hidden), True
     if schema is not None and schema.keyed is not None and row is not None and write.sealed is not None:
         row[OPENED] = schema.keyed.noted(write.sealed[1], change.stored_row)
     superseded = superseded or write.stale

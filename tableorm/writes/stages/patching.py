@@ -125,7 +125,10 @@ def _whole(mode: Mode, shown: Shown, *, drop_extra: bool) -> Patched:
     whole = row if len(sent) == len(extra) else {**row, **extra}
     if mode is Mode.SAVE:
         assert before is not None
-        return _changed(shown, row, changed), whole, weight
+        patch = _changed(shown, row, changed)
+        if schema.cleared and not patch.remove and not before.upgraded:  # then it merges
+            whole = {**whole, **_cleared(schema, before.row, whole)}
+        return patch, whole, weight
     if mode is Mode.UPSERT_MERGE and before is not None:
         gone = _removed(shown, row)
         return Patch(Expects.EITHER, Extent.SOME, row, gone), overlaid(without(before.row, gone), whole), weight
@@ -171,6 +174,12 @@ def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
     if not before.upgraded and _is_only_made(shown, changed):
         changed = {}
     return Patch(Expects.PRESENT, Extent.SOME, changed)
+
+
+def _cleared(schema: Schema, stored: Row, row: Row) -> Row:
+    """Return the properties of a stored row that a merge has emptied, and that are not in another one."""
+    names = {name for name in schema.cleared if name not in row and schema.is_cleared(stored, name)}
+    return {name: value for name, value in stored.items() if name.removesuffix(ANNOTATION) in names}
 
 
 def _save_loaded(shown: Shown) -> Patched:

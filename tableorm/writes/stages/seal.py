@@ -17,11 +17,16 @@ from ..plan import PlannedWrite, refuse_before_sending
 
 
 def split_once(write: PlannedWrite) -> PlannedWrite:
-    """Return a write with what is sent for it, if that is several operations, so that these are made once."""
+    """
+    Return a write with what is sent for it, if that is several operations, so that these are made once.
+
+    They are made anew from the write as it is now: its row may have got a manifest or the address of a blob since it
+    was measured.
+    """
     schema = schema_of_row(write)
     if schema is None or schema.split is None:
         return write
-    return structs.replace(write, sent=(write.operation, *sealed(write)))
+    return structs.replace(write, sent=(write.operation, *sealed(structs.replace(write, sent=None))))
 
 
 def schema_of_row(write: PlannedWrite) -> Schema | None:
@@ -58,7 +63,7 @@ async def seal_with_keys(db: Connection, writes: Sequence[PlannedWrite]) -> Sequ
                     operation = stage.seal(operation)
         except TableOrmError as error:
             refuse_before_sending(write, error)
-        return structs.replace(write, sealed=(given, operation.row))
+        return structs.replace(write, sealed=(given, operation.row), sent=None)
 
     return await map_together(seal, writes) if len(writes) > 1 else [await seal(writes[0])]
 
@@ -74,13 +79,14 @@ def sealed(write: PlannedWrite, *, sending: bool = False) -> Sequence[Operation]
     schema, operation = schema_of_row(write), write.operation
     if schema is None or not schema.stages:
         return (operation,)
+    with_key = write.sealed[1] if write.sealed is not None and write.sealed[0] is operation.row else None
+    if sending and with_key is None and is_keyed(write):
+        raise EncryptionError(f"{write.origin}: its row was not encrypted, and is not sent")
     if write.sent is not None and write.sent[0] is operation:
         return write.sent[1:]
-    if write.sealed is not None and write.sealed[0] is operation.row:
-        operation = structs.replace(operation, row=write.sealed[1], canonical=False)
+    if with_key is not None:
+        operation = structs.replace(operation, row=with_key, canonical=False)
     elif write.after is not None:
-        if sending and is_keyed(write):
-            raise EncryptionError(f"{write.origin}: its row was not encrypted, and is not sent")
         for stage in schema.stages:
             operation = stage.seal(operation)
         if schema.opaque:
