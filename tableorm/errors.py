@@ -41,8 +41,7 @@ something; it's raised `from None`, by `connection/translate.py`. All errors can
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from .protocol.codes import Fault
 
@@ -86,9 +85,6 @@ __all__ = [
     "shown",
     "without_own_frames",
 ]
-
-
-X = TypeVar("X", bound=Exception)
 
 
 def shown(value: object, limit: int = 80) -> str:
@@ -165,19 +161,12 @@ def _rebuild(
     return error
 
 
-def without_own_frames(error: X) -> X:
-    """Remove the frames of tableorm from the traceback of an error. Those of functions that it was given stay."""
-    return error.with_traceback(_without_own(error.__traceback__))
-
-
-def _without_own(trace: TracebackType | None) -> TracebackType | None:
-    if trace is None:
-        return None
-    inner = _without_own(trace.tb_next)
-    if trace.tb_frame.f_globals.get("__name__", "").startswith(("tableorm.", "tableorm_")):
-        return inner
-    trace.tb_next = inner
-    return trace
+def without_own_frames(error: Exception) -> Exception:
+    """Remove the frames of tableorm from the traceback of an error, up to those of a function that it was given."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith("tableorm"):
+        trace = trace.tb_next
+    return error.with_traceback(trace)
 
 
 class ModelError(TableOrmError, TypeError):

@@ -16,7 +16,6 @@ from ..models.schema import DerivedSchema, Schema, concrete
 from ..protocol.codes import Fault
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import check_table_name
-from ..protocol.notebook import html_table
 from ..protocol.sas import TableSas, sign_sas
 from ..stores import CLOCK, Signer
 from .key_ranges import keys_between, raw_keys_between, table_between
@@ -53,10 +52,6 @@ class GrantExplanation:
     policy: str | None
     covers: tuple[str, ...]
     not_covered: tuple[str, ...]
-
-    def _repr_html_(self) -> str:
-        rows = [{"covers": each} for each in self.covers] + [{"does not cover": each} for each in self.not_covered]
-        return html_table(str(self).partition("\n")[0], rows)
 
     def __str__(self) -> str:
         until = "as its policy says" if self.expires_at is None else f"until {self.expires_at:%Y-%m-%d %H:%M:%S} UTC"

@@ -19,7 +19,6 @@ from ..models.periods import PeriodTables
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import check_blob_name, check_container_name
 from .reading import Reader
-from .tracebacks import short_tracebacks
 
 _GONE = NO_TABLE | {Code.RESOURCE_NOT_FOUND}
 
@@ -45,7 +44,6 @@ class DroppedPeriods:
         return f"{counted(len(self.tables), 'table')} ({names}), {counted(self.blobs, 'blob')}"
 
 
-@short_tracebacks
 class Periods(Reader):
     """
     The part of a database that makes and drops the tables of models that have one for each period.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from ..connection.async_only import async_only
 from ..connection.connection import Connected, Connection
-from ..connection.index_states import forget_table, note_declarations
+from ..connection.index_states import forget_table, load_states, note_declarations
 from ..connection.observe import Hook, Observation, Watch
 from ..connection.period_tables import coming_tables
 from ..connection.queue_and_blob_requests import (
@@ -17,18 +17,16 @@ from ..connection.queue_and_blob_requests import (
     CountedBeside,
     TranslatedBeside,
 )
-from ..errors import EntityNotFound, TableNotFound
+from ..errors import EntityNotFound, TableNotFound, TableOrmError, without_own_frames
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet, refuse_same_kinds
 from ..models.schema import concrete
 from ..protocol.codes import Code
 from ..shapes.encrypted import ContentKeys, Encryption
 from ..stores import Backend, BlobStore, QueueStore, RetryPolicy, TableStore
-from .tracebacks import short_tracebacks
 
 
 @async_only
-@short_tracebacks
 class Stores(Connected):
     """
     The part of a database that opens and closes its stores, and makes tables.
@@ -82,7 +80,10 @@ class Stores(Connected):
             AccessDenied: The file may not be read.
             Unavailable: The store can't be reached.
         """
-        await self._connection.open()
+        try:
+            await self._connection.open()
+        except TableOrmError as error:
+            raise without_own_frames(error) from error.__cause__
         return self
 
     async def close(self) -> None:
@@ -246,7 +247,8 @@ class Stores(Connected):
         connection = self._connection
         name = target if isinstance(target, str) else schema_of(target).table_name()
         connection.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
-        await forget_table(connection, name)
+        states = await load_states(connection, f"deletion of table {name!r} and of the states of its indexes")
+        await forget_table(connection, name, states)
         store, _ = connection.sending("delete-table", "")
         try:
             await connection.call(f"deletion of table {name!r}", name, store.delete_table(name))

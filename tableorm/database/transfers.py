@@ -11,10 +11,8 @@ from ..transfer.files import File, Format, export_rows, import_rows
 from ..transfer.report import TransferReport
 from ..transfer.writing import IfExists
 from .periods import Periods
-from .tracebacks import short_tracebacks
 
 
-@short_tracebacks
 class Transfers(Periods):
     """
     The part of a database that copies, compares, exports and imports rows.

@@ -25,12 +25,10 @@ from ..queries.sweep import sweep
 from ..queries.sweep_report import SweepReport
 from ..relations.orphans import find_orphans
 from ..writes.archive_copy import Archive
-from .tracebacks import short_tracebacks
 from .transfers import Transfers
 from .workers import make_worker
 
 
-@short_tracebacks
 class Upkeep(Transfers):
     """The part of a database for operating it: tokens and policies, audits and repairs, index builds, and workers."""
 

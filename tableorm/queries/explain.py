@@ -2,7 +2,7 @@
 Explanations: what a query will send and what that costs, for people and for assertions. Nothing is sent for it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -44,13 +44,13 @@ class ExplainedRequest:
         return request_line(self.path, self.filter, self.select, self.top)
 
 
-def table_of_requests(caption: str, requests: Iterable[ExplainedRequest]) -> str:
+def table_of_requests(explained: Any) -> str:
     """Return the requests of an explanation as a table for notebooks."""
     rows = [
         {"access": each.access.value, "request": str(each), "then here": "; ".join(each.client_side)}
-        for each in requests
+        for each in explained.requests
     ]
-    return html_table(caption, rows)
+    return html_table(str(explained).splitlines()[0], rows)
 
 
 @attrs.frozen(kw_only=True)
@@ -109,8 +109,7 @@ class Explanation:
         ]
         return found
 
-    def _repr_html_(self) -> str:
-        return table_of_requests(self.query, self.requests)
+    _repr_html_ = table_of_requests
 
     def __str__(self) -> str:
         lines = [self.query, f"  access: {self.access.value}, by {self.path}"]

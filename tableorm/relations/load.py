@@ -56,8 +56,7 @@ class LoadExplanation:
     then: tuple[str, ...] = ()
     concurrency: int = CONCURRENCY
 
-    def _repr_html_(self) -> str:
-        return table_of_requests(self.relation, self.requests)
+    _repr_html_ = table_of_requests
 
     def __str__(self) -> str:
         different = f", {self.sources} of them different" if self.sources != self.parents else ""

@@ -69,9 +69,6 @@ class StoreLayer:
     def __init__(self, below: TableStore) -> None:
         self.below = below
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} around {self.below!r}>"
-
     @property
     def capabilities(self) -> Capabilities:
         """What the store below can do."""

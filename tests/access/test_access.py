@@ -6,7 +6,6 @@ import base64
 import datetime as dt
 import pickle
 from collections.abc import Awaitable, Callable
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +114,6 @@ async def test_what_a_grant_opens_is_told(db: Database) -> None:
     assert (type(copy), copy, copy.explain()) == (Grant, str(token), explanation)
     assert (explanation.table, explanation.permissions) == ("Directory", "ru")
     assert "of whatever kind, not of Employee alone" in explanation.covers[0]
-    shown: Any = explanation
-    notebook = shown._repr_html_()
-    assert all(f"<td>{escape(each)}</td>" in notebook for each in (*explanation.covers, *explanation.not_covered))
     told = " ".join(token.not_covered)
     for each in ("other keys", "other tables", "queues and blobs", "upsert: it needs 'a' and 'u'"):
         assert each in told
