@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Damage, Database, Entity, Mapped
+from tableorm import AuditReport, Damage, Database, Entity, Mapped
 from tableorm.audit import decisions
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import time_of
@@ -35,6 +35,10 @@ async def db(stopped_clock: None) -> AsyncIterator[Database]:
 ENTRY = {"PartitionKey": "city_Oslo", "RowKey": "at_red_001"}
 ANN = {"PartitionKey": "red", "RowKey": "person_001"}
 ORPHAN = {**ENTRY, "RowKey": "at_red_009", "EntityType": "Person#by_city"}
+
+
+async def repair(db: Database) -> AuditReport:
+    return await db.audit(Person, repair=True)
 
 
 async def test_what_is_right(db: Database) -> None:
@@ -80,7 +84,7 @@ async def test_damage(db: Database, what: str) -> None:
     assert damage in {each.damage for each in found.findings} and not found.clean
     assert {each.model for each in found.findings} == {"Person"}
 
-    repaired = await db.audit(Person, repair=True)
+    repaired = await repair(db)
     assert repaired.counts == found.counts
     assert repaired.clean == (damage is not Damage.FOREIGN)
     again = await db.audit(Person)
@@ -103,7 +107,7 @@ async def test_an_entry_of_an_entity_that_is_gone_is_reported_under_the_key_of_t
 async def test_a_row_in_the_place_of_an_entry(db: Database) -> None:
     """A row of another kind is reported, and never touched."""
     await send(db, "Cities", Verb.REPLACE, {**ENTRY, "EntityType": "Place"})
-    report = await db.audit(Person, repair=True)
+    report = await repair(db)
 
     (finding,) = report.findings
     assert (finding.damage, finding.repaired) == (Damage.BLOCKED, False)
@@ -129,7 +133,7 @@ async def test_what_is_under_way_is_not_damage(db: Database, monkeypatch: pytest
     (row,) = [each for each in await everything(db.store, "Crew") if each.get("State") == "committed"]
     for age in (SECOND, HOUR):
         CLOCK.freeze(time_of(row, "a decision row") + age)
-        assert (await db.audit(Person, repair=True)).found == 0
+        assert (await repair(db)).found == 0
     assert len(await committed_decisions(db.store)) == 1
     CLOCK.advance(SECOND)
     assert (await db.audit(Person)).counts == {"unfinished": 1}
@@ -142,7 +146,7 @@ async def test_what_is_under_way_is_not_damage(db: Database, monkeypatch: pytest
     assert (report.findings[0].repaired, report.clean) == (False, False)
     assert len(await committed_decisions(db.store)) == 1
 
-    assert (await db.audit(Person, repair=True)).clean
+    assert (await repair(db)).clean
     assert await committed_decisions(db.store) == []
     assert await wrong_entries(db.store) == []
     assert (await db.audit(Person)).found == 0
@@ -169,7 +173,7 @@ async def test_decision_rows_without_end(
     await begin(db, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(decisions, "_MOST_DECISIONS", 1)
-        report = await db.audit(Person, repair=True)
+        report = await repair(db)
     assert (report.found, report.clean) == (0, False)
     said = [each for each in caplog.records if each.name == "tableorm.audit"]
     assert report.undecided == len(said) >= 1
@@ -179,7 +183,7 @@ async def test_decision_rows_without_end(
     )
     assert said[0].exc_info is not None
 
-    report = await db.audit(Person, repair=True)
+    report = await repair(db)
     assert [each.damage for each in report.findings] == [Damage.MISSING]
     assert report.clean
 
@@ -189,7 +193,7 @@ async def test_unfinished_work_that_fails(db: Database, monkeypatch: pytest.Monk
     await begin(db, monkeypatch)
     await send(db, "Cities", Verb.INSERT, {**ENTRY, "PartitionKey": "city_Rome", "EntityType": "Place"})
     CLOCK.advance(2 * HOUR)
-    report = await db.audit(Person, repair=True)
+    report = await repair(db)
 
     refused = [each.refused for each in report.findings if each.damage is Damage.UNFINISHED]
     assert "EntityExists: Person.by_city: the entry of" in str(refused)
@@ -232,12 +236,12 @@ async def test_void_decision_rows_go_after_a_day(db: Database) -> None:
 
     (row,) = await voids()
     CLOCK.freeze(time_of(row, "a decision row") + 24 * HOUR)
-    assert (await db.audit(Person, repair=True)).found == 0
+    assert (await repair(db)).found == 0
     assert await voids() == [row]
     CLOCK.advance(SECOND)
     assert (await db.audit(Person)).found == 0
     assert await voids() == [row]
-    assert (await db.audit(Person, repair=True)).found == 0
+    assert (await repair(db)).found == 0
     assert await voids() == []
 
 

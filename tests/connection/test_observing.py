@@ -36,10 +36,13 @@ from tests.faults import QUICK, FaultyBackend
 
 
 class Person(Entity, table="People", partition_key="{team}", row_key="person_{id:04d}"):
-    team: Mapped[str]
-    id: Mapped[int]
+    team: Mapped[str] = field(default="a")
+    id: Mapped[int] = field(default=1)
     name: Mapped[str | None] = field(default=None)
     age: Mapped[Int32] = field(default=0)
+
+
+PERSON = Person.key(team="a", id=1)
 
 
 PRIVATE = "Kenneth", "987654321"
@@ -53,18 +56,18 @@ def told(request: ObservedRequest) -> tuple[Any, ...]:
 async def work(db: Database) -> None:
     """Send each sort of request once."""
     await db.create_tables(Person)
-    ken = Person(team="a", id=1, name="Kenneth", age=987654321)
+    ken = Person(name="Kenneth", age=987654321)
     await db.insert(ken)
     ken.age = 4712
     await db.save(ken)
-    await db.upsert(Person(team="a", id=2, name="Kenneth", age=987654321))
+    await db.upsert(Person(id=2, name="Kenneth", age=987654321))
     async with db.transaction() as tx:
-        tx.insert(Person(team="a", id=3, age=987654321))
-        tx.insert(Person(team="a", id=4, age=987654321))
-    await db.get(Person, team="a", id=1)
+        tx.insert(Person(id=3, age=987654321))
+        tx.insert(Person(id=4, age=987654321))
+    await db.get(PERSON)
     await db.get_or_none(Person, team="b", id=1)
     await db.select(Person).where(Person.team == "a", Person.age == 987654321).all()
-    await db.delete(Person, team="a", id=1, if_match="*")
+    await db.delete(PERSON, if_match="*")
     await db.tables()
     await db.drop_table("People")
 
@@ -173,7 +176,7 @@ async def test_values_are_shown_to_who_asks(connecting: Connect) -> None:
     async with connecting(on_request=seen.append) as db:
         await db.create_tables(Person)
         with db.observe(show_values=True) as block:
-            await db.insert(Person(team="a", id=1, name="Kenneth", age=987654321))
+            await db.insert(Person(name="Kenneth", age=987654321))
             await db.select(Person).where(Person.team == "a", Person.age == 987654321).all()
 
     insert, query = block.requests
@@ -186,12 +189,12 @@ async def test_each_request_is_a_line(connecting: Connect, capsys: pytest.Captur
     """With `echo=True` each request is printed as the service would get it, and what became of it."""
     async with connecting(echo=True) as db:
         await db.create_tables(Person)
-        await db.insert(Person(team="a", id=1))
-        await db.get(Person, team="a", id=1)
+        await db.insert(Person())
+        await db.get(PERSON)
         await db.select(Person).where(Person.team == "a", Person.age == 3).limit(5).all()
         async with db.transaction() as tx:
             for number in range(2, 9):
-                tx.insert(Person(team="a", id=number))
+                tx.insert(Person(id=number))
         with pytest.raises(EntityNotFound):
             await db.get(Person, team="o'b", id=1)
 
@@ -214,8 +217,8 @@ async def test_bytes_are_told_where_they_are_known(connecting: Connect) -> None:
     async with connecting() as db:
         await db.create_tables(Person)
         with db.observe() as seen:
-            await db.insert(Person(team="a", id=1, name="x" * 1000))
-            await db.get(Person, team="a", id=1)
+            await db.insert(Person(name="x" * 1000))
+            await db.get(PERSON)
 
     insert, get = [(each.bytes_sent, each.bytes_received) for each in seen.requests]
     if db.url.startswith("local:"):
@@ -229,14 +232,14 @@ async def test_refusals_are_seen(connecting: Connect) -> None:
     """What the service refuses has its error code as outcome, and no rows."""
     async with connecting() as db:
         await db.create_tables(Person)
-        await db.insert(Person(team="a", id=1))
+        await db.insert(Person())
         with db.observe() as seen:
             with pytest.raises(EntityExists):
-                await db.insert(Person(team="a", id=1))
+                await db.insert(Person())
             with pytest.raises(TransactionFailed):
                 async with db.transaction() as tx:
-                    tx.insert(Person(team="a", id=2))
-                    tx.insert(Person(team="a", id=1))
+                    tx.insert(Person(id=2))
+                    tx.insert(Person())
 
     assert [(each.operation, each.outcome, each.rows) for each in seen.requests] == [
         ("insert", "EntityAlreadyExists", 0),
@@ -251,17 +254,17 @@ async def test_refusals_are_seen(connecting: Connect) -> None:
 async def people() -> AsyncIterator[Database]:
     # Other tests may have set a provider of spans for the whole process.
     async with memory_database(Person, tracer_provider=NoOpTracerProvider()) as db:
-        await db.insert(Person(team="a", id=1))
+        await db.insert(Person())
         yield db
 
 
 async def test_blocks_nest(people: Database) -> None:
     """A block within a block sees its own requests, the outer one those of both; afterwards nobody observes."""
     with people.observe() as outer:
-        await people.get(Person, team="a", id=1)
+        await people.get(PERSON)
         with people.observe() as inner:
-            await people.get(Person, team="a", id=1)
-    await people.get(Person, team="a", id=1)
+            await people.get(PERSON)
+    await people.get(PERSON)
 
     assert (outer.cost, inner.cost) == (2, 1)
     assert connection_of(people).sending("get", "")[0] is people.store
@@ -273,7 +276,7 @@ async def test_tasks_of_a_block_are_seen(people: Database) -> None:
 
     async def other() -> None:
         await begun.wait()
-        await people.get(Person, team="a", id=1)
+        await people.get(PERSON)
         done.set()
 
     task = asyncio.create_task(other())
@@ -282,7 +285,7 @@ async def test_tasks_of_a_block_are_seen(people: Database) -> None:
         await done.wait()
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
-                group.create_task(people.get(Person, team="a", id=1))
+                group.create_task(people.get(PERSON))
         await people.get_many([Person.key(team="a", id=number) for number in range(4)])
         await people.select(Person).where(Person.team.in_(["a", "b"])).all()
     await task
@@ -297,7 +300,7 @@ async def test_a_block_is_over_when_it_ends(people: Database) -> None:
 
     async def late() -> None:
         await over.wait()
-        await people.get(Person, team="a", id=1)
+        await people.get(PERSON)
 
     with people.observe() as seen:
         task = asyncio.create_task(late())
@@ -315,7 +318,7 @@ async def test_databases_are_told_apart(people: Database) -> None:
     """A block sees the database that it was made by, and the scopes of that."""
     async with memory_database(Person) as other:
         with people.observe() as seen, other.observe() as theirs:
-            await other.get_or_none(Person, team="a", id=1)
+            await other.get_or_none(PERSON)
             await people.scope(team="a").get(Person, id=1)
         with people.scope(team="a").observe() as scoped:
             await people.scope(team="a").get(Person, id=1)
@@ -343,7 +346,7 @@ async def test_a_hook_that_fails_changes_nothing(people: Database, caplog: pytes
         raise RuntimeError("no")
 
     with people.observe() as outer, people.observe(fail) as seen:
-        await people.insert(Person(team="a", id=2))
+        await people.insert(Person(id=2))
 
     assert (outer.cost, seen.cost) == (1, 1)
     assert await people.exists(Person, team="a", id=2)
@@ -376,7 +379,7 @@ async def test_cancellation_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(backend.tables, "get", hang)
     async with Database(backend) as db:
         with db.observe() as seen:
-            task = asyncio.create_task(db.get(Person, team="a", id=1))
+            task = asyncio.create_task(db.get(PERSON))
             await begun.wait()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -411,7 +414,7 @@ async def test_repeated_reads_are_attempts(monkeypatch: pytest.MonkeyPatch) -> N
     async with Database(backend, retry=QUICK) as db:
         await db.create_tables(Person)
         with db.observe() as seen:
-            await db.get_or_none(Person, team="a", id=1)
+            await db.get_or_none(PERSON)
 
     assert [(each.attempt, each.outcome) for each in seen.requests] == [
         (1, "ServerBusy"),
@@ -429,10 +432,10 @@ async def test_the_service_s_repetitions_are_attempts() -> None:
         ]
         async with connect(stub.url, key=KEY, retry=RetryPolicy(base=0.0)) as db:
             with db.observe() as seen:
-                await db.exists(Person, team="a", id=1)
+                await db.exists(PERSON)
             stub.answers = [error_answer(429, "TooManyRequests"), NO_CONTENT]
             with db.observe() as written:
-                await db.upsert(Person(team="a", id=1))
+                await db.upsert(Person())
 
     assert [(each.attempt, each.outcome, each.rows) for each in seen.requests] == [(1, "ServerBusy", 0), (2, "ok", 1)]
     assert [(each.attempt, each.outcome) for each in written.requests] == [(1, "TooManyRequests"), (2, "ok")]
@@ -463,10 +466,10 @@ async def test_a_slow_query_is_warned_of_with_its_plan(connecting: Connect, capl
         await db.create_tables(Person)
         async with db.bulk() as bulk:
             for team in "abc":
-                await bulk.insert(Person(team=team, id=1, age=987654321))
+                await bulk.insert(Person(team=team, age=987654321))
         caplog.clear()
         await db.select(Person).where(Person.team.in_(["a", "b", "c"]), Person.age == 987654321).all()
-        await db.get(Person, team="a", id=1)
+        await db.get(PERSON)
 
     query, get = [record.message for record in caplog.records if record.name == "tableorm.slow"]
     assert query.startswith("a query took more than 1e-09 s: query of Person\n  access: partition scan, by primary key")
@@ -478,7 +481,7 @@ async def test_what_is_fast_is_not_warned_of(people: Database, caplog: pytest.Lo
     """Under the limit nothing is logged, except for a scan of the table, once, with its plan."""
     async with memory_database(Person, slow=60, show_values=True) as db:
         await db.select(Person).where(Person.team == "a", Person.age == 987654321).all()
-        await db.get_or_none(Person, team="a", id=1)
+        await db.get_or_none(PERSON)
         assert caplog.records == []
         await db.select(Person).where(Person.age == 987654321).allow_scan(parallel=3).all()
 
@@ -495,7 +498,7 @@ async def test_only_time_in_requests_counts(caplog: pytest.LogCaptureFixture, mo
     async with memory_database(Person, slow=1.0) as db:
         async with db.bulk() as bulk:
             for number in range(10):
-                await bulk.insert(Person(team="a", id=number))
+                await bulk.insert(Person(id=number))
         query, people = db.store.query, db.select(Person).where(Person.team == "a")
         async for _ in people.pages(size=5):
             now += 100.0

@@ -20,7 +20,7 @@ from tests.databases import memory_database
 
 
 class Person(Entity, table="People", partition_key="{team}", row_key="person_{id:04d}"):
-    team: Mapped[str]
+    team: Mapped[str] = field(default="a")
     id: Mapped[int]
     name: Mapped[str | None] = field(default=None)
 
@@ -47,10 +47,10 @@ async def test_each_request_has_a_span(connecting: Connect) -> None:
     spans = Spans()
     async with connecting(tracer_provider=spans.provider) as db:
         await db.create_tables(Person)
-        await db.insert(Person(team="a", id=1, name="Kenneth"))
+        await db.insert(Person(id=1, name="Kenneth"))
         async with db.transaction() as tx:
-            tx.insert(Person(team="a", id=2, name="Kenneth"))
-            tx.insert(Person(team="a", id=3))
+            tx.insert(Person(id=2, name="Kenneth"))
+            tx.insert(Person(id=3))
         await db.select(Person).where(Person.team == "a", Person.name == "Kenneth").all()
         local = db.url.startswith("local:")
 
@@ -80,7 +80,7 @@ async def test_spans_are_within_those_of_the_program() -> None:
     async with connect("local::memory:", tracer_provider=spans.provider) as db:
         with spans.provider.get_tracer("program").start_as_current_span("work") as own:
             await db.create_tables(Person)
-            await asyncio.create_task(db.insert(Person(team="a", id=1)))
+            await asyncio.create_task(db.insert(Person(id=1)))
 
     first, second, _ = spans.ended
     for span in (first, second):
@@ -91,9 +91,9 @@ async def test_what_is_refused_is_an_error() -> None:
     """The span has the service's code and no message; a row that is not there is an answer, not an error."""
     spans = Spans()
     async with memory_database(Person, tracer_provider=spans.provider) as db:
-        await db.insert(Person(team="a", id=1))
+        await db.insert(Person(id=1))
         with pytest.raises(EntityExists):
-            await db.insert(Person(team="a", id=1))
+            await db.insert(Person(id=1))
         await db.get_or_none(Person, team="b", id=1)
 
     *_, refused, missing = spans.ended

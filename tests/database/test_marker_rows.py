@@ -35,7 +35,7 @@ class Team(Entity, table="Staff", partition_key="{team}", row_key="team"):
 
 
 class Person(Entity, table="Staff", partition_key="{team}", row_key="person_{id:03d}"):
-    team: Mapped[str]
+    team: Mapped[str] = field(default="red")
     id: Mapped[int]
     name: Mapped[str] = field(default="")
     email: Mapped[str | None] = field(default=None)
@@ -79,7 +79,7 @@ async def db() -> AsyncIterator[Database]:
     """Team red has one live person, a tentative one, a forward, a tentative entry, and a decision row."""
     async with memory_database(Team, Person, Animal, Note, Page) as db:
         await db.insert(Team(team="red"))
-        await db.insert(Person(team="red", id=1, name="Ann", email="ann@x"))
+        await db.insert(Person(id=1, name="Ann", email="ann@x"))
         await plant(db, "person_002", TENTATIVE, name="Bo")
         await plant(db, "person_003", FORWARD)
         await plant(db, "email_bo@x", "Person#by_email#_tentative", name="Bo", _of="person_002")
@@ -107,7 +107,7 @@ async def test_a_read_by_key_finds_nothing(db: Database, number: int) -> None:
     assert await db.get_many([key, Person.key(team="red", id=1)]) == [None, await db.get(Person, team="red", id=1)]
     assert not await db.exists(key)
     with pytest.raises(EntityNotFound):
-        await db.refresh(Person(team="red", id=number))
+        await db.refresh(Person(id=number))
 
 
 async def test_queries_leave_marker_rows_out(db: Database) -> None:
@@ -143,7 +143,7 @@ async def test_kinds_that_keys_tell(db: Database) -> None:
 @pytest.mark.parametrize("number", [2, 3])
 async def test_writes_change_no_marker_row(db: Database, number: int) -> None:
     """No verb of a model writes a tentative row or a forward: to an insert they are rows that exist."""
-    key, person = Person.key(team="red", id=number), Person(team="red", id=number, name="new")
+    key, person = Person.key(team="red", id=number), Person(id=number, name="new")
     before = await stored(db)
 
     taken: list[Awaitable[object]] = [db.insert(person), db.upsert(person), db.get_or_insert(person)]
@@ -190,11 +190,11 @@ async def test_nobody_is_counted_in_a_marker_row(db: Database) -> None:
     before = await stored(db)
 
     with pytest.raises(WrongKind, match="should be of kind 'Team', and is of 'Team#_forward'"):
-        await db.insert(Person(team="red", id=4))
+        await db.insert(Person(id=4))
     with pytest.raises(TransactionFailed, match=r"operation 1: insert of Person .* be of kind 'Team'") as failed:
         async with db.transaction() as tx:
             tx.insert(PropertyBag("Staff", "red", "other"))
-            tx.insert(Person(team="red", id=4))
+            tx.insert(Person(id=4))
     assert (failed.value.index, type(failed.value.__cause__)) == (1, WrongKind)
     with pytest.raises(WrongKind, match="should be of kind of an entity"):
         await db.delete(await db.get(PropertyBag.key("Staff", "red", "person_001")))

@@ -33,12 +33,12 @@ class Team(Entity, table="Staff", partition_key="{team}", row_key="team"):
 
 
 class Member(Entity, abstract=True):
-    team: Mapped[str]
-    id: Mapped[str]
+    team: Mapped[str] = field(default="t")
+    id: Mapped[str] = field(default="1")
 
 
 class Person(Member, table="Staff", partition_key="{team}", row_key="id_{id}", abstract=True):
-    name: Mapped[str]
+    name: Mapped[str] = field(default="Ann")
 
 
 class Worker(Person, abstract=True):
@@ -48,6 +48,9 @@ class Worker(Person, abstract=True):
 
 class Clerk(Worker):
     desk: Mapped[int | None] = field(default=None)
+
+
+CLERK = Clerk.key(team="t", id="1")
 
 
 class Boss(Worker):
@@ -85,14 +88,14 @@ async def db() -> AsyncIterator[Database]:
 
 async def test_it_keeps_its_key_and_etag(db: Database) -> None:
     """A save replaces the row: fields of the old class go, unknown properties stay, entries and counts follow."""
-    clerk = Clerk(team="t", id="1", name="Ann", desk=7)
+    clerk = Clerk(desk=7)
     clerk.extra["Newer"] = 5
     await db.insert(clerk)
-    clerk = await db.get(Clerk, team="t", id="1")
+    clerk = await db.get(CLERK)
     boss = clerk.become(Boss, level=2)
     assert (boss.key.row_key, boss.etag, boss.name, dict(boss.extra)) == ("id_1", clerk.etag, "Ann", {"Newer": 5})
     await db.save(boss)
-    assert await db.get(Boss, team="t", id="1") == Boss(team="t", id="1", name="Ann", level=2)
+    assert await db.get(Boss, team="t", id="1") == Boss(level=2)
     row = await db.store.get("Staff", "t", "id_1")
     assert ("desk" in row, row["EntityType"], row["Newer"]) == (False, "Boss", "5")
     assert [each.level for each in await db.select(Boss.by_name).where(Boss.team == "t").all()] == [2]
@@ -105,15 +108,15 @@ async def test_it_keeps_its_key_and_etag(db: Database) -> None:
     back = boss.become(Clerk)
     await db.save(back)
     assert (await db.get(PropertyBag.key("Staff", "t", "id_1")))["Newer"] == 5
-    assert Clerk(team="t", id="2", name="Bo").become(Boss, level=1) == Boss(team="t", id="2", name="Bo", level=1)
+    assert Clerk(id="2", name="Bo").become(Boss, level=1) == Boss(id="2", name="Bo", level=1)
 
 
 async def test_a_class_that_is_not_counted(db: Database) -> None:
     """What becomes one of it is counted no more, and has no entries; and again when it comes back."""
     await db.create_tables(Former)
-    await db.insert(Clerk(team="t", id="1", name="Ann"))
-    await db.insert(Clerk(team="t", id="2", name="Bo"))
-    former = (await db.get(Clerk, team="t", id="1")).become(Former)
+    await db.insert(Clerk())
+    await db.insert(Clerk(id="2", name="Bo"))
+    former = (await db.get(CLERK)).become(Former)
     await db.save(former)
     assert (await db.get(Team, team="t")).count == 1
     assert [each.id for each in await db.select(Clerk.by_name).where(Clerk.team == "t").all()] == ["2"]
@@ -126,8 +129,8 @@ async def test_a_class_that_is_not_counted(db: Database) -> None:
 async def test_who_is_counted_in_it_is_not_forgotten(db: Database) -> None:
     """An entity in which others are counted becomes none that has no count of them."""
     await db.create_tables(Lead, Pupil)
-    await db.insert(Lead(team="t", id="1", name="Ann"))
-    await db.insert(Pupil(team="t", id="1", lead="1"))
+    await db.insert(Lead())
+    await db.insert(Pupil(lead="1"))
     with pytest.raises(ModelError, match="its pupils is 1: other entities are counted in it"):
         (await db.get(Lead, team="t", id="1")).become(Former)
 
@@ -138,7 +141,7 @@ async def test_who_is_counted_in_it_is_not_forgotten(db: Database) -> None:
 
 async def test_what_cannot_become_another_is_refused(db: Database) -> None:
     """Another family, abstract, another key, a field that is missing, no feed any more, and what was read in part."""
-    clerk = Clerk(team="t", id="1", name="Ann")
+    clerk = Clerk()
     await db.insert(clerk)
     for model, problem in (
         (Team, "not of the same family"),
@@ -149,8 +152,8 @@ async def test_what_cannot_become_another_is_refused(db: Database) -> None:
         with pytest.raises(ModelError, match=problem):
             clerk.become(model)
     with pytest.raises(ModelError, match="Watched has a change feed and Former has none"):
-        Watched(team="t", id="1", name="Ann").become(Former)
-    assert Former(team="t", id="1", name="Ann").become(Watched).id == "1"
+        Watched().become(Former)
+    assert Former().become(Watched).id == "1"
     with pytest.raises(ModelError, match="has no field 'rank'"):
         clerk.become(Boss, rank=1)
     part = await db.select(Clerk).where(Clerk.team == "t").only(Clerk.desk).one()
@@ -192,7 +195,7 @@ async def test_rows_in_other_partitions_follow(db: Database) -> None:
     await db.create_tables(Desk, Van, Sitting, Typing, Driving)
     for name in "ab":
         await db.insert(Desk(name=name))
-    await db.insert(Sitting(team="t", id="1", place="a"))
+    await db.insert(Sitting(place="a"))
     async with db.worker(Sitting, Typing) as worker:
         await worker.drain()
         sitting = await db.get(Sitting, team="t", id="1")
@@ -218,7 +221,7 @@ async def test_a_unique_value_is_found_by_the_new_class(db: Database, *, repair:
     """Also if an earlier version has left the row that reserves it as it was, once an audit has repaired it."""
     await db.create_tables(Desk, Sitting, Typing)
     await db.insert(Desk(name="a"))
-    await db.insert(Sitting(team="t", id="1", place="a"))
+    await db.insert(Sitting(place="a"))
     async with db.worker(Sitting, Typing) as worker:
         await worker.drain()
         await db.save((await db.get(Sitting, team="t", id="1")).become(Typing))
@@ -231,9 +234,9 @@ async def test_a_unique_value_is_found_by_the_new_class(db: Database, *, repair:
     assert len(await db.select(Typing.by_id).where(Typing.id == "1").all()) == 1
     assert (await db.audit(Desk, Sitting, Typing)).clean
     with pytest.raises(UniqueViolation):
-        await db.insert(Sitting(team="t", id="1", place="a"))
+        await db.insert(Sitting(place="a"))
     with pytest.raises(UniqueViolation):
-        await db.insert(Sitting(team="u", id="1", place="a"))
+        await db.insert(Sitting(team="u", place="a"))
 
 
 class Invoice(Member, table="Invoices", partition_key="{team}", row_key="{id}"):
@@ -254,28 +257,28 @@ class SealedNote(Member, table="Notes", partition_key="{team}", row_key="sealed_
 async def test_a_copy_has_the_fields_that_both_models_have(db: Database) -> None:
     """It is a new entity that is not stored; under other keys a warning names the unknown properties left behind."""
     await db.create_tables(Invoice)
-    clerk = Clerk(team="t", id="1", name="Ann", desk=7)
+    clerk = Clerk(desk=7)
     clerk.extra["Old"] = 5
     await db.insert(clerk)
-    found = await db.get(Clerk, team="t", id="1")
+    found = await db.get(CLERK)
 
     with pytest.warns(UserWarning, match=r"Clerk.copy_as\(Invoice\) leaves behind Old"):
         invoice = found.copy_as(Invoice, total=3)
 
-    assert invoice == Invoice(team="t", id="1", name="Ann", total=3)
+    assert invoice == Invoice(name="Ann", total=3)
     assert invoice.etag is None and not invoice.extra
     await db.insert(invoice)
-    assert await db.get(Clerk, team="t", id="1") == clerk
-    assert (await db.get(Clerk, team="t", id="1")).etag == found.etag
+    assert await db.get(CLERK) == clerk
+    assert (await db.get(CLERK)).etag == found.etag
 
 
 async def test_unknown_properties_go_along_under_the_same_keys(db: Database) -> None:
     """What neither model knows is in the copy; what only the other one knows is named, and never dropped silently."""
     await db.create_tables(ClerkNote)
-    clerk = Clerk(team="t", id="1", name="Ann")
+    clerk = Clerk()
     clerk.extra["Old"] = 5
     await db.insert(clerk)
-    found = await db.get(Clerk, team="t", id="1")
+    found = await db.get(CLERK)
 
     note = found.copy_as(ClerkNote)
     await db.insert(note)
@@ -288,12 +291,12 @@ async def test_unknown_properties_go_along_under_the_same_keys(db: Database) -> 
 
 async def test_what_cannot_be_copied_is_refused(db: Database) -> None:
     """A field that is missing, one that would be stored in the clear, and an entity that was read in part."""
-    await db.insert(Clerk(team="t", id="1", name="Ann"))
+    await db.insert(Clerk())
 
     with pytest.raises(TypeError, match="total"):
-        Clerk(team="t", id="1", name="Ann").copy_as(Invoice)
+        Clerk().copy_as(Invoice)
     with pytest.raises(ModelError, match="'name' is not encrypted there"):
-        SealedNote(team="t", id="1", name="Ann").copy_as(Invoice, total=1)
+        SealedNote(name="Ann").copy_as(Invoice, total=1)
     partial = await db.select(Clerk).where(Clerk.team == "t").only(Clerk.desk).one()
     with pytest.raises(NotLoaded, match=r"refresh\(\) it first"):
         partial.copy_as(Invoice, total=1)

@@ -481,21 +481,6 @@ def test_key_fields_are_read_from_the_keys() -> None:
     assert dict(entity.extra) == {"owner": "ann"}
 
 
-def test_stored_key_fields_are_read_from_the_property() -> None:
-    """A field that is stored beside the key is read from its property, which holds it in full."""
-
-    class Visit(Entity, table="Visits", partition_key="{user:lower}", row_key="{at:%Y%m%d}"):
-        user: Mapped[str]
-        at: Mapped[dt.datetime]
-
-    visit = Visit(user="Jun", at=dt.datetime(2024, 2, 29, 12, 30, tzinfo=dt.UTC))
-    schema = Visit.__schema__
-    row, _ = schema.encode(visit.__dict__, *schema.make_keys(visit.__dict__))
-
-    assert (row["PartitionKey"], row["RowKey"]) == ("jun", "20240229")
-    assert schema.decode(row) == visit
-
-
 @pytest.mark.parametrize(
     ("template", "key", "value"),
     [

@@ -3,7 +3,6 @@ Entities as values: equality, copies, pickling, and what an entity keeps of the 
 """
 
 import copy
-import datetime as dt
 import pickle
 from typing import Any
 from uuid import UUID
@@ -68,14 +67,6 @@ def test_not_hashable() -> None:
 def test_repr() -> None:
     """An entity shows its class and fields."""
     assert repr(ken()) == "Employee(department='Sales', id=10, name='Ken', age=23, tags=[])"
-
-
-def test_what_the_store_says() -> None:
-    """An entity that was read knows its ETag and timestamp."""
-    entity = ken()
-
-    assert entity.etag == ROW["odata.etag"]
-    assert entity.timestamp == dt.datetime(2024, 2, 29, 12, 0, 0, 123_456, tzinfo=dt.UTC)
 
 
 @pytest.mark.parametrize("name", ["etag", "timestamp", "extra"])

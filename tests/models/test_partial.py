@@ -208,7 +208,6 @@ def test_partials_of_something_else() -> None:
 
 class Parcel(Document):
     weight: Mapped[float] = field(validator=attrs.validators.gt(0))
-    label: Mapped[str | None] = field(default=None)
     lines: Mapped[int] = field(default=0, maintained=True)
 
 

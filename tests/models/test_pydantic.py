@@ -113,6 +113,10 @@ class Staff(Person):
     room: Mapped[int]
 
 
+VIP = Vip(country="SE", id="2", since=2024, gift="book")
+STAFF = Staff(country="SE", id="1", room=3)
+
+
 THINGS = TypeAdapter(Thing)
 
 _text = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=5)
@@ -345,8 +349,8 @@ def test_classes_of_one_name() -> None:
 def test_kinds() -> None:
     """An abstract base stands for all of its classes, also one below another; a union tells them by their fields."""
     people: list[Person] = [
-        Staff(country="SE", id="1", room=3),
-        Vip(country="SE", id="2", since=2024, gift="book"),
+        STAFF,
+        VIP,
         Customer(country="SE", id="3", since=2023),
     ]
     for annotation in (list[Person], list[Vip | Customer | Staff]):
@@ -361,9 +365,7 @@ def test_kinds() -> None:
 
 def test_a_class_below_the_declared_one() -> None:
     """Where one class is declared, an entity of a class below it shows the fields of the declared class alone."""
-    vip = Vip(country="SE", id="2", since=2024, gift="book")
-
-    assert TypeAdapter(Customer).dump_python(vip) == {"country": "SE", "id": "2", "since": 2024}
+    assert TypeAdapter(Customer).dump_python(VIP) == {"country": "SE", "id": "2", "since": 2024}
 
 
 E = TypeVar("E", bound=Entity)
@@ -377,25 +379,24 @@ class Listing(pydantic.BaseModel, Generic[E]):
 
 def test_a_generic_class() -> None:
     """A type variable that Entity bounds takes entities of any model; with a model, it takes what that accepts."""
-    staff = Staff(country="SE", id="1", room=3)
     listing: Listing[Any] = Listing(
-        items=[staff], changes=Partial(Staff, {"room": 4}), content=WithoutKey(Staff, {"room": 5})
+        items=[STAFF], changes=Partial(Staff, {"room": 4}), content=WithoutKey(Staff, {"room": 5})
     )
 
     assert listing.model_dump() == {
-        "items": [to_dict(staff)],
+        "items": [to_dict(STAFF)],
         "changes": {"room": 4},
         "content": {"room": 5},
     }
     assert Listing.model_json_schema()["properties"]["items"]["items"] == {"type": "object", "title": "Entity"}
     with pytest.raises(pydantic.ValidationError, match="instance of Entity"):
-        Listing.model_validate({"items": [to_dict(staff)]})
-    assert Listing[Staff].model_validate({"items": [to_dict(staff)], "content": {"room": 5}}).items == [staff]
+        Listing.model_validate({"items": [to_dict(STAFF)]})
+    assert Listing[Staff].model_validate({"items": [to_dict(STAFF)], "content": {"room": 5}}).items == [STAFF]
 
 
 def test_a_page() -> None:
     """A page is an object with its items and its cursor, read and written as they are."""
-    page: Page[Staff] = Page([Staff(country="SE", id="1", room=3)], "next")
+    page: Page[Staff] = Page([STAFF], "next")
     adapter = TypeAdapter(Page[Staff])
 
     data = json.loads(adapter.dump_json(page))
@@ -484,7 +485,7 @@ async def receive(person: Customer | Staff) -> Customer | Staff:
 
 @app.get("/short", response_model_exclude={"country"})
 async def show() -> Staff:
-    return Staff(country="SE", id="1", room=3)
+    return STAFF
 
 
 @pytest.fixture
@@ -557,7 +558,7 @@ def test_fields_as_those_of_a_dataclass() -> None:
     assert [each.name for each in dataclasses.fields(cast(Any, Customer))] == ["country", "id", "since"]
     assert cast(Any, dataclasses.fields(vip)[3]).default_factory() == ""
     assert dataclasses.asdict(vip) == to_dict(vip)
-    assert dataclasses.replace(vip, gift="book") == Vip(country="SE", id="2", since=2024, gift="book")
+    assert dataclasses.replace(vip, gift="book") == VIP
     assert jsonable_encoder(vip) == to_dict(vip)
     assert pprint.pformat(vip, width=10) == repr(vip)
     del vip.__dict__["gift"]

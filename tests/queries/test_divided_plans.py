@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag, field
+from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag
 from tableorm.keys.ranges import KeyInterval, KeyPosition, KeyRegion
 from tableorm.models.kinds import KindSet
 from tableorm.queries.planning.partition import divide_plan, region_of
@@ -17,7 +17,6 @@ from tableorm.queries.planning.planner import planner_of
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
     department: Mapped[str]
     id: Mapped[int]
-    age: Mapped[int | None] = field(default=None)
 
 
 class Visit(Entity, table="Visits", partition_key="{at:%Y%m%d}", row_key="{at:ticks}"):

@@ -26,8 +26,11 @@ SECOND = dt.timedelta(seconds=1)
 SOON = dt.timedelta(milliseconds=2)
 
 
+at_one_moment = pytest.mark.usefixtures("stopped_clock")
+
+
 class Claim(Entity, table="FollowedClaims", partition_key="{employee}", row_key="{at:ticks_desc}_{n:03d}"):
-    employee: Mapped[str]
+    employee: Mapped[str] = field(default="e1")
     at: Mapped[dt.datetime]
     n: Mapped[int] = field(default=0)
     amount: Mapped[int] = field(default=0)
@@ -73,39 +76,39 @@ async def take(stream: AsyncGenerator[Any, None], count: int) -> list[Any]:
         return [await anext(stream) for _ in range(count)]
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 @pytest.mark.parametrize("db", ["memory", "azurite"], indirect=True)
 async def test_what_is_appended_comes_in_the_order_of_time(db: Database) -> None:
     """What was there before is not given; of the same moment, the order is that of RowKeys."""
     await db.create_tables(Claim)
-    await db.insert(Claim(employee="e1", at=at(-1)))
+    await db.insert(Claim(at=at(-1)))
     stream = claims(db).follow(lag=2 * SECOND, pause=SOON)
     first = asyncio.create_task(take(stream, 3))
     await asyncio.sleep(0.1)
     async with db.transaction() as tx:
         for seconds, n in ((3, 0), (1, 1), (1, 0)):
-            tx.insert(Claim(employee="e1", at=at(seconds), n=n))
+            tx.insert(Claim(at=at(seconds), n=n))
 
     assert [(each.at, each.n) for each in await first] == [(at(1), 0), (at(1), 1), (at(3), 0)]
     await stream.aclose()
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 async def test_what_is_late_comes_once_and_what_is_too_late_never() -> None:
     """A moment within the lag is found; each poll reads so far back, and no farther."""
     store = Recorded()
     async with Database(store) as db:
         await db.create_tables(Claim)
-        await db.insert(Claim(employee="e1", at=at(0)))
+        await db.insert(Claim(at=at(0)))
         stream = claims(db).follow(lag=5 * SECOND, since=at(0), pause=SOON)
         assert [each.at for each in await take(stream, 1)] == [at(0)]
         CLOCK.advance(10 * SECOND)
-        await db.insert(Claim(employee="e1", at=at(10), amount=1))
+        await db.insert(Claim(at=at(10), amount=1))
         assert [each.amount for each in await take(stream, 1)] == [1]
-        await db.insert(Claim(employee="e1", at=at(5.5), amount=2))
+        await db.insert(Claim(at=at(5.5), amount=2))
         assert [each.amount for each in await take(stream, 1)] == [2]
-        await db.insert(Claim(employee="e1", at=at(4), amount=3))
-        await db.insert(Claim(employee="e1", at=at(14), amount=4))  # a clock that is ahead
+        await db.insert(Claim(at=at(4), amount=3))
+        await db.insert(Claim(at=at(14), amount=4))  # a clock that is ahead
         assert [each.amount for each in await take(stream, 1)] == [4]
         CLOCK.advance(9 * SECOND)
         polls = len(store.asked)
@@ -115,20 +118,20 @@ async def test_what_is_late_comes_once_and_what_is_too_late_never() -> None:
         assert len(store.asked) > polls + 2
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 async def test_no_more_is_remembered_than_the_lag_has() -> None:
     """The keys of older entities are forgotten."""
     async with memory_database(Claim) as db:
         stream: Any = claims(db).follow(lag=2 * SECOND, since=START, pause=SOON)
         for second in range(30):
-            await db.insert(Claim(employee="e1", at=at(second)))
+            await db.insert(Claim(at=at(second)))
             await take(stream, 1)
             CLOCK.advance(SECOND)
         assert len(stream.ag_frame.f_locals["known"]) <= 5
         await stream.aclose()
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 async def test_a_long_absence_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who goes on after an hour reads no more at once than memory allows, unless one moment has more."""
     monkeypatch.setattr(follow, "_MOST", 20)
@@ -136,7 +139,7 @@ async def test_a_long_absence_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) 
         moments = [at(n * n / 20) for n in range(250)] + [at(1000)] * 60
         async with db.bulk() as bulk:
             for n, moment in enumerate(moments):
-                await bulk.insert(Claim(employee="e1", at=moment, n=n))
+                await bulk.insert(Claim(at=moment, n=n))
         CLOCK.advance(3600 * SECOND)
         stream = claims(db).follow(lag=SECOND, since=START, pause=SOON)
         before = db.stats.requests
@@ -165,7 +168,7 @@ LOGS: dict[str, tuple[Callable[[int], Any], Callable[[Database], Select[Any]]]] 
 }
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 @pytest.mark.parametrize("which", LOGS)
 async def test_logs_of_every_form_are_followed(which: str) -> None:
     """Sorted upwards, behind a field that the query gives; in several buckets; by an index; of several kinds."""
@@ -217,7 +220,7 @@ async def test_a_reader_that_is_cancelled_leaves_nothing() -> None:
         assert asyncio.all_tasks() <= before
 
 
-@pytest.mark.usefixtures("stopped_clock")
+@at_one_moment
 async def test_pauses_grow_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """From a twentieth of a second to the longest that is allowed; what comes makes them short again."""
     pauses: list[float] = []
@@ -227,7 +230,7 @@ async def test_pauses_grow_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) 
         if seconds:
             pauses.append(seconds)
             if len(pauses) == 6:
-                await db.insert(Claim(employee="e1", at=START))
+                await db.insert(Claim(at=START))
         await real(0)
 
     async with memory_database(Claim) as db:

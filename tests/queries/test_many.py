@@ -229,19 +229,3 @@ async def test_many_requests_are_not_all_shown(db: Database) -> None:
     assert len(explained.requests) == 100 and len(str(explained).splitlines()) < 20
     assert "... and 90 more requests" in str(explained)
     assert "cost: 100 storage transactions" in str(explained)
-
-
-async def test_a_scan_is_not_explained_away(db: Database) -> None:
-    """A query that would not run has no explanation but why."""
-    with pytest.raises(ScanRefused, match="group"):
-        db.select(Item).explain()
-    assert "and for each partition server on the way" in str(db.select(Item).allow_scan().explain())
-
-
-async def test_quotes_are_doubled(db: Database) -> None:
-    """In keys as in filters."""
-    point = db.select(Item).where(Item.group == "O'Neil", Item.number == 1).explain()
-    range_ = db.select(Item).where(Item.group == "O'Neil").explain()
-
-    assert str(point.requests[0]) == "GET Items(PartitionKey='O''Neil',RowKey='00001')"
-    assert "PartitionKey eq 'O''Neil'" in str(range_)

@@ -51,8 +51,6 @@ class Sized(Entity, abstract=True):
 
 
 class Plain(Sized, table="MisfitsPlain", partition_key="p", row_key="{id:03d}"):
-    note: Mapped[str] = field(default="")
-
     changes = Feed(keep=dt.timedelta(days=7))
 
 

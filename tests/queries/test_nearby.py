@@ -78,10 +78,10 @@ def by_group(db: Database, *conditions: Expression) -> Select[Box]:
     return db.select(Box.by_group).where(Box.shelf == "a", *conditions)
 
 
-def shelf_of(count: int, shelf: str = "a", *, every: int = 1, weights: random.Random | None = None) -> list[Box]:
+def shelf_of(count: int, shelf: str = "a", *, every: int = 1) -> list[Box]:
     """Boxes of which every so many are of the group x; their weights are in another order than their keys."""
     order = list(range(count))
-    (weights or random.Random(1)).shuffle(order)
+    random.Random(1).shuffle(order)
     return [
         Box(shelf=shelf, id=number, group="x" if number % every == 0 else None, weight=order[number])
         for number in range(count)

@@ -88,11 +88,11 @@ def of_host(db: Database, *conditions: Expression) -> Select[Ping]:
     return db.select(Ping).where(Ping.host == "a", *conditions)
 
 
-async def fill(db: Database, days: int = 5) -> list[Ping]:
+async def fill(db: Database) -> list[Ping]:
     """Insert pings of one host at noon and at midnight of some days; the third day has none."""
     pings = [
         Ping(host="a", at=NOON + number * DAY + half, ms=number)
-        for number in range(days)
+        for number in range(5)
         if number != 2
         for half in (-DAY / 2, dt.timedelta(0))
     ]

@@ -56,12 +56,6 @@ SALES = Employee.department == "Sales"
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 
 
-class Gauge(Entity, table="Gauges", partition_key="{site:02d}", row_key="{level:02d}_{name}"):
-    site: Mapped[int]
-    level: Mapped[int]
-    name: Mapped[str]
-
-
 def plan(*where: Expression, model: type[Entity] = Employee, allow_scan: bool = False) -> QueryPlan:
     return planner_of(KindSet.of([model])).plan(where, allow_scan=allow_scan)
 
@@ -86,19 +80,6 @@ def sent(found: QueryPlan) -> str:
 def here(found: QueryPlan) -> list[str]:
     """What is evaluated here."""
     return [str(each.condition) for each in the_range(found).client_filters]
-
-
-@pytest.mark.parametrize(
-    ("site", "level", "name"),
-    [(1, 1, "x" * 600), (-1, 1, "x"), (1, -1, "x"), (-1, -1, "x")],
-    ids=["too long", "no PartitionKey", "no RowKey", "neither"],
-)
-def test_a_point_that_no_row_can_have_sends_nothing(site: int, level: int, name: str) -> None:
-    """A key is too long, or its template has no place for a value."""
-    for where in (Gauge.site == site, Gauge.site.in_([site, 1_000])):
-        found = plan(where, Gauge.level == level, Gauge.name == name, model=Gauge)
-
-        assert (found.access, found.requests) == (Access.NOTHING, ())
 
 
 @pytest.mark.parametrize(

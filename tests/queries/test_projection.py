@@ -40,7 +40,6 @@ class Log(Entity, table="Logs", partition_key="{user}", row_key="{n:03d}", kind=
 class Flag(Entity, table="Flags", partition_key="{group:lower}", row_key="{n:03d}"):
     group: Mapped[str]
     n: Mapped[int] = field(stored=True)
-    on: Mapped[bool] = field(default=False)
 
 
 SALES = Employee.department == "Sales"

@@ -70,8 +70,7 @@ class Train(AtPlace, row_key="{hour:02d}_{number:03d}"):
     number: Mapped[int]
 
 
-class Sky(AtPlace, row_key="{hour:02d}"):
-    clear: Mapped[bool] = field(default=True)
+class Sky(AtPlace, row_key="{hour:02d}"): ...
 
 
 async def test_a_row_of_any_kind_has_a_field_if_any_class_of_the_base_says_so(edges: Database) -> None:
@@ -96,6 +95,7 @@ async def test_a_key_that_no_row_can_have_finds_nothing(edges: Database) -> None
         sales.where(Letter.name == long),
         sales.where(Letter.name.in_([long, long + "x"])),
         query.where(Letter.name == "a", Letter.department == long),
+        edges.select(Employee).where(Employee.department == "Sales", Employee.id == -1),
         query.where(PartitionKey == "Sa#les", RowKey == "a"),
         edges.select_raw("Edges").where("PartitionKey eq {} and RowKey eq {}", "Sales", "a?"),
     ):

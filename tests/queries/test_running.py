@@ -38,7 +38,9 @@ class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}
     note: Mapped[str | None] = field(default=None)
 
 
-PARTS = ["a", "b", "c", "d"]
+PARTS = "abcd"
+
+in_order_or_not = pytest.mark.parametrize("ordered", [True, False])
 
 
 async def fill(db: Database, count: int, *groups: str) -> None:
@@ -50,9 +52,9 @@ async def fill(db: Database, count: int, *groups: str) -> None:
                     tx.insert(Item(group=group, number=number))
 
 
-def of_parts(db: Database) -> Select[Item]:
-    """Select the items of the four partitions."""
-    return db.select(Item).where(Item.group.in_(PARTS))
+def of_parts(db: Database, parts: str = PARTS) -> Select[Item]:
+    """Select the items of some of the four partitions."""
+    return db.select(Item).where(Item.group.in_([*parts]))
 
 
 def names(items: list[Item]) -> list[str]:
@@ -162,7 +164,7 @@ async def test_breaking_out_of_a_plain_loop_leaves_nothing_for_long(gated: Gated
     assert gated.waiting == 0
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_order_or_not
 async def test_an_error_ends_the_other_requests(gated: Gated, parts: Database, ordered: bool) -> None:
     """It comes out as one of tableorm, and nothing runs on."""
     gated.shut = True
@@ -186,7 +188,7 @@ async def test_a_missing_table_is_named(db: Database) -> None:
             await run()
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_order_or_not
 async def test_concurrency_is_bounded(gated: Gated, parts: Database, ordered: bool) -> None:
     """As many requests run at the same time as are allowed, and no more."""
     gated.shut = True
@@ -232,7 +234,7 @@ async def rows_ahead(page: int, rows: int, *, ordered: bool) -> dict[str, int]:
     return most
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_order_or_not
 async def test_short_pages_are_read_ahead_until_a_full_one_waits(ordered: bool) -> None:
     """A partition that waits for its turn does not stop after a page of a few rows."""
     ahead = await rows_ahead(50, 1_200, ordered=ordered)
@@ -241,7 +243,7 @@ async def test_short_pages_are_read_ahead_until_a_full_one_waits(ordered: bool) 
     assert max(ahead.values()) <= 1_000 + 50
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_order_or_not
 async def test_exactly_as_many_rows_wait_as_a_full_page_has(ordered: bool) -> None:
     """Two pages of 500 rows wait of each partition whose turn has not come; there is no room for a third."""
     ahead = await rows_ahead(500, 2_500, ordered=ordered)
@@ -273,7 +275,7 @@ async def test_a_request_goes_on_without_waiting_for_the_work_of_others() -> Non
         await fill(db, 5, "a", "b")
         for group in ("a", "b"):
             backend.rows[group] = (await backend.inner.tables.query("Items", RowQuery(Bounds.only(group)))).rows
-        found = await db.select(Item).where(Item.group.in_(["a", "b"])).unordered().all()
+        found = await of_parts(db, "ab").unordered().all()
 
     assert sorted(names(found)) == [f"{group}{n}" for group in ("a", "b") for n in range(5)]
     assert backend.said[:5] == ["a asked", "b asked", "a answered", "a asked", "b answered"]
@@ -297,7 +299,7 @@ async def test_pages_that_came_before_an_error_are_given() -> None:
         backend.rows["a"] = backend.rows["a"][:3]
         given: list[Item] = []
         with pytest.raises(TableOrmError, match="Broken"):
-            async for item in db.select(Item).where(Item.group.in_(["a", "b"])):
+            async for item in of_parts(db, "ab"):
                 await settled()
                 given.append(item)
 
@@ -308,19 +310,19 @@ async def test_pages_without_rows_are_not_read_ahead_without_end() -> None:
     """A scan that finds nothing yet waits for its turn after some requests, not at the end of the table."""
     async with Database(backend := Recorded(1)) as db:
         await fill(db, 100, "a", "b")
-        query = db.select(Item).where(Item.group.in_(["a", "b"]))
+        query = of_parts(db, "ab")
         async for item in query:
             await settled()
             if item.number == 0 and item.group == "a":
                 assert backend.counts["b"] <= 33
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_order_or_not
 async def test_a_union_sends_no_more_of_a_query_than_it_allows(gated: Gated, parts: Database, ordered: bool) -> None:
     """Each query's own concurrency holds beside that of the union."""
     gated.shut = True
-    few = parts.select(Item).where(Item.group.in_(["a", "b"])).concurrency(1)
-    more = parts.select(Item).where(Item.group.in_(["c", "d"]))
+    few = of_parts(parts, "ab").concurrency(1)
+    more = of_parts(parts, "cd")
     union = parts.union(few, more)
     task = asyncio.create_task((union if ordered else union.unordered()).all())
     await gated.until_waiting(1 if ordered else 3)
@@ -339,7 +341,7 @@ async def test_unordered_gives_what_comes_first() -> None:
     """One partition does not wait for another."""
     async with Database(Slow("a", 1)) as db:
         await fill(db, 2, "a", "b")
-        found = await db.select(Item).where(Item.group.in_(["a", "b"])).unordered().all()
+        found = await of_parts(db, "ab").unordered().all()
 
     assert names(found) == ["b0", "b1", "a0", "a1"]
 

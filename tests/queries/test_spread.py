@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Access, Database, Entity, Index, Mapped, PropertyBag, ScanRefused, Select, connect, field
+from tableorm import Access, Database, Entity, Index, Mapped, PropertyBag, ScanRefused, Select, field
 from tableorm.expressions import AllOf, AnyOf, Expression, Membership, NoneOf
 from tableorm.queries.planning.alternatives import MAX_ALTERNATIVES
 from tableorm.stores import RowPage, RowQuery
 from tests.database.between import Awkward, Between, Gated, Recorded, Shuffled
+from tests.databases import database_fixture
 from tests.queries.spread_worlds import MOST_BUCKETS, SPREAD_WORLDS, merged
 from tests.queries.worlds import Term, conditions, key_of, results
 
@@ -96,6 +97,9 @@ def _most_of(term: Expression, *, negated: bool = False) -> int:
             return 1
 
 
+db = database_fixture()
+
+
 @given(st.data())
 def test_a_spread_query_gives_and_deletes_what_filtering_in_python_gives(data: st.DataObject) -> None:
     """
@@ -158,19 +162,18 @@ class Busy(Between):
         return await super().query(table, query, limit, continuation)
 
 
-async def test_a_limit_reads_little_of_each_bucket() -> None:
+async def test_a_limit_reads_little_of_each_bucket(db: Database) -> None:
     """One page of each, no longer than the limit."""
-    async with connect("local::memory:") as db:
-        await fill(db, samples(400))
-        with db.observe() as limited:
-            assert len(await north(db).limit(5).all()) == 5
-        with db.observe() as paged:
-            page = await north(db).page(7)
+    await fill(db, samples(400))
+    with db.observe() as limited:
+        assert len(await north(db).limit(5).all()) == 5
+    with db.observe() as paged:
+        page = await north(db).page(7)
 
-        assert [each.top for each in limited.requests] == [5] * 16
-        assert sum(each.rows for each in limited.requests) <= 80
-        assert [each.top for each in paged.requests] == [7] * 16
-        assert len((await north(db).page(7, page.cursor)).items) == 7
+    assert [each.top for each in limited.requests] == [5] * 16
+    assert sum(each.rows for each in limited.requests) <= 80
+    assert [each.top for each in paged.requests] == [7] * 16
+    assert len((await north(db).page(7, page.cursor)).items) == 7
 
 
 async def test_no_more_than_two_pages_of_a_bucket_wait() -> None:
@@ -186,82 +189,77 @@ async def test_no_more_than_two_pages_of_a_bucket_wait() -> None:
         assert len(store.counts) == 16 and max(store.counts.values()) <= 3
 
 
-async def test_a_cursor_is_as_small_as_that_of_one_partition() -> None:
+async def test_a_cursor_is_as_small_as_that_of_one_partition(db: Database) -> None:
     """The last key is enough to begin every bucket anew; rows may come and go between two pages."""
-    async with connect("local::memory:") as db:
-        rows = samples(100)
-        await fill(db, rows)
-        page = await north(db).page(30)
-        assert page.cursor is not None and len(page.cursor) < 100
-        await db.delete(page.items[-1])
-        await db.insert(Sample(site="north", id="late", at=NOON - dt.timedelta(days=1)))
-        rest = await north(db).all()
-        found = [entity async for part in north(db).pages(40, page.cursor) for entity in part.items]
+    rows = samples(100)
+    await fill(db, rows)
+    page = await north(db).page(30)
+    assert page.cursor is not None and len(page.cursor) < 100
+    await db.delete(page.items[-1])
+    await db.insert(Sample(site="north", id="late", at=NOON - dt.timedelta(days=1)))
+    rest = await north(db).all()
+    found = [entity async for part in north(db).pages(40, page.cursor) for entity in part.items]
 
-        assert len(found) == 71 and found[-1].id == "late"
-        assert ids(found) == ids(rest[29:])
+    assert len(found) == 71 and found[-1].id == "late"
+    assert ids(found) == ids(rest[29:])
 
 
-async def test_more_than_64_buckets_have_to_be_allowed() -> None:
+async def test_more_than_64_buckets_have_to_be_allowed(db: Database) -> None:
     """Then the table is read, in the order of its keys; buckets count together where a query names several."""
-    async with connect("local::memory:") as db:
-        await fill(db, [Wide(id=f"w{n}") for n in range(100)])
-        with pytest.raises(ScanRefused, match=r"'\{id:spread\(65\)\}' has more than 64 hash buckets of id; give id"):
-            await db.select(Wide).where(Wide.id > "w5").all()
-        wide = await db.select(Wide).where(Wide.id > "w5").allow_scan().all()
-        assert ids(wide) == sorted(ids(wide)) and len(wide) == 54
+    await fill(db, [Wide(id=f"w{n}") for n in range(100)])
+    with pytest.raises(ScanRefused, match=r"'\{id:spread\(65\)\}' has more than 64 hash buckets of id; give id"):
+        await db.select(Wide).where(Wide.id > "w5").all()
+    wide = await db.select(Wide).where(Wide.id > "w5").allow_scan().all()
+    assert ids(wide) == sorted(ids(wide)) and len(wide) == 54
 
-        await fill(db, [*samples(40), *samples(40, "south")])
-        five = db.select(Sample).where(Sample.site.in_(["north", "south", "c", "d", "e"]))
-        with pytest.raises(ScanRefused, match="so name 80 partitions; the rows of 64 at most are merged"):
-            await five.all()
-        assert len(five.allow_scan().explain().requests) == 5  # one for each site
-        found = await five.allow_scan().all()
-        assert ids(found) == sorted(ids(found)) and len(found) == 80
-        four = db.select(Sample).where(Sample.site.in_(["north", "south", "c", "d"]))
-        assert ids(await four.all()) == ids(merged(found))
+    await fill(db, [*samples(40), *samples(40, "south")])
+    five = db.select(Sample).where(Sample.site.in_(["north", "south", "c", "d", "e"]))
+    with pytest.raises(ScanRefused, match="so name 80 partitions; the rows of 64 at most are merged"):
+        await five.all()
+    assert len(five.allow_scan().explain().requests) == 5  # one for each site
+    found = await five.allow_scan().all()
+    assert ids(found) == sorted(ids(found)) and len(found) == 80
+    four = db.select(Sample).where(Sample.site.in_(["north", "south", "c", "d"]))
+    assert ids(await four.all()) == ids(merged(found))
 
 
-async def test_what_else_is_missing_is_named_alone() -> None:
+async def test_what_else_is_missing_is_named_alone(db: Database) -> None:
     """The buckets are no reason to give their field."""
-    async with connect("local::memory:") as db:
-        with pytest.raises(ScanRefused, match=r"no equality on site, .*; add \.where\(Sample\.site == \.\.\.\)"):
-            await db.select(Sample).where(Sample.at >= NOON).all()
-        with pytest.raises(ScanRefused, match="visits every partition of table SpreadSamples"):
-            await db.select(Sample, PropertyBag).where(Sample.at >= NOON).all()
+    with pytest.raises(ScanRefused, match=r"no equality on site, .*; add \.where\(Sample\.site == \.\.\.\)"):
+        await db.select(Sample).where(Sample.at >= NOON).all()
+    with pytest.raises(ScanRefused, match="visits every partition of table SpreadSamples"):
+        await db.select(Sample, PropertyBag).where(Sample.at >= NOON).all()
 
 
-async def test_entries_of_indexes_are_merged_too() -> None:
+async def test_entries_of_indexes_are_merged_too(db: Database) -> None:
     """Those beside their entities, by choice or by name, and those in partitions that are spread themselves."""
-    async with connect("local::memory:") as db:
-        rows = samples(80)
-        await fill(db, rows)
-        wanted = [each.id for each in sorted(rows, key=lambda e: (-e.at.timestamp(), e.id)) if each.size == 3]
+    rows = samples(80)
+    await fill(db, rows)
+    wanted = [each.id for each in sorted(rows, key=lambda e: (-e.at.timestamp(), e.id)) if each.size == 3]
 
-        chosen = north(db).where(Sample.size == 3)
-        assert chosen.explain().path == "index Sample.by_size" and chosen.explain().merged_partitions == 16
-        assert [each.id for each in await chosen.all()] == wanted
-        entries = db.select(Sample.by_size).where(Sample.site == "north", Sample.size >= 5)
-        by_size = sorted((e.size, -e.at.timestamp(), e.id) for e in rows if e.size >= 5)
-        assert [each.id for each in await entries.all()] == [name for *_, name in by_size]
-        report = await db.select(Sample.by_size).where(Sample.site == "north", Sample.size == 6).limit(4).delete()
-        assert report.written == 4
+    chosen = north(db).where(Sample.size == 3)
+    assert chosen.explain().path == "index Sample.by_size" and chosen.explain().merged_partitions == 16
+    assert [each.id for each in await chosen.all()] == wanted
+    entries = db.select(Sample.by_size).where(Sample.site == "north", Sample.size >= 5)
+    by_size = sorted((e.size, -e.at.timestamp(), e.id) for e in rows if e.size >= 5)
+    assert [each.id for each in await entries.all()] == [name for *_, name in by_size]
+    report = await db.select(Sample.by_size).where(Sample.site == "north", Sample.size == 6).limit(4).delete()
+    assert report.written == 4
 
 
-async def test_an_index_in_spread_partitions() -> None:
+async def test_an_index_in_spread_partitions(db: Database) -> None:
     """Its entries are read from all buckets, and lead to their entities in the order of the entries."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Visit)
-        for n in range(12):
-            await db.insert(Visit(id=f"v{n}", place="Oslo", at=NOON + dt.timedelta(minutes=n * 7 % 12)))
-        query = db.select(Visit.by_place).where(Visit.place == "Oslo")
+    await db.create_tables(Visit)
+    for n in range(12):
+        await db.insert(Visit(id=f"v{n}", place="Oslo", at=NOON + dt.timedelta(minutes=n * 7 % 12)))
+    query = db.select(Visit.by_place).where(Visit.place == "Oslo")
 
-        assert query.explain().merged_partitions == 3
-        found = await query.all()
-        assert [each.at for each in found] == [NOON + dt.timedelta(minutes=n) for n in reversed(range(12))]
-        pages = [page.items async for page in query.pages(5)]
-        assert [each.id for items in pages for each in items] == [each.id for each in found]
-        assert [each.id for each in await query.verify(False).limit(3).all()] == [each.id for each in found[:3]]
+    assert query.explain().merged_partitions == 3
+    found = await query.all()
+    assert [each.at for each in found] == [NOON + dt.timedelta(minutes=n) for n in reversed(range(12))]
+    pages = [page.items async for page in query.pages(5)]
+    assert [each.id for items in pages for each in items] == [each.id for each in found]
+    assert [each.id for each in await query.verify(False).limit(3).all()] == [each.id for each in found[:3]]
 
 
 async def test_spread_queries_in_a_union() -> None:
@@ -305,14 +303,3 @@ async def test_nothing_runs_on_when_a_query_is_left() -> None:
         with pytest.raises(ValueError, match="broken"):
             await north(db).all()
         assert asyncio.all_tasks() <= before
-
-
-async def test_who_names_the_field_reads_its_buckets_alone() -> None:
-    """In the order of keys, as ever."""
-    async with connect("local::memory:") as db:
-        await fill(db, samples(30))
-        one, two = north(db).where(Sample.id == "s0001"), north(db).where(Sample.id.in_(["s0001", "s0002"]))
-
-        assert len(await one.all()) == 1 and len(await two.all()) == 2
-        assert one.explain().merged_partitions == two.explain().merged_partitions == 0
-        assert len(one.explain().requests) == 1 and len(two.explain().requests) == 2

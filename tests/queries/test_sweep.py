@@ -66,7 +66,6 @@ class Scan(Entity, table="SweptTickets", partition_key="{show}", row_key="scan_{
 
 class Plain(Expiring, table="SweptPlain", partition_key="{part}", row_key="{id:05d}"):
     part: Mapped[str]
-    note: Mapped[str] = field(default="")
 
 
 class Timed(Expiring, table="SweptTimed", partition_key="{part}", row_key="{id:05d}"):

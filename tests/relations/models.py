@@ -28,6 +28,3 @@ class Employee(Entity, table="Directory", partition_key="{company}", row_key="em
 class Review(Entity, table="Reviews", partition_key="{employee}", row_key="{year}"):
     employee: Mapped[int]
     year: Mapped[int]
-    text: Mapped[str] = field(default="")
-
-    author = one(lambda: Employee, id="{employee}")

@@ -12,7 +12,6 @@ from tableorm import (
     Database,
     Entity,
     EntityNotFound,
-    Key,
     Mapped,
     ModelError,
     TableNotFound,
@@ -31,10 +30,13 @@ from tests.writes.verbs import write
 
 
 class Rate(Entity, table="Rates", partition_key="{tenant}", row_key="{code}"):
-    tenant: Mapped[str]
-    code: Mapped[str]
+    tenant: Mapped[str] = field(default="t")
+    code: Mapped[str] = field(default="a")
     value: Mapped[int] = field(default=0)
     notes: Mapped[list[str]] = field(factory=list)
+
+
+RATE = Rate.key(tenant="t", code="a")
 
 
 class Sale(Entity, table="Sales", partition_key="{tenant}", row_key="{id}"):
@@ -67,7 +69,7 @@ async def write_elsewhere(db: Database, value: int, tenant: str = "t") -> None:
 async def test_an_entity_is_read_once(db: Database) -> None:
     """Also one that is not there; each caller gets a copy."""
     rates = db.cached(Rate, ttl=60)
-    await db.insert(Rate(tenant="t", code="a", value=1, notes=["x"]))
+    await db.insert(Rate(value=1, notes=["x"]))
     with db.observe() as seen:
         first = await rates.get(tenant="t", code="a")
         first.value = 9
@@ -75,7 +77,7 @@ async def test_an_entity_is_read_once(db: Database) -> None:
         assert (
             await rates.get_many([first.key, Rate.key(tenant="t", code="no")] * 2)
             == [
-                Rate(tenant="t", code="a", value=1, notes=["x"]),
+                Rate(value=1, notes=["x"]),
                 None,
             ]
             * 2
@@ -88,30 +90,29 @@ async def test_an_entity_is_read_once(db: Database) -> None:
 async def test_own_writes_are_seen_at_once(db: Database) -> None:
     """By any verb, also of what was not there; and by a scope of the database."""
     rates = db.cached(Rate, ttl=60)
-    key: Key[Rate] = Rate.key(tenant="t", code="a")
-    assert await rates.get_many([key]) == [None]
-    await db.insert(Rate(tenant="t", code="a"))
+    assert await rates.get_many([RATE]) == [None]
+    await db.insert(Rate())
     assert [each.code for each in await rates.all()] == ["a"]
     writes: list[Callable[[Rate], Awaitable[object]]] = [
         db.save,
         db.scope(tenant="t").replace,
         db.upsert,
-        lambda rate: db.modify(key, lambda each: each.evolve(value=rate.value)),
+        lambda rate: db.modify(RATE, lambda each: each.evolve(value=rate.value)),
         lambda rate: write(db, "save in a bulk", rate),
         lambda rate: write(db, "save in a transaction", rate),
     ]
     for value, change in enumerate(writes, 1):
-        rate = await db.get(key)
+        rate = await db.get(RATE)
         rate.value = value
         await change(rate)
-        assert (await rates.get(key)).value == value
+        assert (await rates.get(RATE)).value == value
         assert [each.value for each in await rates.all()] == [value]
-    await db.delete(key, if_match="*")
-    assert await rates.get_many([key]) == [None]
+    await db.delete(RATE, if_match="*")
+    assert await rates.get_many([RATE]) == [None]
     assert await rates.all() == []
     await db.drop_table("Rates")
     with pytest.raises(TableNotFound):
-        await rates.get(key)
+        await rates.get(RATE)
 
 
 class Slow(StoreLayer):
@@ -139,20 +140,20 @@ class Slow(StoreLayer):
 
 async def test_a_read_that_began_before_a_write_is_not_kept(db: Database) -> None:
     """Who asks after the write gets what was written; those who asked together share one read."""
-    await db.insert(Rate(tenant="t", code="a", value=1))
+    await db.insert(Rate(value=1))
     slow = Slow(db.store)
     connection_of(db).wrap_store(lambda _: slow)
     rates = db.cached(Rate, ttl=60)
-    early = [asyncio.create_task(rates.get(tenant="t", code="a")) for _ in range(5)]
+    early = [asyncio.create_task(rates.get(RATE)) for _ in range(5)]
     whole = asyncio.create_task(rates.all())
     await slow.until(2)
     early.pop().cancel()
-    await db.upsert(Rate(tenant="t", code="a", value=2))
-    late = asyncio.create_task(rates.get(tenant="t", code="a"))
+    await db.upsert(Rate(value=2))
+    late = asyncio.create_task(rates.get(RATE))
     await slow.until(3)
     slow.let.set()
     assert [each.value for each in await asyncio.gather(*early[:4])] == [1] * 4
-    assert (await late).value == (await rates.get(tenant="t", code="a")).value == 2
+    assert (await late).value == (await rates.get(RATE)).value == 2
     await whole
     assert [each.value for each in await rates.all()] == [2]
 
@@ -160,14 +161,14 @@ async def test_a_read_that_began_before_a_write_is_not_kept(db: Database) -> Non
 async def test_a_read_that_others_wait_for_is_of_their_key_and_time(db: Database) -> None:
     """Who joins a read for one key takes nothing else of it; and none joins a read that began too long ago."""
     for code in "ab":
-        await db.insert(Rate(tenant="t", code=code, value=1))
+        await db.insert(Rate(code=code, value=1))
     rates, slow = db.cached(Rate, ttl=60), Slow(db.store)
     connection_of(db).wrap_store(lambda _: slow)
     keys = [Rate.key(tenant="t", code=code) for code in "ab"]
     early = asyncio.create_task(rates.get_many(keys))
     await slow.until(2)
     connection_of(db).wrap_store(lambda _: slow.below)
-    await db.upsert(Rate(tenant="t", code="a", value=2))
+    await db.upsert(Rate(value=2))
     assert (await rates.get(keys[0])).value == 2
     joined = asyncio.create_task(rates.get_many(keys))
     whole = asyncio.create_task(rates.all())
@@ -185,7 +186,7 @@ async def test_a_read_that_others_wait_for_is_of_their_key_and_time(db: Database
 
 async def test_a_write_that_began_before_the_first_read_is_heard(db: Database) -> None:
     """The cache of a database that is open hears of each write that ends, also if nothing was read yet."""
-    await db.insert(Rate(tenant="t", code="a", value=1))
+    await db.insert(Rate(value=1))
     rates, let = db.cached(Rate, ttl=60), asyncio.Event()
 
     class Held(StoreLayer):
@@ -195,13 +196,13 @@ async def test_a_write_that_began_before_the_first_read_is_heard(db: Database) -
             return await super().send(request)
 
     connection_of(db).wrap_store(Held)
-    writing = asyncio.create_task(db.upsert(Rate(tenant="t", code="a", value=2)))
+    writing = asyncio.create_task(db.upsert(Rate(value=2)))
     await asyncio.sleep(0)
-    before = await rates.get(tenant="t", code="a")
+    before = await rates.get(RATE)
     let.set()
     await writing
 
-    assert (before.value, (await rates.get(tenant="t", code="a")).value) == (1, 2)
+    assert (before.value, (await rates.get(RATE)).value) == (1, 2)
 
 
 async def test_a_database_that_is_opened_later_or_again_is_heard() -> None:
@@ -211,18 +212,17 @@ async def test_a_database_that_is_opened_later_or_again_is_heard() -> None:
     for value in (1, 2):
         async with database as db:
             await db.create_tables(Rate)
-            key = Rate.key(tenant="t", code="a")
-            assert await rates.get_many([key]) == [None]
-            await db.insert(Rate(tenant="t", code="a", value=value))
-            assert (await rates.get(key)).value == value
+            assert await rates.get_many([RATE]) == [None]
+            await db.insert(Rate(value=value))
+            assert (await rates.get(RATE)).value == value
 
 
 async def test_a_slow_read_replaces_no_newer_one(db: Database) -> None:
     """What was read later stays, so that nothing that `all` gives is older than its time."""
-    await db.insert(Rate(tenant="t", code="a", value=1))
+    await db.insert(Rate(value=1))
     rates, slow = db.cached(Rate, ttl=60), Slow(db.store)
     connection_of(db).wrap_store(lambda _: slow)
-    early = asyncio.create_task(rates.get(tenant="t", code="a"))
+    early = asyncio.create_task(rates.get(RATE))
     await slow.until(1)
     connection_of(db).wrap_store(lambda _: slow.below)
     later(30)
@@ -260,7 +260,7 @@ async def test_a_key_is_of_its_class(db: Database) -> None:
 async def test_it_is_bounded_and_checked(db: Database) -> None:
     """Those that were not asked for longest go first; wrong arguments, keys and databases are rejected."""
     for number in range(5):
-        await db.insert(Rate(tenant="t", code=f"{number}"))
+        await db.insert(Rate(code=f"{number}"))
     rates = db.cached(Rate, ttl=60, max_entities=3)
     assert len(await rates.all()) == 5
     for code in ("0", "1", "2", "0", "3"):
@@ -284,7 +284,7 @@ async def test_it_is_bounded_and_checked(db: Database) -> None:
 
 async def test_a_load_reads_by_it(db: Database) -> None:
     """What is found by its key comes from the cache, and is one object for all of a load."""
-    await db.insert(Rate(tenant="t", code="a", value=1))
+    await db.insert(Rate(value=1))
     rates = db.cached(Rate, ttl=60)
     sales = [Sale(tenant="t", id=f"{number}", code="a") for number in range(3)]
     with db.observe() as seen:
@@ -292,13 +292,13 @@ async def test_a_load_reads_by_it(db: Database) -> None:
             await db.load(sales, Sale.rate, cache=rates)
     assert len(seen.requests) == 1
     assert sales[0].rate is sales[1].rate
-    assert sales[0].rate == Rate(tenant="t", code="a", value=1)
+    assert sales[0].rate == Rate(value=1)
 
 
 async def test_scopes_have_their_own(db: Database) -> None:
     """A key of another tenant is rejected, whoever has read it, and `all` has those of the scope."""
     for tenant in "xy":
-        await db.insert(Rate(tenant=tenant, code="a"))
+        await db.insert(Rate(tenant=tenant))
     everyone, mine = db.cached(Rate, ttl=60), db.scope(tenant="x").cached(Rate, ttl=60)
     assert len(await everyone.all()) == 2
     assert (await mine.get(code="a")).tenant == "x"
@@ -331,7 +331,7 @@ async def test_never_older_than_its_time(seed: int) -> None:
 
     async with memory_database(Rate) as db:
         for tenant in "xy":
-            await db.insert(Rate(tenant=tenant, code="a"))
+            await db.insert(Rate(tenant=tenant))
         scope = db.scope(tenant="x")
         connection_of(db).wrap_store(Slow)
         caches = {None: db.cached(Rate, ttl=60, max_entities=rolls.choice([1, 100])), "x": scope.cached(Rate, ttl=60)}
@@ -344,7 +344,7 @@ async def test_never_older_than_its_time(seed: int) -> None:
                 value += 1
                 mine = rolls.random() < 0.5
                 if mine:
-                    await write(db, rolls.choice(WAYS), Rate(tenant=tenant, code="a", value=value))
+                    await write(db, rolls.choice(WAYS), Rate(tenant=tenant, value=value))
                     own[tenant] = value
                 else:
                     await write_elsewhere(db, value, tenant)

@@ -37,8 +37,8 @@ from tests.torture import seeds
 
 
 class InTown(Entity, table="Guilds", partition_key="{town}", abstract=True):
-    town: Mapped[str]
-    name: Mapped[str]
+    town: Mapped[str] = field(default="Bern")
+    name: Mapped[str] = field(default="a")
 
 
 class Guild(InTown, row_key="guild_{name}", tracked=True):
@@ -48,6 +48,9 @@ class Guild(InTown, row_key="guild_{name}", tracked=True):
     masters = many(lambda: Master, guild="{name}", on_delete="cascade")
     works = many(lambda: Work, town="{town}", guild="{name}", on_delete="cascade")
     halls = many(lambda: Hall, town="{town}", guild="{name}", on_delete="refuse")
+
+
+GUILD = Guild.key(town="Bern", name="a")
 
 
 class Master(Entity, table="Masters", partition_key="{guild}", row_key="master_{id:04d}", tracked=True):
@@ -118,7 +121,7 @@ db = database_fixture(*MODELS)
 
 
 async def fill(db: Database, name: str) -> Guild:
-    await db.insert(Guild(town="Bern", name=name))
+    await db.insert(Guild(name=name))
     async with db.bulk() as bulk:
         for number in range(3):
             await bulk.insert(Master(guild=name, id=number))
@@ -162,8 +165,8 @@ async def test_workers_delete_children_then_the_parent(db: Database) -> None:
         "transaction",
     ]
     assert explained.cost == 4
-    await db.modify(Guild, lambda each: each.evolve(motto="last"), town="Bern", name="a")
-    assert await db.delete(Guild, town="Bern", name="a", if_match="*")
+    await db.modify(GUILD, lambda each: each.evolve(motto="last"))
+    assert await db.delete(GUILD, if_match="*")
     (pending,) = [each async for each in find_pending(connection_of(db), "Guilds")]
     assert pending.to_dict(whole=False)["works"][0] | {"arguments": ""} == {
         "kind": "cascade Guild",
@@ -175,9 +178,9 @@ async def test_workers_delete_children_then_the_parent(db: Database) -> None:
 
     # Debts of masters with the same numbers are of both guilds.
     assert sorted(await keys(db, *EVERYWHERE)) == [each for each in kept if not each.startswith("debt_")]
-    assert await db.delete(Guild, town="Bern", name="a", if_match="*", missing_ok=True) is False
+    assert await db.delete(GUILD, if_match="*", missing_ok=True) is False
     with pytest.raises(EntityNotFound):
-        await db.delete(Guild, town="Bern", name="a", if_match="*")
+        await db.delete(GUILD, if_match="*")
     assert (await db.audit(*MODELS)).clean
     assert (await db.audit(Guild)).orphans == 0
     assert await db.get(Guild, town="Bern", name=other.name) == other
@@ -226,12 +229,12 @@ async def test_a_child_that_cannot_be_read_keeps_its_parent(db: Database) -> Non
         "pupil_0001_0001",
         "work_0001",
     ]
-    assert (await db.get(Guild, town="Bern", name="a")).motto == ""
+    assert (await db.get(GUILD)).motto == ""
     (pending,) = [each async for each in find_pending(connection_of(db), "Guilds")]
     assert "('a', 'master_0001')" in str(pending.decision.error)
     for table, place in spoilt.items():
         await db.merge(PropertyBag(table, *place, {"craft": "smith", "town": "Bern"}), if_match="*")
-    await db.delete(Guild, town="Bern", name="a", if_match="*")
+    await db.delete(GUILD, if_match="*")
     await work(db)
     assert sorted(await keys(db, *EVERYWHERE)) == kept
 
@@ -241,7 +244,7 @@ async def test_an_index_elsewhere_loads_children(db: Database) -> None:
     If nothing else bounds the relation: as each is now, with its ETag, not as an old entry tells; later those that have
     no entry yet.
     """
-    guilds = [await fill(db, "a"), await fill(db, "b"), Guild(town="Bern", name="c")]
+    guilds = [await fill(db, "a"), await fill(db, "b"), Guild(name="c")]
     explained = db.explain_load(guilds, Guild.works)
     with db.observe() as seen:
         await db.load(guilds, Guild.works)
@@ -295,24 +298,24 @@ class Sparse(InTown, row_key="sparse_{name}", tracked=True):
 async def test_what_cannot_be_deleted_is_refused(db: Database) -> None:
     """Before anything is written, by each verb and with a reason; a model that fits no worker at its first use."""
     await fill(db, "a")
-    guild = await db.get(Guild, town="Bern", name="a")
+    guild = await db.get(GUILD)
     hall = Hall(town="Bern", guild="a", id=1)
     await db.insert(hall)
     before = await keys(db, *EVERYWHERE)
     with pytest.raises(PreconditionFailed):
         await db.delete(guild)
-    guild = await db.get(Guild, town="Bern", name="a")
+    guild = await db.get(GUILD)
     with pytest.raises(Conflict, match=r"it has Guild\.halls"):
         await db.delete(guild)
     with pytest.raises(ModelError, match="give the entity"):
         db.explain_write("delete", guild.key)
     with pytest.raises(ModelError, match=r"Loose\.masters: deleting Loose .* needs tracked=True"):
-        await db.insert(Loose(town="Bern", name="a"))
+        await db.insert(Loose())
     with pytest.raises(ModelError, match=r"Coded\.masters: deleting Coded .* does not hold code in full"):
         await db.insert(Coded(town="Bern", code="a"))
     with pytest.raises(ModelError, match=r"Pinged\.pings: on_delete='cascade' is rejected for Ping, which has a table"):
-        await db.insert(Pinged(town="Bern", name="a"))
-    await db.insert(Sparse(town="Bern", name="a"))
+        await db.insert(Pinged())
+    await db.insert(Sparse())
     with pytest.raises(ModelError, match=r"Sparse\.works: town of Work bound neither"):
         await db.delete(Sparse, town="Bern", name="a", if_match="*")
 
@@ -323,8 +326,8 @@ async def test_a_scope_deletes_no_children_of_others(db: Database) -> None:
     """Workers have no scope: all children must have its fields from their parent. Otherwise nothing is written."""
     for town in ("Bern", "Basel"):
         await db.insert(Door(town=town, ward="a", id=1))
-    await db.insert(Ward(town="Bern", name="a"))
-    await db.insert(Fort(town="Bern", name="a"))
+    await db.insert(Ward())
+    await db.insert(Fort())
     bern = db.scope(Ward, Fort, town="Bern")
     with pytest.raises(AccessDenied, match=r"Fort\.doors: children may be of others than this scope"):
         await bern.delete(await bern.get(Fort, name="a"))
@@ -341,8 +344,8 @@ async def test_another_entity_under_the_key_stays(db: Database) -> None:
     """With its children, if the one that was being deleted has left before a worker came."""
     guild = await fill(db, "a")
     await db.delete(guild)
-    await db.move(await db.get(Guild, town="Bern", name="a"), name="moved")
-    await db.insert(Guild(town="Bern", name="a"))
+    await db.move(await db.get(GUILD), name="moved")
+    await db.insert(Guild())
     before = await keys(db, "Masters", "Works")
     await work(db)
 
@@ -368,7 +371,7 @@ async def test_an_entity_that_changes_while_its_delete_begins_stays(db: Database
     await work(db)
 
     assert next(changes, None) is None
-    assert (await db.get(Guild, town="Bern", name="a")).extra["Founded"] == 1191
+    assert (await db.get(GUILD)).extra["Founded"] == 1191
 
 
 async def test_an_entity_that_has_become_another_stays(db: Database) -> None:
@@ -387,7 +390,7 @@ async def test_an_entity_that_has_become_another_stays(db: Database) -> None:
         inn: Mapped[str]
         id: Mapped[int]
 
-    await db.insert(Inn(town="Bern", name="Bear"))
+    await db.insert(Inn(name="Bear"))
     await db.insert(Room(town="Bern", inn="Bear", id=1))
     await db.delete(Inn, town="Bern", name="Bear", if_match="*")
     await db.save((await db.get(Inn, town="Bern", name="Bear")).become(House))
@@ -440,7 +443,7 @@ async def test_children_that_come_meanwhile(two: tuple[Database, Database], seed
     the parent went are gone, and an audit counts the others.
     """
     db, other = two
-    await db.insert(Ward(town="Bern", name="a"))
+    await db.insert(Ward())
     for number in range(3):
         await db.insert(Door(town="Bern", ward="a", id=number))
     for each in two:

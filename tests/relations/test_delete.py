@@ -44,7 +44,7 @@ from tests.torture import seeds
 
 
 class OnDisk(Entity, table="Files", partition_key="{disk}", abstract=True):
-    disk: Mapped[str]
+    disk: Mapped[str] = field(default="d")
 
 
 class Folder(OnDisk, row_key="folder_{name}"):
@@ -56,8 +56,11 @@ class Folder(OnDisk, row_key="folder_{name}"):
     shares = many(lambda: Share, disk="{disk}", folder="{name}", on_delete="keep")
 
 
+FOLDER = Folder.key(disk="d", name="a")
+
+
 class File(OnDisk, row_key="file_{folder}_{id:04d}"):
-    folder: Mapped[str]
+    folder: Mapped[str] = field(default="a")
     id: Mapped[int]
     size: Mapped[int] = field(default=1)
     until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
@@ -130,10 +133,10 @@ db = database_fixture(Folder, File, Share, Disk, Kept, Item)
 
 
 async def fill(db: Database, name: str = "a", count: int = 3) -> Folder:
-    await db.insert(Folder(disk="d", name=name))
+    await db.insert(Folder(name=name))
     for number in range(count):
-        await db.insert(File(disk="d", folder=name, id=number))
-    await db.insert(Share(disk="d", folder=name, id="x"))
+        await db.insert(File(folder=name, id=number))
+    await db.insert(Share(folder=name, id="x"))
     return await db.get(Folder, disk="d", name=name)
 
 
@@ -149,8 +152,8 @@ async def test_children_are_deleted_first(db: Database) -> None:
     assert await keys(db) == ["file_ab_0000", "folder_ab", "share_a_x", "share_ab_x", "size_000001_ab_0000"]
     assert folder.etag is None
     with pytest.raises(EntityNotFound):
-        await db.delete(Folder, disk="d", name="a", if_match="*")
-    await db.delete(Folder, disk="d", name="a", if_match="*", missing_ok=True)
+        await db.delete(FOLDER, if_match="*")
+    await db.delete(FOLDER, if_match="*", missing_ok=True)
     with pytest.raises(NotRead):
         await db.delete(Folder.key(disk="d", name="ab"))
     assert (await db.audit(Folder)).clean
@@ -200,7 +203,7 @@ async def test_an_entity_of_an_index_is_deleted_if_it_is_as_it_was(db: Database)
 @pytest.mark.parametrize("counted", [False, True])
 async def test_a_child_that_others_change_meanwhile_is_deleted_all_the_same(db: Database, *, counted: bool) -> None:
     """A child with children of its own, whose row others write between two looks at it, ends no delete."""
-    await db.insert(Disk(disk="d"))
+    await db.insert(Disk())
     await fill(db)
     changes = iter([1])
 
@@ -209,9 +212,9 @@ async def test_a_child_that_others_change_meanwhile_is_deleted_all_the_same(db: 
             if request.keys == ("d", "folder_a"):
                 for number in changes:
                     if counted:
-                        await db.insert(File(disk="d", folder="a", id=100 + number))
+                        await db.insert(File(id=100 + number))
                     else:
-                        await db.modify(Folder, lambda each: each.evolve(note="new"), disk="d", name="a")
+                        await db.modify(FOLDER, lambda each: each.evolve(note="new"))
             return await super().send(request)
 
     connection_of(db).wrap_store(Busy)
@@ -237,7 +240,7 @@ async def test_nothing_else_finds_what_has_expired_meanwhile(db: Database) -> No
             return await super().send(request)
 
     folder = await fill(db, count=0)
-    await db.insert(File(disk="d", folder="a", id=7, until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
+    await db.insert(File(id=7, until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
     connection_of(db).wrap_store(Asking)
     await db.delete(folder, if_match="*")
     assert await keys(db) == ["share_a_x"]
@@ -264,11 +267,11 @@ async def test_a_count_that_was_in_the_way_is_forgotten(db: Database) -> None:
             if request.method == "query" and next(searches) == 0:
                 await db.delete(File, disk="d", folder="a", id=0, if_match="*")
             if request.keys == ("d", "folder_a") and request.method == "get" and next(looks) == 1:
-                await db.insert(File(disk="d", folder="a", id=7))
+                await db.insert(File(id=7))
             return await super().send(request)
 
     connection_of(db).wrap_store(Busy)
-    assert await db.delete(Folder, disk="d", name="a", if_match="*")
+    assert await db.delete(FOLDER, if_match="*")
 
     assert await keys(db) == ["share_a_x"]
     assert next(looks) > 2
@@ -278,10 +281,10 @@ async def test_a_count_that_was_in_the_way_is_forgotten(db: Database) -> None:
 async def test_a_delete_that_is_refused_deletes_no_child(db: Database, *, guest: bool) -> None:
     """By a relation that refuses, or by a count of entities that stay; a count of those that go is no reason."""
     await db.create_tables(House, Room, Guest, Hand)
-    await db.insert(House(disk="d"))
+    await db.insert(House())
     for number in range(3):
-        await db.insert(Room(disk="d", id=number))
-    await db.insert(Guest(disk="d", id=1) if guest else Hand(disk="d", id=1))
+        await db.insert(Room(id=number))
+    await db.insert(Guest(id=1) if guest else Hand(id=1))
     before = await keys(db)
 
     with pytest.raises(Conflict, match=r"it has House\.guests" if guest else "its hands is 1"):
@@ -295,7 +298,7 @@ async def test_a_delete_that_is_refused_deletes_no_child(db: Database, *, guest:
 @pytest.mark.limit(20)
 async def test_children_that_keep_coming_end_in_a_lost_race(db: Database) -> None:
     """Also where others insert faster than a delete reads and deletes: no look for children goes on for ever."""
-    await db.insert(House(disk="d"))
+    await db.insert(House())
     numbers = iter(range(2000))
 
     class Busy(StoreLayer):
@@ -306,7 +309,7 @@ async def test_children_that_keep_coming_end_in_a_lost_race(db: Database) -> Non
                 return await super().send(request)
             query, limit, continuation = request.arguments
             for _ in range(3 if query.select is None else 0):
-                await db.insert(Room(disk="d", id=next(numbers)))
+                await db.insert(Room(id=next(numbers)))
             return await super().send(StoreRequest("query", request.table, (query, min(limit, 2), continuation)))
 
     plain = db.store
@@ -338,20 +341,20 @@ async def test_a_delete_that_is_interrupted_can_be_repeated(db: Database, fate: 
             raise Fault(Code.NO_ANSWER, "lost", doubt=bool(request.operations))
 
     while sent >= at:
-        await db.upsert(Folder(disk="d", name="a"))
+        await db.upsert(Folder(name="a"))
         for number in range(3):
-            await db.insert(File(disk="d", folder="a", id=number))
+            await db.insert(File(id=number))
         connection_of(db).wrap_store(Interrupted)
         sent = 0
         with suppress(_StopError, TableOrmError):
-            await db.delete(Folder, disk="d", name="a", if_match="*")
+            await db.delete(FOLDER, if_match="*")
         connection_of(db).wrap_store(lambda _: plain)
 
-        folder = await db.get_or_none(Folder, disk="d", name="a")
+        folder = await db.get_or_none(FOLDER)
         left = await db.select(File).where(File.disk == "d", File.folder == "a").count()
         assert left == (0 if folder is None else folder.files) <= 3
         assert (await db.audit(Folder, File)).clean
-        await db.delete(Folder, disk="d", name="a", if_match="*", missing_ok=True)
+        await db.delete(FOLDER, if_match="*", missing_ok=True)
         assert await keys(db) == ["file_other_0000", "folder_other", "share_other_x", "size_000001_other_0000"]
         at += 1
 
@@ -361,7 +364,7 @@ async def test_a_delete_that_is_interrupted_can_be_repeated(db: Database, fate: 
 async def test_a_parent_that_has_changed_stays(db: Database) -> None:
     """With its children: under the ETag that it was read with, or the one given."""
     folder = await fill(db)
-    await db.modify(Folder, lambda each: each.evolve(note="new"), disk="d", name="a")
+    await db.modify(FOLDER, lambda each: each.evolve(note="new"))
     with pytest.raises(PreconditionFailed):
         await db.delete(folder)
     with pytest.raises(PreconditionFailed):
@@ -510,14 +513,14 @@ async def test_no_child_is_ever_without_its_parent(tmp_path: Path, seed: int) ->
                 for _ in range(rolls.randrange(pause)):
                     await asyncio.sleep(0)
                 try:
-                    await mine.insert(File(disk="d", folder="a", id=next(numbers)))
+                    await mine.insert(File(id=next(numbers)))
                 except ReferenceNotFound:
                     refused += 1
 
         async with asyncio.TaskGroup() as group:
             for number in range(8):
                 group.create_task(insert(other if number < 2 else db))
-            group.create_task(db.delete(Folder, disk="d", name="a", if_match="*"))
+            group.create_task(db.delete(FOLDER, if_match="*"))
         assert await keys(db) == ["share_a_x"]
         assert refused
 

@@ -42,7 +42,7 @@ class Supplier(Person, kind="supplier"):
 
 class Order(Entity, table="Shop", partition_key="{shop}", row_key="order_{number:06d}"):
     shop: Mapped[str] = field(default="all")
-    number: Mapped[int]
+    number: Mapped[int] = field(default=1)
     note: Mapped[str | None] = field(default=None)
     buyer: Mapped[Key[Customer] | None] = field(default=None)
     maker: Mapped[Key[Person] | None] = field(default=None)
@@ -61,7 +61,7 @@ KEY = Customer.key(id="a")
 
 async def test_a_link_is_a_field(db: Database) -> None:
     """It is stored as the two halves of a key, read, changed, removed, and compared by the service."""
-    await db.insert(Order(number=1, buyer=KEY))
+    await db.insert(Order(buyer=KEY))
     await db.insert(Order(number=2))
     order = await db.get(Order, shop="all", number=1)
     assert order.buyer == KEY
@@ -90,9 +90,9 @@ async def test_a_link_is_a_field(db: Database) -> None:
 @pytest.mark.parametrize("wrong", [Order.key(shop="x", number=1), "a", Supplier.key(id="a"), 7])
 def test_a_link_is_a_key_of_its_model(wrong: Any) -> None:
     """Whatever else is given to the constructor, set or compared with names model and field."""
-    order = Order(number=1)
+    order = Order()
     tries: tuple[Callable[[], object], ...] = (
-        lambda: Order(number=1, buyer=wrong),
+        lambda: Order(buyer=wrong),
         lambda: setattr(order, "buyer", wrong),
         lambda: Order.buyer == wrong,
     )
@@ -101,12 +101,12 @@ def test_a_link_is_a_key_of_its_model(wrong: Any) -> None:
             attempt()
     with pytest.raises(EncodeError, match=r"is_none\(\)"):
         _ = Order.buyer == None  # noqa: E711
-    assert Order(number=1, maker=Supplier.key(id="a")).maker == Supplier.key(id="a")
+    assert Order(maker=Supplier.key(id="a")).maker == Supplier.key(id="a")
 
 
 def test_json_has_both_halves() -> None:
     """A link comes back from JSON as the same key; schemas describe it."""
-    order = Order(number=1, buyer=KEY)
+    order = Order(buyer=KEY)
     data = to_dict(order, "json")
     assert data["buyer"] == {"partition_key": "a", "row_key": "customer"}
     assert from_dict(Order, data) == order
@@ -127,7 +127,7 @@ async def test_a_link_leads_to_its_entity(db: Database) -> None:
     """Also to one of any class of an abstract base."""
     for person in (Customer(id="a"), Supplier(id="b")):
         await db.insert(person)
-    orders = [Order(number=1, buyer=KEY, maker=Supplier.key(id="b")), Order(number=2, maker=KEY)]
+    orders = [Order(buyer=KEY, maker=Supplier.key(id="b")), Order(number=2, maker=KEY)]
     await db.load(orders, Order.customer)
     await db.load(orders, Order.made_by)
     assert [each.customer for each in orders] == [Customer(id="a"), None]
@@ -162,9 +162,9 @@ async def test_what_cannot_be_loaded_is_refused(db: Database) -> None:
     call: Any = db.load
     for arguments, problem in (
         ((Order, Order.customer), "give an entity, or several"),
-        ((Order(number=1), Customer.bills), "is no Customer"),
-        ((Order(number=1), Order.number), "give a relation of the class"),
-        ((Order(number=1), Order.customer, Order.made_by), "leads to Customer, which has no relation"),
+        ((Order(), Customer.bills), "is no Customer"),
+        ((Order(), Order.number), "give a relation of the class"),
+        ((Order(), Order.customer, Order.made_by), "leads to Customer, which has no relation"),
     ):
         with pytest.raises(ModelError, match=problem):
             await call(*arguments)

@@ -22,6 +22,7 @@ class Plain(AnyRow, row_key="plain_{id}"): ...
 class Known(AnyRow, row_key="known_{id}", write_token=True): ...
 
 
+KEY = Known.key(id="a")
 KNOWN = PropertyBag.key("Rows", "p", "known_a")
 
 

@@ -29,7 +29,6 @@ class Team(Entity, table="Teams", partition_key="{name}", row_key="team"):
     name: Mapped[str] = field(default="a")
     motto: Mapped[str | None] = field(default=None)
     goal: Mapped[str | None] = field(default=None)
-    place: Mapped[str | None] = field(default=None)
 
 
 class Club(Team, row_key="club"):

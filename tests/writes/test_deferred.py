@@ -45,8 +45,8 @@ from tests.writes.verbs import write
 
 
 class Staff(Entity, table="Staff", partition_key="{team}", row_key="emp_{id:03d}", abstract=True):
-    team: Mapped[str]
-    id: Mapped[int]
+    team: Mapped[str] = field(default="a")
+    id: Mapped[int] = field(default=1)
 
 
 class Employee(Staff):
@@ -60,7 +60,7 @@ class Employee(Staff):
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     async with memory_database(Employee) as db:
-        await db.insert(Employee(team="a", id=99, city="x"))  # makes the queue
+        await db.insert(Employee(id=99, city="x"))  # makes the queue
         await settled(db)
         yield db
 
@@ -80,7 +80,7 @@ async def rows_of(store: TableStore, kind: str) -> dict[str, Row]:
 async def test_an_insert_returns_after_four_requests(db: Database) -> None:
     """The message, the transaction, the entry and a look at the entity; the last two are not waited for."""
     before = db.stats.requests
-    await db.insert(Employee(team="a", id=1, city="Oslo"))
+    await db.insert(Employee(city="Oslo"))
     assert db.stats.requests - before == 4
     await settled(db)
     assert db.stats.requests - before == 6
@@ -108,7 +108,7 @@ async def test_explained(
     cost: int,
 ) -> None:
     """`explain_write` shows as many requests as are sent, and the paths of the entries."""
-    ann = Employee(team="a", id=1, city="Oslo", name="Ann")
+    ann = Employee(city="Oslo", name="Ann")
     await db.insert(ann)
     await settled(db)
     ann = ann.evolve(**changes)
@@ -146,7 +146,7 @@ ENTRY = (
 
 async def test_an_explained_insert_reads_like_this(db: Database) -> None:
     """The text has all requests in their order."""
-    said = db.explain_write("insert", Employee(team="a", id=1, city="Oslo", name="Ann"))
+    said = db.explain_write("insert", Employee(city="Oslo", name="Ann"))
 
     assert (
         str(said)
@@ -200,7 +200,7 @@ async def network() -> FaultyStore:
     network = FaultyStore(MemoryStore())
     async with connected(network) as db:
         await db.create_tables(Employee)
-        await db.insert(Employee(team="a", id=99, city="x"))
+        await db.insert(Employee(id=99, city="x"))
     return network
 
 
@@ -219,7 +219,7 @@ class Unreadable(FaultyStore):
 async def test_a_decision_row_proves_the_write_of_what_cannot_be_read(network: FaultyStore) -> None:
     """The entity is read once more for its ETag; without that nobody knows what is stored now."""
     store = Unreadable(network.store)
-    ann, ben = Employee(team="a", id=1, city="Oslo"), Employee(team="a", id=1, city="Rome")
+    ann, ben = Employee(city="Oslo"), Employee(city="Rome")
     async with connected(store) as db:
         store.plan(Fate.FINE, Fate.LOST_REPLY)
         store.refusals = 1
@@ -241,7 +241,7 @@ async def test_a_write_in_doubt_whose_decision_row_cannot_be_written(network: Fa
     async with connected(network) as db:
         network.plan(Fate.FINE, Fate.LATE, *[Fate.LOST_REQUEST] * (QUICK.attempts - 1), *[Fate.BUSY] * 999)
         with pytest.raises(OutcomeUnknown, match="insert of Employee"):
-            await db.insert(Employee(team="a", id=1, city="Oslo"))
+            await db.insert(Employee(city="Oslo"))
         network.plan()
         await network.deliver()
         assert (await db.get(Employee, team="a", id=1)).city == "Oslo"
@@ -252,11 +252,11 @@ async def test_nobody_answers_the_bell(network: FaultyStore) -> None:
     async with connected(network) as db:
         network.plan(*[Fate.LOST_REQUEST] * 999)
         with pytest.raises(Unavailable, match="message to the queue tableorm-outbox"):
-            await db.insert(Employee(team="a", id=1, city="Oslo"))
+            await db.insert(Employee(city="Oslo"))
         sent = len(network.sent)
         async with db.bulk(errors="report") as bulk:
             for number in range(20):
-                await bulk.insert(Employee(team="a", id=number, city="Oslo"))
+                await bulk.insert(Employee(id=number, city="Oslo"))
         assert len(network.sent) == 2 * sent
         assert bulk.report.failures == 20
         network.plan()
@@ -268,7 +268,7 @@ async def test_what_fails_after_the_commit_fails_no_write(db: Database, caplog: 
     """An entry that cannot be made right is left to workers, with its decision row and its message."""
     row = {"PartitionKey": "city_Oslo", "RowKey": "c_a_001", "EntityType": "Other"}
     await insert_row(db, "Staff", row)
-    await db.insert(Employee(team="a", id=1, city="Oslo"))
+    await db.insert(Employee(city="Oslo"))
     await settled(db)
 
     assert 'is left to workers: Employee.by_city: the entry of ["Staff","a","emp_001"] belongs at' in caplog.text
@@ -294,7 +294,7 @@ async def test_a_transaction_has_one_decision_row(db: Database) -> None:
     before = db.stats.requests
     async with db.transaction() as tx:
         for number in range(30):
-            tx.insert(Employee(team="a", id=number, city="Oslo"))
+            tx.insert(Employee(id=number, city="Oslo"))
     await settled(db)
     assert db.stats.requests - before == 2 + 30 * 2 + 2
     assert await rows_of(db.store, "#_decision") == {}
@@ -344,7 +344,7 @@ async def test_a_bulk_of_several_kinds_rings_for_each(db: Database) -> None:
     connection.outbox(lambda _: Listening(db.store))
     async with db.bulk(concurrency=16) as bulk:
         for number in range(16):
-            await bulk.insert(Employee(team=f"team{number}", id=1, city="Oslo"))
+            await bulk.insert(Employee(team=f"team{number}", city="Oslo"))
             await bulk.insert(Guest(team=f"team{number}", id=1))
     await settled(db)
 
@@ -365,7 +365,7 @@ class Older(Staff, kind="Employee", tracked=True):
 async def test_a_program_that_does_not_declare_the_index(network: FaultyStore) -> None:
     """It deletes the entry with its write, and drops it from the manifest: better none than an old one."""
     async with connected(network) as db:
-        await db.insert(Employee(team="a", id=1, city="Oslo", name="Ann"))
+        await db.insert(Employee(city="Oslo", name="Ann"))
     async with connected(network) as db:
         ann = await db.get(Older, team="a", id=1)
         ann.note = "seen"
@@ -378,7 +378,7 @@ async def test_a_program_that_does_not_declare_the_index(network: FaultyStore) -
 
 async def test_a_bag_that_is_deleted(db: Database) -> None:
     """Whoever deletes a row without its model removes its entries too."""
-    await db.insert(Employee(team="a", id=1, city="Oslo", name="Ann"))
+    await db.insert(Employee(city="Oslo", name="Ann"))
     await db.delete(await db.get(PropertyBag.key(table="Staff", partition_key="a", row_key="emp_001")))
     await settled(db)
     assert (await rows_of(db.store, "Employee#by_city")).keys() == {"city_x/c_a_099"}
@@ -441,12 +441,12 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
         token = await db.grant(Employee, "raud", dt.timedelta(hours=1))
     async with connect(url, key=DEVELOPMENT_KEY, sas=token) as db:
         with pytest.raises(AccessDenied, match="rows in other partitions follow it, by by_city, and the token"):
-            await db.insert(Employee(team="a", id=1, city="Oslo"))
+            await db.insert(Employee(city="Oslo"))
         assert db.stats.requests == 0
-        await db.insert(Employee(team="a", id=2))
+        await db.insert(Employee(id=2))
         with pytest.raises(TransactionFailed, match=r"operation 0: .* is for table Staff alone"):
             async with db.transaction() as tx:
-                tx.insert(Employee(team="a", id=1, city="Oslo"))
+                tx.insert(Employee(city="Oslo"))
 
 
 # Versions
@@ -467,7 +467,7 @@ def city_to_town(bag: PropertyBag) -> PropertyBag:
 async def test_a_new_version_of_the_model(network: FaultyStore) -> None:
     """The write that upgrades an entity moves its entry; a worker of the old version leaves the rest to others."""
     async with connected(network) as db:
-        await db.insert(Employee(team="a", id=1, city="Oslo", name="Ann"))
+        await db.insert(Employee(city="Oslo", name="Ann"))
     async with connected(network) as db:
         ann = await db.get(City, team="a", id=1)
         network.plan(Fate.FINE, Fate.FINE, *[Fate.LOST_REQUEST] * 999)

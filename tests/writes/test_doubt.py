@@ -22,7 +22,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
-from tests.writes.lossy import KNOWN, Known, Plain, add, db, other
+from tests.writes.lossy import KEY, KNOWN, Known, Plain, add, db, other
 
 __all__ = ["db", "other"]
 
@@ -68,19 +68,19 @@ async def test_an_etag_from_elsewhere_hides_nobody(
     row first, for what it does not know, and carries on what it finds there: then the writer in doubt is told.
     """
     await other.insert(Known(count=4))
-    stale: Known | PropertyBag = await other.get(Known, id="a") if kind == "entity" else await other.get(KNOWN)
+    stale: Known | PropertyBag = await other.get(KEY) if kind == "entity" else await other.get(KNOWN)
 
     async def foreign() -> None:
-        etag = (await other.get(Known, id="a")).etag
+        etag = (await other.get(KEY)).etag
         await (other.merge(stale, if_match=etag) if verb == "merge" else other.replace(stale, if_match=etag))
 
     network.plan(Fate.LOST_REPLY)
     network.meanwhile = foreign
     reads = (kind, verb) == ("entity", "replace")
     with nullcontext() if reads else pytest.raises(OutcomeUnknown):
-        await db.modify(Known, add, id="a")
+        await db.modify(KEY, add)
 
-    assert (await other.get(Known, id="a")).count == 4
+    assert (await other.get(KEY)).count == 4
     assert len(cast(str, (await other.get(KNOWN))["_w"]).split(",")) == (3 if reads else 1)
 
 
@@ -104,7 +104,7 @@ async def test_changes_of_one_row_in_a_transaction_keep_its_tail(db: Database, n
 async def test_not_yet_is_not_never(db: Database, network: Network, other: Database, code: Code) -> None:
     """A repetition that is rejected for another reason than its condition leaves the first request under way."""
     await other.insert(Known(count=4))
-    known = await db.get(Known, id="a")
+    known = await db.get(KEY)
     known.count = 5
     network.plan(Fate.LATE)
     network.refuses = Fault(code, "Refused.")
@@ -113,7 +113,7 @@ async def test_not_yet_is_not_never(db: Database, network: Network, other: Datab
     assert cast(Known, caught.value.found).count == 4
     await network.deliver()
 
-    assert (await other.get(Known, id="a")).count == 5
+    assert (await other.get(KEY)).count == 5
 
 
 async def test_a_transaction_whose_insert_lost_its_race_may_still_land(
@@ -126,7 +126,7 @@ async def test_a_transaction_whose_insert_lost_its_race_may_still_land(
     async def count(tx: Transaction) -> None:
         nonlocal tries
         tries += 1
-        await tx.modify(Known, add, id="a")
+        await tx.modify(KEY, add)
         tx.insert(Plain(id="new"))
 
     network.plan(Fate.LATE)
@@ -136,7 +136,7 @@ async def test_a_transaction_whose_insert_lost_its_race_may_still_land(
     await other.delete(Plain, id="new", if_match="*")
     await network.deliver()
 
-    assert tries == 1 and (await other.get(Known, id="a")).count == 5
+    assert tries == 1 and (await other.get(KEY)).count == 5
 
 
 async def test_one_row_that_moved_ends_the_doubt_about_all(db: Database, network: Network, other: Database) -> None:
@@ -153,7 +153,7 @@ async def test_one_row_that_moved_ends_the_doubt_about_all(db: Database, network
             tx.save(plain)
 
     assert isinstance(caught.value.__cause__, PreconditionFailed) and caught.value.index == 1
-    assert (await other.get(Known, id="a")).count == 0
+    assert (await other.get(KEY)).count == 0
 
 
 async def test_rows_are_not_read_at_one_moment(db: Database, network: Network, other: Database) -> None:
@@ -177,7 +177,7 @@ async def test_rows_are_not_read_at_one_moment(db: Database, network: Network, o
         tx.save(known)
         tx.save(plain)
 
-    assert (await other.get(Known, id="a")).etag == known.etag
+    assert (await other.get(KEY)).etag == known.etag
     assert (await other.get(Plain, id="a")).etag == plain.etag
 
 
@@ -237,7 +237,7 @@ async def test_transactions_that_are_not_repeated(db: Database, network: Network
         assert len(network.sent) == 1
     await act(Fate.BUSY, Plain)
 
-    assert (await db.get(Known, id="a")).count == 1
+    assert (await db.get(KEY)).count == 1
     assert (await db.get(Plain, id="a")).count == 2
 
 

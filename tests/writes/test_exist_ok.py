@@ -61,6 +61,7 @@ class Lease(Coded, row_key="lease_{id:05d}"):
 
 MODELS: list[Any] = [Part, Placed, Plain, Lease]
 Way = Literal["alone", "transaction", "bulk"]
+each_way = pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
 
 
 async def insert_all(db: Database, way: Way, entities: list[Any]) -> list[Any]:
@@ -106,7 +107,7 @@ async def test_only_what_is_missing_is_inserted(model: Any, way: Way, there: set
             assert (await db.get(Stock, shop="s")).parts == len(after)
 
 
-@pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
+@each_way
 async def test_an_expired_entity_is_no_row_that_stays(db: Database, way: Way) -> None:
     """An insert takes the place of an expired entity, also beside rows that stay."""
     await db.create_tables(Lease)
@@ -120,7 +121,7 @@ async def test_an_expired_entity_is_no_row_that_stays(db: Database, way: Way) ->
     assert [each.code for each in await db.select(Lease).where(Lease.shop == "s").all()] == ["old", "new"] * 4 + ["old"]
 
 
-@pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
+@each_way
 @pytest.mark.parametrize("model", [Part, Placed])
 async def test_a_value_that_another_entity_has_is_still_refused(db: Database, way: Way, model: Any) -> None:
     """`exist_ok` is about the row, not about a unique value that another entity has."""
@@ -137,7 +138,7 @@ class Named(Thing, row_key="named_{id:05d}"):
     by_id = Index(row_key="by_{id:05d}")
 
 
-@pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
+@each_way
 @pytest.mark.parametrize("taken", ["by another kind", "by an entry that was left over"])
 async def test_an_index_entry_is_not_the_row(db: Database, way: Way, taken: str) -> None:
     """An entity whose index entry has no place does not count as one that is there: nothing has its key."""
@@ -213,7 +214,7 @@ class Blind(StoreLayer):
         return await super().send(request)
 
 
-@pytest.mark.parametrize("way", ["alone", "transaction", "bulk"])
+@each_way
 async def test_who_may_not_read_is_told_too(way: Way) -> None:
     """Without a look each row that exists is rejected by the store, and stays."""
     async with memory_database(Plain) as db:

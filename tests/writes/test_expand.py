@@ -34,8 +34,8 @@ from tests.writes.verbs import write
 
 
 class Trip(Entity, abstract=True):
-    day: Mapped[str]
-    id: Mapped[int]
+    day: Mapped[str] = field(default="tue")
+    id: Mapped[int] = field(default=2)
     text: Mapped[str] = field(default="")
 
 
@@ -49,6 +49,12 @@ class NewRide(Trip, table="Expanded", partition_key="{id}", row_key="day_{day}",
     code: Mapped[str | None] = field(default=None)
 
     by_text = Index(row_key="newtext_{text}_{day}")
+
+
+TUESDAY = NewRide.key(day="tue", id=2)
+
+
+MONDAY = NewRide.key(day="mon", id=1)
 
 
 class Bill(Entity, table="ExpandedBills", tracked=True, partition_key="{payer}", row_key="{number}"):
@@ -104,14 +110,14 @@ async def test_a_verb_writes_at_the_older_key(
 ) -> None:
     """The row is that of the older model, which finds it by its own index too; nothing is at the newer key."""
     set_phase(db, NewRide, phase)
-    ride = await db.get(NewRide, day="mon", id=1)
+    ride = await db.get(MONDAY)
     for text in ("once", "new"):
         ride.text = ride.code = text
         await write(db, verb, ride, **arguments)
         assert ride.etag == (await db.get(Ride, day="mon", id=1)).etag
 
     assert (await db.get(Ride, day="mon", id=1)).text == "new"
-    assert (await db.get(NewRide, day="mon", id=1)).text == "new"
+    assert (await db.get(MONDAY)).text == "new"
     assert await kinds_of(db, NewRide) == [*OLD, "mon Ride#by_code"]
 
 
@@ -120,7 +126,7 @@ async def test_modify_writes_at_the_older_key(db: Database, phase: RekeyPhase) -
     """By fields and by key."""
     set_phase(db, NewRide, phase)
     await db.modify(NewRide, change, day="mon", id=1)
-    await db.modify(NewRide.key(day="mon", id=1), lambda ride: ride.evolve(text=ride.text + "er"))
+    await db.modify(MONDAY, lambda ride: ride.evolve(text=ride.text + "er"))
 
     assert (await db.get(Ride, day="mon", id=1)).text == "newer"
     assert await kinds_of(db, NewRide) == OLD
@@ -130,7 +136,7 @@ async def test_modify_writes_at_the_older_key(db: Database, phase: RekeyPhase) -
 async def test_inserts_and_deletes_at_the_older_key(db: Database, phase: RekeyPhase) -> None:
     """An entity that is inserted can be saved, refreshed, deleted and inserted again."""
     set_phase(db, NewRide, phase)
-    ride = NewRide(day="tue", id=2, code="c")
+    ride = NewRide(code="c")
     await db.insert(ride)
     assert await kinds_of(db, NewRide) == [*OLD, "tue Ride", "tue Ride#by_code"]
     assert ride.etag == (await db.get(Ride, day="tue", id=2)).etag
@@ -140,18 +146,18 @@ async def test_inserts_and_deletes_at_the_older_key(db: Database, phase: RekeyPh
     await db.refresh(ride)
     assert ride.text == "x"
     with pytest.raises(EntityExists, match="there is such an entity"):
-        await db.insert(NewRide(day="tue", id=2))
+        await db.insert(NewRide())
     with pytest.raises(UniqueViolation):
-        await db.insert(NewRide(day="tue", id=3, code="c"))
+        await db.insert(NewRide(id=3, code="c"))
     await db.delete(ride)
     assert ride.etag is None
     assert await kinds_of(db, NewRide) == OLD
     with pytest.raises(EntityNotFound):
-        await db.delete(NewRide, day="tue", id=2, if_match="*")
-    await db.delete(NewRide, day="tue", id=2, if_match="*", missing_ok=True)
+        await db.delete(TUESDAY, if_match="*")
+    await db.delete(TUESDAY, if_match="*", missing_ok=True)
     assert await db.get_or_insert(ride) == (ride, True)
-    assert await db.get_or_insert(NewRide(day="tue", id=2)) == (ride, False)
-    await db.delete(NewRide, day="tue", id=2, if_match="*")
+    assert await db.get_or_insert(NewRide()) == (ride, False)
+    await db.delete(TUESDAY, if_match="*")
     assert await kinds_of(db, NewRide) == OLD
 
 
@@ -159,7 +165,7 @@ async def test_inserts_and_deletes_at_the_older_key(db: Database, phase: RekeyPh
 async def test_a_delete_after_a_key_field_was_changed(db: Database, phase: RekeyPhase) -> None:
     """What was read is deleted, as of any entity."""
     set_phase(db, NewRide, phase)
-    ride = await db.get(NewRide, day="mon", id=1)
+    ride = await db.get(MONDAY)
     ride.day = "tue"
     await db.delete(ride)
     assert await kinds_of(db, NewRide) == (["mon Ride#_forward"] if phase is RekeyPhase.MOVE else [])
@@ -215,7 +221,7 @@ async def test_two_newer_keys_of_one_older_key(db: Database) -> None:
 
 async def test_blind_writes_and_writes_of_many_are_refused(db: Database) -> None:
     """They do not look where the entity is. Each error names the model, the key and the phase."""
-    ride = await db.get(NewRide, day="mon", id=1)
+    ride = await db.get(MONDAY)
     ride.text = "new"
     for blind in (db.upsert(ride), db.merge(ride, if_match="*"), db.replace(ride, if_match="*")):
         with pytest.raises(NotSupported, match=r"of NewRide \('1', 'day_mon'\): re-key .* is in phase 'expand'"):
@@ -226,7 +232,7 @@ async def test_blind_writes_and_writes_of_many_are_refused(db: Database) -> None
                 getattr(tx, verb)(ride)
     async with db.bulk(errors="report") as bulk:
         await bulk.save(ride)
-        await bulk.insert(NewRide(day="tue", id=2))
+        await bulk.insert(NewRide())
     assert [type(each.error) for each in bulk.report.failed] == [NotSupported, NotSupported]
     with pytest.raises(NotSupported, match="re-key of Ride to NewRide is in phase 'expand': a scope"):
         await db.scope(id=1).get(NewRide, day="mon")
@@ -237,19 +243,19 @@ async def test_blind_writes_and_writes_of_many_are_refused(db: Database) -> None
 
 async def test_a_program_that_has_not_heard_of_the_move(db: Database) -> None:
     """Who meets a row of a mover asks for the phase, and goes on as in that."""
-    ride = await db.get(NewRide, day="mon", id=1)
+    ride = await db.get(MONDAY)
     rekeying = rekeying_of(NewRide)
     connection = connection_of(db)
     await change_phase(connection, rekeying, await load_phase(connection, rekeying), RekeyPhase.MOVE)
-    await db.insert(NewRide(day="tue", id=2))
-    await db.delete(NewRide, day="tue", id=2, if_match="*")
+    await db.insert(NewRide())
+    await db.delete(TUESDAY, if_match="*")
     await move(db, NewRide)
     set_phase(db, NewRide, RekeyPhase.EXPAND)
     ride.text = "mine"
     await db.save(ride)
     set_phase(db, NewRide, RekeyPhase.EXPAND)
-    assert (await db.get(NewRide, day="mon", id=1)).text == "mine"
-    await db.insert(NewRide(day="tue", id=2, text="again"))
+    assert (await db.get(MONDAY)).text == "mine"
+    await db.insert(NewRide(text="again"))
     assert await kinds_of(db, NewRide) == [
         "1 NewRide",
         "1 NewRide#by_text",
@@ -264,21 +270,21 @@ async def test_an_entity_that_has_gone_back(db: Database) -> None:
     """Read at its newer key and saved at its older one, it has changed: it is read again, as modify does."""
     set_phase(db, NewRide, RekeyPhase.MOVE)
     await move(db, NewRide)
-    ride = await db.get(NewRide, day="mon", id=1)
+    ride = await db.get(MONDAY)
     ride.text = "mine"
-    await db.insert(NewRide(day="tue", id=2))
-    await db.delete(NewRide, day="tue", id=2, if_match="*")
+    await db.insert(NewRide())
+    await db.delete(TUESDAY, if_match="*")
     set_phase(db, NewRide, RekeyPhase.BACK)
     with pytest.raises(
         GoingBack, match=r"its key by Ride, .* was that of an entity which was deleted, .* try it again"
     ):
-        await db.insert(NewRide(day="tue", id=2))
+        await db.insert(NewRide())
     await roll_back(db, NewRide)
     with pytest.raises(PreconditionFailed, match=r"\('1', 'day_mon'\): it has its key by Ride again") as raised:
         await db.save(ride)
     assert (raised.value.code, raised.value.entity) == ("UpdateConditionNotSatisfied", ride)
     await db.modify(NewRide, change, day="mon", id=1)
-    await db.insert(NewRide(day="tue", id=2))
+    await db.insert(NewRide())
     assert await kinds_of(db, NewRide) == [*OLD, "tue Ride"]
 
 

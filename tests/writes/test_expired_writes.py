@@ -45,6 +45,9 @@ class Plain(Passing, table="LivesPlain", partition_key="p", row_key="{id:03d}"):
     note: Mapped[str | None] = field(default=None)
 
 
+PLAIN = Plain.key(id=1)
+
+
 class Booking(Passing, table="Lives", partition_key="{room}", row_key="booking_{id:03d}"):
     room: Mapped[str]
     guest: Mapped[str]
@@ -94,7 +97,7 @@ async def test_an_insert_replaces_the_row(db: Database) -> None:
         await db.insert(Plain(id=2))
 
     assert [request.operation for request in seen.requests] == ["insert", "get", "replace"]
-    found = await db.get(Plain, id=1)
+    found = await db.get(PLAIN)
     assert (found, dict(found.extra), found.etag) == (new, {}, new.etag)
 
 
@@ -154,7 +157,7 @@ async def test_a_save_beside_an_insert_over_an_expired_row(db: Database) -> None
 
     found = await db.get(Plain, id=2)
     assert (found.note, dict(found.extra)) == ("mine", {"More": 7})
-    assert (await db.get(Plain, id=1)).note is None
+    assert (await db.get(PLAIN)).note is None
 
 
 async def by_get_or_insert(db: Database, new: Plain) -> None:
@@ -202,7 +205,7 @@ async def test_other_ways(db: Database, way: Callable[[Database, Plain], Awaitab
 
     await way(db, Plain(id=1, note="new"))
 
-    found = await db.get(Plain, id=1)
+    found = await db.get(PLAIN)
     assert (found.note, found.expires, dict(found.extra)) == ("new", None, {})
 
 
@@ -215,7 +218,7 @@ async def test_an_upsert_that_merges(db: Database) -> None:
     assert raised.value.misuse
     await db.upsert(Plain(id=1, expires=utc_now() + HOUR))
 
-    found = await db.get(Plain, id=1)
+    found = await db.get(PLAIN)
     assert (found.note, dict(found.extra)) == ("old", {"left": "over"})
 
 
@@ -232,7 +235,7 @@ async def test_a_life_that_is_prolonged_meanwhile_wins() -> None:
         with pytest.raises(EntityExists):
             await db.insert(Plain(id=1))
 
-        assert await db.get(Plain, id=1) == old
+        assert await db.get(PLAIN) == old
 
 
 async def test_a_row_that_is_swept_meanwhile() -> None:
@@ -245,13 +248,13 @@ async def test_a_row_that_is_swept_meanwhile() -> None:
         await db.insert(Plain(id=1, note="first", expires=utc_now()))
 
         async def replace() -> None:
-            await db.delete(Plain, id=1, if_match="*")
+            await db.delete(PLAIN, if_match="*")
             await insert_expired(db, 1)
 
         backend.others = replace
         await db.insert(Plain(id=1, note="second"))
 
-        assert (await db.get(Plain, id=1)).note == "second"
+        assert (await db.get(PLAIN)).note == "second"
 
 
 class Visit(Passing, table="LivesVisits", partition_key="p", row_key="{id:03d}", version=2):

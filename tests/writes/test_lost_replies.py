@@ -32,8 +32,10 @@ from tableorm.stores import Capabilities, Operation, RetryBudget, Verb, pause_af
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
-from tests.writes.lossy import Known, Plain, add, db, other
+from tests.writes.lossy import KEY, Known, Plain, add, db, other
 from tests.writes.verbs import write
+
+PLAIN = Plain.key(id="a")
 
 __all__ = ["db", "other"]
 
@@ -66,7 +68,7 @@ async def test_write_tokens_are_kept_out_of_sight(db: Database) -> None:
         known.count = count
         await (db.save(known) if count % 2 else db.replace(known))
         tails.append(await tail(db, "known_a"))
-    read = await db.get(Known, id="a")
+    read = await db.get(KEY)
 
     assert [len(each) for each in tails] == [1, 2, 3, 3]
     assert all(one[:2] == two[1:3] for one, two in pairwise(tails))
@@ -108,13 +110,13 @@ async def test_a_row_with_tokens_is_written_exactly_once(
             known = await act(db, verb, known)
     await network.deliver()
 
-    stored = await other.get(Known, id="a")
+    stored = await other.get(KEY)
     assert stored == known
     assert verb == "guarded" or stored.etag == known.etag
     known.count += 5
     if verb != "guarded":
         await db.save(known)
-        assert (await other.get(Known, id="a")).count == known.count
+        assert (await other.get(KEY)).count == known.count
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST_REPLY, Fate.LATE])
@@ -132,7 +134,7 @@ async def test_a_plain_row_says_that_it_does_not_know(
     if fate is Fate.LATE:
         await act(db, verb, plain)
         await network.deliver()
-        found = await other.get_or_none(Plain, id="a")
+        found = await other.get_or_none(PLAIN)
         assert (found is None) == (verb == "delete")
         return
     with pytest.raises(OutcomeUnknown, match=r"Plain \('p', 'plain_a'\): a reply was lost.*write_token=True") as caught:
@@ -140,7 +142,7 @@ async def test_a_plain_row_says_that_it_does_not_know(
     assert not isinstance(caught.value, Conflict)
     named = "modify" if verb == "create" else verb.partition(" ")[0]
     assert caught.value.verb == named and caught.value.token is None
-    assert caught.value.found == await other.get_or_none(Plain, id="a")
+    assert caught.value.found == await other.get_or_none(PLAIN)
     assert caught.value.found is None if verb == "delete" else cast(Plain, caught.value.found).count == 1
 
 
@@ -157,7 +159,7 @@ async def test_the_tail_is_three_long(db: Database, network: FaultyStore, other:
 
     async def let_others() -> None:
         for _ in range(foreign):
-            await other.modify(Known, add, id="a")
+            await other.modify(KEY, add)
 
     network.plan(Fate.LOST_REPLY)
     network.meanwhile = let_others
@@ -167,7 +169,7 @@ async def test_the_tail_is_three_long(db: Database, network: FaultyStore, other:
             await db.save(known)
         return
     await db.save(known)
-    assert (await other.get(Known, id="a")).count == 10 + foreign
+    assert (await other.get(KEY)).count == 10 + foreign
     with pytest.raises(PreconditionFailed, match=r"another client may have changed its row since; refresh\(\)"):
         await db.save(known)
     await db.refresh(known)
@@ -232,7 +234,7 @@ async def test_a_write_beside_ours_makes_an_entity_superseded_that_was_read_in_p
         def change(entity: Known) -> None:
             entity.owner = "other"
 
-        await other.modify(Known, change, id="a")
+        await other.modify(KEY, change)
 
     network.meanwhile = give_owner
     network.plan(Fate.LOST_REPLY)
@@ -240,7 +242,7 @@ async def test_a_write_beside_ours_makes_an_entity_superseded_that_was_read_in_p
     await db.save(known)
 
     assert known.etag is None
-    assert (await other.get(Known, id="a")).count == 1
+    assert (await other.get(KEY)).count == 1
 
 
 async def test_a_delete_without_evidence(db: Database, network: FaultyStore, other: Database) -> None:
@@ -258,14 +260,14 @@ async def test_a_delete_without_evidence(db: Database, network: FaultyStore, oth
     network.plan()
     await db.upsert(Plain())
     network.plan(Fate.LOST_REQUEST)
-    await db.delete(Plain, id="a", if_match="*")
-    assert await other.get_or_none(Plain, id="a") is None
+    await db.delete(PLAIN, if_match="*")
+    assert await other.get_or_none(PLAIN) is None
     await db.upsert(Plain())
     network.plan(Fate.LOST_REQUEST)
-    await db.delete(Plain, id="a", if_match="*", missing_ok=True)
-    assert await other.get_or_none(Plain, id="a") is None
+    await db.delete(PLAIN, if_match="*", missing_ok=True)
+    assert await other.get_or_none(PLAIN) is None
     with pytest.raises(EntityNotFound):
-        await db.delete(Plain, id="a", if_match="*")
+        await db.delete(PLAIN, if_match="*")
 
 
 @pytest.mark.parametrize("model", [Plain, Known])
@@ -292,10 +294,10 @@ async def test_what_a_late_upsert_can_do(db: Database, network: FaultyStore, oth
     """It has no condition, so it may arrive after later writes, and undo them. That is not promised otherwise."""
     network.plan(Fate.LATE)
     await db.upsert(Plain(count=1))
-    await other.modify(Plain, add, id="a")
+    await other.modify(PLAIN, add)
     await network.deliver()
 
-    assert (await other.get(Plain, id="a")).count == 1
+    assert (await other.get(PLAIN)).count == 1
 
 
 async def test_an_insert_that_is_not_repeated(db: Database, network: FaultyStore, other: Database) -> None:
@@ -319,11 +321,11 @@ async def test_a_transaction_of_upserts_in_doubt(db: Database, network: FaultySt
     async with db.transaction() as tx:
         tx.merge(Plain(id="a", count=7), if_match="*")
         tx.delete(Plain.key(id="b"), if_match="*")
-    assert (await other.get(Plain, id="a")).count == 7
+    assert (await other.get(PLAIN)).count == 7
     network.plan(Fate.LOST_REPLY)
     with pytest.raises(OutcomeUnknown):
         async with db.transaction() as tx:
-            tx.delete(Plain.key(id="a"), if_match="*")
+            tx.delete(PLAIN, if_match="*")
             tx.delete(Plain.key(id="c"), if_match="*")
 
 
@@ -342,7 +344,7 @@ async def test_patience_ends(network: FaultyStore) -> None:
         network.plan(Fate.LOST_REQUEST, Fate.LOST_REQUEST, Fate.LOST_REPLY)
         known = Known()
         await db.insert(known)
-        assert known.etag == (await db.get(Known, id="a")).etag
+        assert known.etag == (await db.get(KEY)).etag
         network.plan(*[Fate.LOST_REQUEST] * 9)
         with pytest.raises(OutcomeUnknown):
             await db.upsert(Plain())
@@ -385,7 +387,7 @@ async def test_reads_and_tables_are_repeated(done: bool) -> None:
     async with Database(backend, retry=QUICK) as db:
         await db.create_tables(Plain)
         assert await db.tables() == ["Rows"]
-        assert await db.get_or_none(Plain, id="a") is None
+        assert await db.get_or_none(PLAIN) is None
         await db.drop_table("Rows")
 
         assert db.stats.requests == 9  # with that for the states of indexes

@@ -42,7 +42,7 @@ from tests.torture import examples
 
 
 class Noted(Entity, table="Tallies", partition_key="{team}", abstract=True):
-    team: Mapped[str]
+    team: Mapped[str] = field(default="a")
     name: Mapped[str]
     count: Mapped[int] = field(default=0, validator=validators.lt(5_000))
     note: Mapped[str | None] = field(default=None)
@@ -91,7 +91,7 @@ def one_more(tally: Noted) -> None:
 @pytest.fixture
 async def tallies(db: Database) -> AsyncIterator[Database]:
     await db.create_tables(Tally)
-    await db.insert(Tally(team="a", name="t"))
+    await db.insert(Tally(name="t"))
     yield db
     connection = connection_of(db)
     assert not connection.lines
@@ -129,7 +129,7 @@ async def test_each_result_is_an_entity_of_its_own(tallies: Database) -> None:
 
 async def test_what_a_function_keeps_is_not_what_the_next_one_gets(tallies: Database) -> None:
     """Whoever changes an entity when its function is done changes neither the row, nor the entities of others."""
-    await tallies.insert(Bare(team="a", name="t"))
+    await tallies.insert(Bare(name="t"))
     entities: list[Bare] = []
 
     def keep(bare: Bare) -> None:
@@ -369,7 +369,7 @@ def test_results_and_errors_are_as_one_after_the_other(
 ) -> None:
     """Whatever the functions do: what raises, or cannot be stored, is left out; the rest has its effect."""
     calls = [partial(act, model=model, deed=deed, create=create) for deed in deeds]
-    rows = [Tally(team="a", name="other", note="n1"), *([model(team="a", name="t")] if there else [])]
+    rows = [Tally(name="other", note="n1"), *([model(team="a", name="t")] if there else [])]
 
     assert run_all(calls, Tally, *rows, together=True) == run_all(calls, Tally, *rows, together=False)
 
@@ -442,7 +442,7 @@ async def failing() -> AsyncIterator[tuple[Database, Failing]]:
     store = Failing()
     async with Database(store, retry=RetryPolicy(base=0, attempts=3)) as db:
         await db.create_tables(Tally)
-        await db.insert(Tally(team="a", name="t"))
+        await db.insert(Tally(name="t"))
         yield db, store
 
 
@@ -504,7 +504,7 @@ async def test_who_modifies_a_row_within_a_write_of_it_does_not_wait_for_that() 
 
     async with Database(Nesting()) as db:
         await db.create_tables(Tally)
-        await db.insert(Tally(team="a", name="t"))
+        await db.insert(Tally(name="t"))
         nested = 0
         await asyncio.gather(*(db.modify(KEY, one_more) for _ in range(5)))
         assert (nested, (await db.get(KEY)).count) == (3, 8)

@@ -58,6 +58,9 @@ class Sailor(Aboard, table="MovesFailing", partition_key="{ship}", row_key="sail
     counted = Count(lambda: Crew.size, ship="{ship}")
 
 
+SAILOR = Sailor.key(ship="a", id=1)
+
+
 class Retired(Aboard, table="MovesFailingRetired", tracked=True, partition_key="{ship}", row_key="retired_{id}"):
     pass
 
@@ -108,7 +111,7 @@ async def test_a_new_key_that_is_taken_leaves_no_work(db: Database, network: Met
     """The mark and the message are gone when the error is raised: nobody moves the entity later."""
     taken = Sailor(ship="b", text="taken")
     await db.insert(taken)
-    sailor = await db.get(Sailor, ship="a", id=1)
+    sailor = await db.get(SAILOR)
     with pytest.raises(EntityExists):
         await db.move(sailor, ship="b")
 
@@ -127,7 +130,7 @@ async def test_a_failed_move_whose_mark_stays(db: Database, network: Met, fate: 
     await db.insert(taken)
     network.plan(Fate.FINE, Fate.FINE, *[fate] * 999)
     with pytest.raises(OutcomeUnknown, match=r"the entity may be at its new key already, and a worker ends the move"):
-        await db.move(await db.get(Sailor, ship="a", id=1), ship="b")
+        await db.move(await db.get(SAILOR), ship="b")
     network.plan()
 
     await db.delete(taken)
@@ -144,7 +147,7 @@ async def test_a_source_that_others_write_before_the_commit(db: Database, networ
             network.others = None
             await network.store.write(table, Operation(verb, {n: row[n] for n in ("PartitionKey", "RowKey")}, "*"))
 
-    sailor, network.others = await db.get(Sailor, ship="a", id=1), write
+    sailor, network.others = await db.get(SAILOR), write
     error: type[TableOrmError] = EntityNotFound if verb is Verb.DELETE else PreconditionFailed
     with pytest.raises(error) as caught:
         await db.move(sailor, ship="b")
@@ -172,7 +175,7 @@ async def test_a_source_that_is_never_as_it_was_read(monkeypatch: pytest.MonkeyP
         for ship in "ab":
             await db.insert(Crew(ship=ship))
         await db.insert(Sailor(ship="a"))
-        pauses, sailor = record_pauses(monkeypatch), await db.get(Sailor, ship="a", id=1)
+        pauses, sailor = record_pauses(monkeypatch), await db.get(SAILOR)
         with pytest.raises(LostRace, match=r"^move of .*: others wrote its rows first, 3 times in a row; try it again"):
             await db.move(sailor, ship="b")
 
@@ -192,7 +195,7 @@ async def test_a_new_key_that_others_take_again_and_again(db: Database, monkeypa
         return True
 
     await db.insert(Sailor(ship="b", text="taken"))
-    sailor = await db.get(Sailor, ship="a", id=1)
+    sailor = await db.get(SAILOR)
     monkeypatch.setattr(RELOCATION, "clear_way", clear_way)
     with pytest.raises(LostRace) as caught:
         await db.move(sailor, ship="b")
@@ -208,7 +211,7 @@ async def test_a_table_that_is_gone_when_the_move_is_completed(db: Database, net
     await db.create_tables(Retired)
     network.plan(*[Fate.FINE] * FORWARD, *[Fate.LOST_REQUEST] * 999)
     with pytest.raises(OutcomeUnknown):
-        await db.archive(await db.get(Sailor, ship="a", id=1), to=Retired)
+        await db.archive(await db.get(SAILOR), to=Retired)
     network.plan()
     await network.store.delete_table("MovesFailingRetired")
     (message,) = await take_bodies(db)
@@ -232,7 +235,7 @@ def test_a_row_that_is_no_entity_of_the_model(kind: str) -> None:
 
 async def test_a_command_for_another_key(db: Database, network: Met) -> None:
     """A command whose fields do not make its new key is rejected, although the source says the same."""
-    await move_half(db, network, await db.get(Sailor, ship="a", id=1), MARK, ship="b")
+    await move_half(db, network, await db.get(SAILOR), MARK, ship="b")
     (message,) = await take_bodies(db)
     row = await network.store.get("MovesFailing", "a", "sailor_1")
     keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
@@ -255,7 +258,7 @@ async def test_a_decision_row_without_a_command(db: Database) -> None:
 @pytest.mark.parametrize("times", [2, 3])
 async def test_a_forward_that_others_write_whenever_it_is_read(db: Database, network: Met, times: int) -> None:
     """The entity is not changed before its forward is gone; the error names the forward."""
-    await move_half(db, network, await db.get(Sailor, ship="a", id=1), FORWARD + 1, ship="b")
+    await move_half(db, network, await db.get(SAILOR), FORWARD + 1, ship="b")
     sailor, written = await db.get(Sailor, ship="b", id=1), list[str]()
 
     async def touch(table: str, row: Row) -> None:
@@ -275,4 +278,4 @@ async def test_a_forward_that_others_write_whenever_it_is_read(db: Database, net
     assert len(written) == times
     assert (await db.get(Sailor, ship="b", id=1)).text == ("new" if times == 2 else "")
     with pytest.raises(EntityNotFound):
-        await db.get(Sailor, ship="a", id=1)
+        await db.get(SAILOR)

@@ -51,6 +51,9 @@ class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{i
     by_text = Index(row_key="text_{text}", unique=True)
 
 
+OLD, NEW = Person.key(dep="a", id=1), Person.key(dep="b", id=1)
+
+
 class Other(Entity, table="Meetings", partition_key="{dep}", row_key="{name}"):
     dep: Mapped[str]
     name: Mapped[str]
@@ -83,7 +86,7 @@ async def kinds(db: Database) -> list[str]:
 
 async def test_the_requests_of_a_move(db: Database) -> None:
     """Those that the documentation lists, and `explain_write`."""
-    person, sent = await db.get(Person, dep="a", id=1), list[str]()
+    person, sent = await db.get(OLD), list[str]()
     etag, said = person.etag, db.explain_write("move", person, dep="b")
     with db.observe(lambda request: sent.append(request.operation)):
         await db.move(person, dep="b")
@@ -121,10 +124,10 @@ async def test_every_verb_that_inserts(db: Database, network: FaultyStore, verb:
     await move_half(db, network, TENTATIVE)
     new = Person(dep="b", text="new")
     if verb == "modify":
-        await db.modify(Person, lambda each: each, create=new, dep="b", id=1)
+        await db.modify(NEW, lambda each: each, create=new)
     else:
         await write(db, verb, new)
-    assert await db.get(Person, dep="b", id=1) == new
+    assert await db.get(NEW) == new
 
 
 async def test_a_unique_value_is_kept_for_the_entity(db: Database, network: FaultyStore) -> None:
@@ -149,7 +152,7 @@ async def test_a_delete_by_query_of_a_confirmed_row(db: Database, network: Fault
 
 async def test_a_message_comes_twice_and_late(db: Database, network: FaultyStore) -> None:
     """It does nothing after the move, nor after the entity was changed, deleted or moved on."""
-    person = await db.get(Person, dep="a", id=1)
+    person = await db.get(OLD)
     await db.move(person, dep="b")
     await move_half(db, network, 1, "b", "c")
     (message,) = await take_bodies(db)
@@ -182,7 +185,7 @@ async def test_a_worker_that_finds_the_new_key_taken(db: Database, network: Faul
         await RELOCATION.carry_out(connection_of(db), move_of(message.body), schema, schema)
 
     assert await kinds(db) == ["a Person", "a Person#by_text"]
-    await db.move(await db.get(Person, dep="a", id=1), dep="b")
+    await db.move(await db.get(OLD), dep="b")
     assert await kinds(db) == ["b Person", "b Person#by_text"]
 
 
@@ -251,7 +254,7 @@ async def test_a_move_that_is_given_up_twice(db: Database, network: FaultyStore)
 
 async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
     """A worker believes no command of which the source says nothing, or something else, whatever is in the message."""
-    person = await db.get(Person, dep="a", id=1)
+    person = await db.get(OLD)
     command = MoveCommand(
         move="forged_token",
         kind="Person",
@@ -277,7 +280,7 @@ async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
         assert await handler.work(forged.to_message()) == Outcome.VOID
     assert await kinds(db) == ["a Person", "a Person#by_text"]
     assert await handler.work(message) == Outcome.DONE
-    assert await db.get(Person, dep="b", id=1) == Person(dep="b", text="t")
+    assert await db.get(NEW) == Person(dep="b", text="t")
 
 
 async def test_a_mark_of_another_program(db: Database) -> None:
@@ -285,7 +288,7 @@ async def test_a_mark_of_another_program(db: Database) -> None:
     row = {"PartitionKey": "b", "RowKey": "person_001", "EntityType": "Person#_tentative", "_mv": "x"}
     await insert_row(db, "Meetings", row)
     with pytest.raises(DecodeError, match=r"is not the mark of a move.*delete any other row"):
-        await db.get(Person, dep="b", id=1)
+        await db.get(NEW)
 
 
 async def test_an_entity_that_was_read_by_an_index(db: Database) -> None:
@@ -294,7 +297,7 @@ async def test_an_entity_that_was_read_by_an_index(db: Database) -> None:
     await db.move(person, dep="b")
     found = await db.get(Person.by_text, dep="b", text="t")
     assert found == person
-    changed = await db.get(Person, dep="b", id=1)
+    changed = await db.get(NEW)
     changed.text = "u"
     await db.save(changed)
     with pytest.raises(PreconditionFailed):
@@ -308,9 +311,9 @@ async def test_bags_and_transactions_stay_within_their_partition(db: Database) -
         await db.move(bag, partition_key="b")
     with pytest.raises(NotSupported, match=r"only `await db.move\(...\)` of an entity goes there"):
         async with db.transaction() as tx:
-            tx.move(await tx.get(Person, dep="a", id=1), dep="b")
+            tx.move(await tx.get(OLD), dep="b")
     with pytest.raises(EntityNotFound):
-        await db.get(Person, dep="b", id=1)
+        await db.get(NEW)
 
 
 async def test_an_audit_looks_again_at_what_was_left(
@@ -324,7 +327,7 @@ async def test_an_audit_looks_again_at_what_was_left(
 
     async def end_first(self: MoveCheck, *args: Any) -> None:
         if not looked:
-            await db.modify(Person, lambda person: setattr(person, "text", "new"), dep="b", id=1)
+            await db.modify(NEW, lambda person: setattr(person, "text", "new"))
         looked.append(args[1])
         await verify(self, *args)
 
@@ -358,7 +361,7 @@ async def test_an_audit_ends_what_was_left(db: Database, network: FaultyStore, w
 async def test_an_entity_goes_back(db: Database, network: FaultyStore, writes: int) -> None:
     """To the key that it has left by a move that nobody has completed."""
     await move_half(db, network, writes)
-    person = await db.get(Person, dep="b", id=1)
+    person = await db.get(NEW)
     await db.move(person, dep="a")
 
     assert await kinds(db) == ["a Person", "a Person#by_text"]
@@ -374,7 +377,7 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
         await db.insert(Person(dep="a", text="t"))
         token = str(await db.grant(Person, "raud", HOUR))
     async with connect(url, sas=token) as db:
-        person = await db.get(Person, dep="a", id=1)
+        person = await db.get(OLD)
         before = db.stats.requests
         person.text = "unsaved"
         with pytest.raises(

@@ -32,7 +32,7 @@ NOON = dt.datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
 class Sale(Entity, table="WrittenSales{at:%Y%m%d}", partition_key="{shop}", row_key="{at:ticks}"):
-    shop: Mapped[str]
+    shop: Mapped[str] = field(default="a")
     at: Mapped[dt.datetime]
     cents: Mapped[int] = field(default=0)
 
@@ -59,7 +59,7 @@ def faults(db: Database, monkeypatch: pytest.MonkeyPatch) -> Faults:
 async def test_the_first_write_makes_the_table(db: Database) -> None:
     """An insert that finds no table makes it and is sent again; the next one finds it."""
     with db.observe() as seen:
-        await db.insert(Sale(shop="a", at=NOON))
+        await db.insert(Sale(at=NOON))
         await db.insert(Sale(shop="b", at=NOON))
 
     assert [request.operation for request in seen.requests] == ["insert", "create-table", "insert", "insert"]
@@ -90,7 +90,7 @@ async def test_a_writer_that_is_cancelled_leaves_the_others_alone(db: Database) 
 
 async def test_each_verb_makes_rows_or_finds_none(db: Database) -> None:
     """Verbs that make rows make the table; those that change one find none, and make no table."""
-    sale = Sale(shop="a", at=NOON)
+    sale = Sale(at=NOON)
     for call in (db.merge(sale, if_match="*"), db.replace(sale, if_match="*"), db.delete(sale, if_match="*")):
         with pytest.raises(EntityNotFound):
             await call
@@ -103,7 +103,7 @@ async def test_each_verb_makes_rows_or_finds_none(db: Database) -> None:
 
     await db.upsert(sale)
     await db.upsert(Listed(shop="a", at=NOON + DAY))
-    made, new = await db.get_or_insert(Sale(shop="a", at=NOON + 2 * DAY))
+    made, new = await db.get_or_insert(Sale(at=NOON + 2 * DAY))
     modified = await db.modify(Sale.key(shop="a", at=NOON), lambda found: setattr(found, "cents", 5))
 
     assert (new, modified.cents) == (True, 5)
@@ -144,28 +144,28 @@ async def test_a_new_period_is_a_new_key(db: Database) -> None:
 async def test_transactions_are_of_one_period(db: Database) -> None:
     """The entities of one partition in one period are written together, in a table made for it; others are rejected."""
     async with db.transaction() as tx:
-        tx.insert(Sale(shop="a", at=NOON))
-        tx.insert(Sale(shop="a", at=NOON + dt.timedelta(seconds=1)))
+        tx.insert(Sale(at=NOON))
+        tx.insert(Sale(at=NOON + dt.timedelta(seconds=1)))
     assert await db.tables() == ["WrittenSales20240301"]
 
     with pytest.raises(TransactionFailed, match=r"table WrittenSales20240302.*table WrittenSales20240301"):
         async with db.transaction() as tx:
-            tx.insert(Sale(shop="a", at=NOON + dt.timedelta(seconds=2)))
-            tx.insert(Sale(shop="a", at=NOON + DAY))
+            tx.insert(Sale(at=NOON + dt.timedelta(seconds=2)))
+            tx.insert(Sale(at=NOON + DAY))
     assert await db.tables() == ["WrittenSales20240301"]
 
 
 async def test_a_table_that_is_being_deleted_is_waited_for(db: Database, faults: Faults) -> None:
     """A write to a period that was just dropped waits until the table can be made, and then says that it cannot."""
     with faults.fail_next("create-table", with_="TableBeingDeleted"):
-        await db.insert(Sale(shop="a", at=NOON))
+        await db.insert(Sale(at=NOON))
     with faults.fail_next("insert", with_="TableBeingDeleted"):
         await db.insert(Sale(shop="b", at=NOON))
     assert await db.exists(Sale, shop="b", at=NOON)
 
     planned = faults.fail_next("create-table", with_="TableBeingDeleted", times=99)
     with pytest.raises(Conflict, match="'WrittenSales20240302' is still being deleted after") as refused:
-        await db.insert(Sale(shop="a", at=NOON + DAY))
+        await db.insert(Sale(at=NOON + DAY))
     planned.left = 0
     assert refused.value.code == "TableBeingDeleted"
 
@@ -176,7 +176,7 @@ async def test_who_may_not_make_tables_is_told(db: Database, faults: Faults) -> 
         faults.fail_next("create-table", with_=403),
         pytest.raises(AccessDenied, match=r"no table 'WrittenSales20240301' .*db.prepare_periods\(\) in time"),
     ):
-        await db.insert(Sale(shop="a", at=NOON))
+        await db.insert(Sale(at=NOON))
 
 
 async def test_a_table_that_never_comes(db: Database, faults: Faults) -> None:
@@ -184,7 +184,7 @@ async def test_a_table_that_never_comes(db: Database, faults: Faults) -> None:
     planned = faults.fail_next("insert", with_="TableNotFound", times=99)
 
     with pytest.raises(TableNotFound):
-        await db.insert(Sale(shop="a", at=NOON))
+        await db.insert(Sale(at=NOON))
     assert planned.left == 99 - 5
 
 

@@ -14,7 +14,7 @@ from tests.writes.verbs import write
 
 
 class Book(Entity, table="BooksReadFirst", partition_key="g", row_key="book_{name}"):
-    name: Mapped[str]
+    name: Mapped[str] = field(default="a")
     number: Mapped[int]
     text: Mapped[str] = field(default="")
     by_number = Index(row_key="number_{number:04d}_{name}")
@@ -43,9 +43,9 @@ async def write_any(db: Database, verb: str, book: Book) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_row_that_changed_after_it_was_read_is_read_again(books: Database, store: Meanwhile, verb: str) -> None:
     """Whatever the entry was that the other write has made, no entry is left of it."""
-    await books.insert(Book(name="a", number=1))
-    store.others = lambda: books.upsert(Book(name="a", number=2))
-    await write_any(books, verb, Book(name="a", number=3))
+    await books.insert(Book(number=1))
+    store.others = lambda: books.upsert(Book(number=2))
+    await write_any(books, verb, Book(number=3))
 
     assert store.happened
     found = [book.number async for book in books.select(Book)]
@@ -56,10 +56,10 @@ async def test_a_row_that_changed_after_it_was_read_is_read_again(books: Databas
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_row_that_is_gone_after_it_was_read(books: Database, store: Meanwhile, verb: str) -> None:
     """An upsert inserts it; what needs a row says that there is none."""
-    await books.insert(Book(name="a", number=1))
+    await books.insert(Book(number=1))
     store.others = lambda: books.delete(Book, name="a", if_match="*")
     with nullcontext() if verb.startswith("upsert") else pytest.raises(EntityNotFound):
-        await write_any(books, verb, Book(name="a", number=3))
+        await write_any(books, verb, Book(number=3))
 
     assert store.happened
     assert [book.number async for book in books.select(Book)] == ([3] if verb.startswith("upsert") else [])
@@ -69,8 +69,8 @@ async def test_a_row_that_is_gone_after_it_was_read(books: Database, store: Mean
 @pytest.mark.parametrize("verb", ["upsert", "upsert over"])
 async def test_a_row_that_came_after_none_was_found(books: Database, store: Meanwhile, verb: str) -> None:
     """An upsert that was to insert it reads it, and writes over it."""
-    store.others = lambda: books.insert(Book(name="a", number=2))
-    await write_any(books, verb, Book(name="a", number=3))
+    store.others = lambda: books.insert(Book(number=2))
+    await write_any(books, verb, Book(number=3))
 
     assert store.happened
     assert [book.number async for book in books.select(Book)] == [3]
@@ -79,7 +79,7 @@ async def test_a_row_that_came_after_none_was_found(books: Database, store: Mean
 
 async def test_an_index_entry_of_a_row_of_another_kind(books: Database, store: Meanwhile) -> None:
     """The entity that was read from the entry is not written over that row; the error names both, and the remedy."""
-    await books.insert(Book(name="a", number=1))
+    await books.insert(Book(number=1))
     book = await books.get(Book.by_number, number=1, name="a")
     keys = {"PartitionKey": "g", "RowKey": "book_a"}
     await merge_row(store, "BooksReadFirst", {**keys, "EntityType": "Film"})
@@ -96,10 +96,10 @@ async def test_an_index_entry_of_a_row_of_another_kind(books: Database, store: M
 
 async def test_an_entity_read_from_an_index_entry_replaces_no_newer_row(books: Database, store: Meanwhile) -> None:
     """Whether the row is still what the entry says is decided by the row that is written over."""
-    await books.insert(Book(name="a", number=1))
+    await books.insert(Book(number=1))
     book = await books.get(Book.by_number, number=1, name="a")
     book.text = "mine"
-    store.others = lambda: books.upsert(Book(name="a", number=1, text="theirs"))
+    store.others = lambda: books.upsert(Book(number=1, text="theirs"))
     with pytest.raises(PreconditionFailed, match="has changed since a copy of it was read"):
         await books.save(book)
 
@@ -111,7 +111,7 @@ async def test_an_entity_read_from_an_index_entry_is_written_over_any_row_if_ask
     books: Database, verb: str
 ) -> None:
     """By an upsert, or with `if_match="*"`: it matters no more what the entry said than what the ETag was."""
-    await books.insert(Book(name="a", number=1))
+    await books.insert(Book(number=1))
     book = await books.get(Book.by_number, number=1, name="a")
     await books.modify(Book, lambda fresh: fresh.evolve(number=2), name="a")
     book.text = "mine"

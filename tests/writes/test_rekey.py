@@ -49,8 +49,8 @@ SETTLED = MoveState.SETTLED
 
 
 class Journey(Entity, abstract=True):
-    day: Mapped[str]
-    id: Mapped[int]
+    day: Mapped[str] = field(default="mon")
+    id: Mapped[int] = field(default=1)
     text: Mapped[str] = field(default="")
 
 
@@ -62,17 +62,26 @@ class NewTrip(Journey, table="Rekeyed", partition_key="{id}", row_key="day_{day}
     by_text = Index(row_key="newtext_{text}_{day}")
 
 
+NEW_TRIP = NewTrip.key(day="mon", id=1)
+
+
 class Stop(Journey, table="RekeyedStops", tracked=True, partition_key="{day}", row_key="stop_{id}"): ...
 
 
 class NewStop(Journey, table="RekeyedStops", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Stop)): ...
 
 
+NEW_STOP = NewStop.key(day="mon", id=1)
+
+
+TRIP = Trip.key(day="mon", id=1)
+
+
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Trip 1 of monday has its older key; the phase is *move*."""
     async with database_on(network, Trip, NewTrip) as db:
-        await db.insert(Trip(day="mon", id=1, text="t"))
+        await db.insert(Trip(text="t"))
         set_phase(db, NewTrip, RekeyPhase.MOVE)
         yield db
 
@@ -121,12 +130,12 @@ async def test_a_verb_brings_an_entity_home(db: Database, verb: str) -> None:
     if verb == "modify":
         await db.modify(NewTrip, change, day="mon", id=1)
     else:
-        trip = NewTrip(day="mon", id=1) if verb == "upsert" else await read_old(db)
+        trip = NewTrip() if verb == "upsert" else await read_old(db)
         trip.text = "new"
         await write(db, verb, trip)
 
-    assert (await db.get(NewTrip, day="mon", id=1)).text == "new"
-    assert await db.get_or_none(Trip, day="mon", id=1) is None
+    assert (await db.get(NEW_TRIP)).text == "new"
+    assert await db.get_or_none(TRIP) is None
     assert await marks(db) == [SETTLED, None]
     assert await kinds_of(db, NewTrip) == MOVED
     assert (await db.get(NewTrip.by_text, id=1, text="new", day="mon")).text == "new"
@@ -137,18 +146,18 @@ async def test_a_delete_brings_an_entity_home(db: Database) -> None:
     await db.delete(await read_old(db))
     assert await kinds_of(db, NewTrip) == ["mon Trip#_forward"]
     with pytest.raises(EntityExists):
-        await db.insert(Trip(day="mon", id=1))
+        await db.insert(Trip())
     with pytest.raises(EntityNotFound):
-        await db.delete(NewTrip, day="mon", id=1, if_match="*")
+        await db.delete(NEW_TRIP, if_match="*")
 
 
 async def test_a_scope_waits_for_the_end(db: Database) -> None:
     """It cannot tell whether an older key is within it."""
     scope = db.scope(day="mon")
     with pytest.raises(NotSupported, match="re-key of Trip to NewTrip is in phase 'move': a scope does not tell"):
-        await scope.insert(NewTrip(day="mon", id=7))
+        await scope.insert(NewTrip(id=7))
     set_phase(db, NewTrip, RekeyPhase.SEALED)
-    await scope.insert(NewTrip(day="mon", id=7))
+    await scope.insert(NewTrip(id=7))
 
 
 async def test_no_insert_at_the_newer_key_before_and_after(db: Database) -> None:
@@ -164,7 +173,7 @@ async def test_a_move_by_other_fields_is_refused(db: Database) -> None:
     """Both rows of such a move would be in the way of the re-key."""
     await move(db, NewTrip)
     with pytest.raises(NotSupported, match="NewTrip cannot be moved to another partition while it takes"):
-        await db.move(await db.get(NewTrip, day="mon", id=1), id=2)
+        await db.move(await db.get(NEW_TRIP), id=2)
 
 
 async def test_a_bag_that_is_merged_over_whatever_is_there(db: Database) -> None:
@@ -172,10 +181,10 @@ async def test_a_bag_that_is_merged_over_whatever_is_there(db: Database) -> None
     await db.create_tables(Stop, NewStop)
     set_phase(db, NewStop, RekeyPhase.MOVE)
     for day in ("mon", "tue"):
-        await db.insert(Stop(day=day, id=1))
+        await db.insert(Stop(day=day))
     await move(db, NewStop)
     bag = await db.get(PropertyBag.key("RekeyedStops", "1", "day_mon"))
-    other = await db.get(NewStop, day="mon", id=1)
+    other = await db.get(NEW_STOP)
     other.text = "of others"
     await db.save(other)
     stop = await db.get(NewStop, day="tue", id=1)
@@ -185,7 +194,7 @@ async def test_a_bag_that_is_merged_over_whatever_is_there(db: Database) -> None
         stop.text = "new"
         tx.save(stop)
 
-    found = await db.get(NewStop, day="mon", id=1)
+    found = await db.get(NEW_STOP)
     assert (found.text, found.extra["Note"]) == ("of others", "new")
 
 
@@ -219,7 +228,7 @@ async def test_the_end_after_a_mover_that_died(db: Database, network: FaultyStor
 
     assert (report.moved, report.failures) == (1, [])
     assert await kinds_of(db, NewTrip) == ["1 NewTrip", "1 NewTrip#by_text"]
-    assert (await db.get(NewTrip, day="mon", id=1)).text == "t"
+    assert (await db.get(NEW_TRIP)).text == "t"
 
 
 @pytest.mark.parametrize("fate", [Fate.BUSY, Fate.LOST_REQUEST, Fate.LOST_REPLY])
@@ -231,7 +240,7 @@ async def test_each_request_of_a_mover_fails_once(number: int, fate: Fate) -> No
     """
     network = FaultyStore(MemoryStore())
     async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(day="mon", id=1, text="t"))
+        await db.insert(Stop(text="t"))
         set_phase(db, NewStop, RekeyPhase.MOVE)
         rows = await rows_in(db, "RekeyedStops")
         network.plan(*[Fate.FINE] * number, fate)
@@ -243,7 +252,7 @@ async def test_each_request_of_a_mover_fails_once(number: int, fate: Fate) -> No
             (number, fate), 3 if fate is Fate.LOST_REPLY else 4
         )
         assert await kinds_of(db, NewStop) == ["1 NewStop", "mon Stop#_forward"]
-        assert (await db.get(NewStop, day="mon", id=1)).text == "t"
+        assert (await db.get(NEW_STOP)).text == "t"
 
 
 @pytest.mark.parametrize("lost", [1, 2])
@@ -251,15 +260,15 @@ async def test_a_live_writer_in_doubt(db: Database, network: FaultyStore, lost: 
     """It looks once more at the rows when a request of a move was given up, and raises at the second time."""
     network.plan(Fate.FINE, *[Fate.LOST_REQUEST] * lost * QUICK.attempts)
     if lost == 1:
-        await db.modify(NewTrip, change, day="mon", id=1)
+        await db.modify(NEW_TRIP, change)
     else:
         with pytest.raises(OutcomeUnknown):
-            await db.modify(NewTrip, change, day="mon", id=1)
+            await db.modify(NEW_TRIP, change)
     network.plan()
     await move(db, NewTrip)
 
     assert await kinds_of(db, NewTrip) == MOVED
-    assert (await db.get(NewTrip, day="mon", id=1)).text == ("new" if lost == 1 else "t")
+    assert (await db.get(NEW_TRIP)).text == ("new" if lost == 1 else "t")
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -296,11 +305,11 @@ async def test_a_marker_row_that_says_nothing(db: Database) -> None:
 
 async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database) -> None:
     """It is deleted as it is then; one that somebody else has deleted counts too."""
-    await db.insert(NewTrip(day="mon", id=2))
-    await db.insert(NewTrip(day="mon", id=3))
+    await db.insert(NewTrip(id=2))
+    await db.insert(NewTrip(id=3))
     await move(db, NewTrip)
     rows = await rows_in(db, "Rekeyed", "Trip#_forward")
-    await db.modify(NewTrip, change, day="mon", id=1)
+    await db.modify(NEW_TRIP, change)
     gone = {"PartitionKey": "mon", "RowKey": "trip_2"}
     await delete_row(db, "Rekeyed", gone)
     set_phase(db, NewTrip, RekeyPhase.SEALED)
@@ -343,7 +352,7 @@ async def test_rows_that_others_write_again_and_again(
     """The entity is reported as a failure, and is what it was; between two attempts there is a pause."""
     network = Restless(MemoryStore())
     async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(day="mon", id=1, text="t"))
+        await db.insert(Stop(text="t"))
         set_phase(db, NewStop, RekeyPhase.MOVE)
         if phase is not RekeyPhase.MOVE:
             await move(db, NewStop)
@@ -355,7 +364,7 @@ async def test_rows_that_others_write_again_and_again(
         assert pauses == list(range(1, 50))
         (failure,) = report.failures
         assert isinstance(failure.error, LostRace) and message in str(failure.error)
-        assert report.moved == 0 and (await db.get(NewStop, day="mon", id=1)).text == "t"
+        assert report.moved == 0 and (await db.get(NEW_STOP)).text == "t"
 
 
 class Overtaken(FaultyStore):
@@ -379,13 +388,13 @@ async def test_others_write_a_row_at_its_older_key_first(verb: str, others: str)
     """What is written by its newer key is read again, and done to what is there then."""
     network = Overtaken(MemoryStore())
     async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(day="mon", id=1, text="t"))
+        await db.insert(Stop(text="t"))
         set_phase(db, NewStop, RekeyPhase.EXPAND)
-        key = NewStop.key(day="mon", id=1)
+        key = NEW_STOP
         network.others = (
             partial(db.delete, Stop, day="mon", id=1, if_match="*")
             if others == "delete"
-            else partial(db.upsert, Stop(day="mon", id=1, text="new"))
+            else partial(db.upsert, Stop(text="new"))
         )
         done = (
             db.delete(key, if_match="*")
@@ -409,7 +418,7 @@ async def test_an_entity_that_is_deleted_while_it_moves(by: str) -> None:
     """Whoever has begun to move it takes the tentative row away."""
     network = Overtaken(MemoryStore())
     async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(day="mon", id=1, text="t"))
+        await db.insert(Stop(text="t"))
         set_phase(db, NewStop, RekeyPhase.MOVE)
         rows = await rows_in(db, "RekeyedStops")
         keys = {"PartitionKey": "mon", "RowKey": "stop_1"}
@@ -458,7 +467,7 @@ async def test_a_row_that_was_read_before_the_entity_came_again(db: Database, ne
     for place, row_key in (("mon", "trip_1"), ("1", "day_mon"), ("1", "newtext_t_mon")):
         keys = {"PartitionKey": place, "RowKey": row_key}
         await delete_row(db, "Rekeyed", keys)
-    await db.insert(Trip(day="mon", id=1, text="again"))
+    await db.insert(Trip(text="again"))
     rows = await rows_in(db, "Rekeyed", "Trip")
     await die_after(network, 2, move_rows(db, NewTrip, rows))
     assert "1 NewTrip#_tentative" in await kinds_of(db, NewTrip)
@@ -466,7 +475,7 @@ async def test_a_row_that_was_read_before_the_entity_came_again(db: Database, ne
     report = await roll_back_rows(db, [stale])
 
     assert (report.moved, report.failures) == (1, [])
-    assert (await db.get(Trip, day="mon", id=1)).text == "again"
+    assert (await db.get(TRIP)).text == "again"
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
 
 
@@ -493,10 +502,10 @@ async def test_older_programs_beside_the_way_back(db: Database, network: FaultyS
     set_phase(db, NewTrip, RekeyPhase.BACK)
     await die_after(network, writes, roll_back(db, NewTrip))
     with pytest.raises(EntityExists):
-        await db.insert(Trip(day="mon", id=1, text="other"))
+        await db.insert(Trip(text="other"))
     assert not (await roll_back(db, NewTrip)).failures
 
-    assert (await db.get(Trip, day="mon", id=1)).text == "t"
+    assert (await db.get(TRIP)).text == "t"
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
 
 
@@ -508,9 +517,9 @@ async def test_who_meets_the_rows_of_a_way_back_that_died(db: Database, network:
     await die_after(network, 2, roll_back(db, NewTrip))
     assert {"1 NewTrip#_forward", "mon Trip#_tentative"} <= set(await kinds_of(db, NewTrip))
     if met == "modify":
-        await db.modify(NewTrip, change, day="mon", id=1)
+        await db.modify(NEW_TRIP, change)
     elif met == "delete":
-        await db.delete(NewTrip, day="mon", id=1, if_match="*")
+        await db.delete(NEW_TRIP, if_match="*")
     else:
         kind = "NewTrip#_forward" if met == "newer row" else "Trip#_tentative"
         rows = await rows_in(db, "Rekeyed", kind)
@@ -518,7 +527,7 @@ async def test_who_meets_the_rows_of_a_way_back_that_died(db: Database, network:
         assert (report.moved, report.failures, report.collisions) == (int(met == "newer row"), [], [])
 
     assert await kinds_of(db, NewTrip) == ([] if met == "delete" else ["mon Trip", "mon Trip#by_text"])
-    found = await db.get_or_none(Trip, day="mon", id=1)
+    found = await db.get_or_none(TRIP)
     assert (found and found.text) == {"modify": "new", "delete": None}.get(met, "t")
 
 
@@ -526,7 +535,7 @@ async def test_who_meets_the_rows_of_a_way_back_that_died(db: Database, network:
 @pytest.mark.parametrize("writes", [MARK, TENTATIVE, MOVED_AWAY, MOVED_AWAY + 1])
 async def test_a_move_by_the_older_model_that_died(db: Database, network: FaultyStore, writes: int, verb: str) -> None:
     """It is completed, or never happens; then the entity gets its newer key from where it is."""
-    await move_half(db, network, await db.get(Trip, day="mon", id=1), writes, day="tue")
+    await move_half(db, network, await db.get(TRIP), writes, day="tue")
     day = "tue" if writes >= MOVED_AWAY else "mon"
     if verb == "mover":
         await move(db, NewTrip)

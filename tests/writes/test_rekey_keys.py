@@ -34,8 +34,8 @@ from tests.unfinished_moves import database_on
 
 
 class Note(Entity, table="RekeyedNotes", tracked=True, partition_key="{owner}", row_key="{id}"):
-    owner: Mapped[str]
-    id: Mapped[int]
+    owner: Mapped[str] = field(default="ann")
+    id: Mapped[int] = field(default=1)
 
 
 def keys_of_note(id: int) -> list[dict[str, Any]]:  # noqa: A002
@@ -147,7 +147,7 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
 async def test_rows_that_share_a_partition_are_moved_in_transactions(db: Database, network: FaultyStore) -> None:
     """Of 120 entities without derived rows each step is two transactions; a row that has changed is moved by itself."""
     for number in range(120):
-        await db.insert(Note(owner="ann", id=number))
+        await db.insert(Note(id=number))
     rows = await rows_of(connection_of(db), "RekeyedNotes")
     late = await db.get(Note, owner="ann", id=7)
     await db.replace(late)
@@ -200,8 +200,8 @@ async def test_a_manifest_of_nothing_that_is_declared_stays_in_no_forward(db: Da
 
 async def test_two_older_entities_with_one_newer_key(db: Database, network: FaultyStore) -> None:
     """The second is a collision: it stays where it is, and neither a mover nor an insert takes the newer key."""
-    await db.insert(Note(owner="ann", id=1))
-    await db.insert(Note(owner="ben", id=1))
+    await db.insert(Note())
+    await db.insert(Note(owner="ben"))
     network.plan()
     report = await move(db, NewNote)
 
@@ -217,7 +217,7 @@ async def test_two_older_entities_with_one_newer_key(db: Database, network: Faul
 
 async def test_a_bulk_goes_on_after_an_insert_that_fails(db: Database) -> None:
     """What fails before a transaction is sent concerns one write of it alone."""
-    await db.insert(Note(owner="ann", id=1))
+    await db.insert(Note())
     async with db.bulk(errors="report") as bulk:
         for number in range(4):
             await bulk.insert(NewNote(owner="eve" if number == 2 else "ann", id=number))
@@ -231,7 +231,7 @@ async def test_a_bulk_goes_on_after_an_insert_that_fails(db: Database) -> None:
 
 async def test_a_change_of_the_older_key_is_refused(db: Database) -> None:
     """Until the re-key is sealed: programs of the older model, and the way back, would lose the entity."""
-    await db.insert(Note(owner="ann", id=1))
+    await db.insert(Note())
     await move(db, NewNote)
     note = await db.get(NewNote, id=1)
     note.owner = "ben"
@@ -246,7 +246,7 @@ async def test_a_change_of_the_older_key_is_refused(db: Database) -> None:
 
 async def test_functions_that_disagree(db: Database) -> None:
     """An entity whose newer key does not lead back to its older one would be lost: it is a failure, and stays."""
-    await db.insert(Note(owner="eve", id=1))
+    await db.insert(Note(owner="eve"))
     report = await move(db, NewNote)
     ((failure,), moved) = report.failures, report.moved
 
@@ -305,7 +305,7 @@ async def test_the_way_back_to_a_key_that_is_taken(db: Database, marked: bool) -
     The entity keeps its newer key, and is reported: two newer entities can have had one older key. A mark in the row of
     the other entity, which only another program can have written, makes no forward of it.
     """
-    await db.insert(Note(owner="ann", id=1))
+    await db.insert(Note())
     await move(db, NewNote)
     mark = MoveMark(state=MoveState.SETTLED, move="", other=RowAddress("RekeyedNewNotes", "notes", "1"), stays=True)
     row = {"PartitionKey": "ann", "RowKey": "1", "EntityType": "Note"}  # as a program of another kind may do
@@ -391,7 +391,7 @@ async def test_a_newer_key_that_does_not_tell_its_fields(db: Database, phase: Re
 
 async def test_an_entity_that_went_back_since_its_row_was_read(db: Database) -> None:
     """Another mover was first: that is no collision of two entities, of which one would have to be deleted."""
-    await db.insert(Note(owner="ann", id=1))
+    await db.insert(Note())
     await move(db, NewNote)
     set_phase(db, NewNote, RekeyPhase.BACK)
     rows = await rows_of(connection_of(db), "RekeyedNewNotes")

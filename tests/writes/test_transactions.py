@@ -207,16 +207,3 @@ async def test_a_guard_leaves_what_is_not_written_yet(things: Database) -> None:
     assert dict(read.extra) == {"x": 2}
     await things.save(read)
     assert (await load(things, "a")).extra["x"] == 2
-
-
-async def test_a_merge_of_some_fields_leaves_what_is_not_written_yet(things: Database) -> None:
-    """An unknown property that was removed, and not saved, stays removed when other fields are merged."""
-    thing = Thing(name="a")
-    thing.extra["x"] = 1
-    await things.insert(thing)
-    del thing.extra["x"]
-    await things.merge(thing, only=[Thing.number])
-
-    assert dict(thing.extra) == {}
-    await things.save(thing)
-    assert "x" not in (await load(things, "a")).extra

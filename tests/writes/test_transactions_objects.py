@@ -30,6 +30,9 @@ class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
     note: Mapped[str | None] = field(default=None)
 
 
+THING = Thing.key(name="a")
+
+
 KEY = PropertyBag.key("Things", "g", "a")
 
 
@@ -40,7 +43,7 @@ def more(thing: Thing) -> None:
 async def test_a_second_object_of_a_row_is_refused(things: Database) -> None:
     """Whatever it is given to, once the transaction was given another, or has read one; nothing is written."""
     await things.insert(Thing(text="t"))
-    one, two = await things.get(Thing, name="a"), await things.get(Thing, name="a")
+    one, two = await things.get(THING), await things.get(THING)
     two.number = 7
     for held in ("saved", "read", "modified"):
         for verb in ("save", "merge", "replace", "upsert", "delete", "modify"):
@@ -50,26 +53,26 @@ async def test_a_second_object_of_a_row_is_refused(things: Database) -> None:
                         one.number += 1
                         tx.save(one)
                     elif held == "read":
-                        await tx.get(Thing, name="a")
+                        await tx.get(THING)
                     else:
-                        await tx.modify(Thing, more, name="a")
+                        await tx.modify(THING, more)
                     if verb == "modify":
                         await tx.modify(two, more)
                     else:
                         getattr(tx, verb)(two)
-    assert await things.get(Thing, name="a") == Thing(text="t")
+    assert await things.get(THING) == Thing(text="t")
 
 
 async def test_a_row_that_was_deleted_can_be_given_anew(things: Database) -> None:
     """By another object, which stands for it then."""
     await things.insert(Thing(text="t"))
-    thing = await things.get(Thing, name="a")
+    thing = await things.get(THING)
     new = Thing(number=7)
     async with things.transaction() as tx:
         tx.delete(thing)
         tx.upsert(new, mode="replace")
-        assert await tx.modify(Thing, more, name="a") is new
-    assert await things.get(Thing, name="a") == new == Thing(number=8)
+        assert await tx.modify(THING, more) is new
+    assert await things.get(THING) == new == Thing(number=8)
 
 
 async def test_a_changed_key_is_not_that_of_the_row_that_is_held(things: Database) -> None:
@@ -80,7 +83,7 @@ async def test_a_changed_key_is_not_that_of_the_row_that_is_held(things: Databas
             tx.insert(thing)
             thing.name = "b"
             tx.save(thing)
-    assert await things.get_or_none(Thing, name="a") is None
+    assert await things.get_or_none(THING) is None
 
 
 async def test_get_and_modify_give_the_one_object_back(things: Database) -> None:
@@ -91,15 +94,15 @@ async def test_get_and_modify_give_the_one_object_back(things: Database) -> None
         thing.text = "t"
         tx.save(thing)
         assert await tx.modify(thing, more) is thing
-        assert await tx.modify(Thing, lambda each: each.evolve(note="n"), name="a") is thing
-        assert await tx.get(Thing, name="a") is thing
+        assert await tx.modify(THING, lambda each: each.evolve(note="n")) is thing
+        assert await tx.get(THING) is thing
         with pytest.raises(NotSupported, match="another object stands for the row"):
             await tx.get(KEY)
-    assert thing == await things.get(Thing, name="a") == Thing(number=1, text="t", note="n")
+    assert thing == await things.get(THING) == Thing(number=1, text="t", note="n")
     assert thing.etag == (await things.get(KEY)).etag
 
     async with things.transaction() as tx:
-        one, two = await asyncio.gather(tx.get(Thing, name="a"), tx.get(Thing, name="a"))
+        one, two = await asyncio.gather(tx.get(THING), tx.get(THING))
         assert one is two
 
 
@@ -108,9 +111,9 @@ async def test_get_and_modify_give_the_one_object_back(things: Database) -> None
 async def test_a_failed_transaction_leaves_objects_as_they_were(things: Database, kind: str, how: str) -> None:
     """What `modify` has made of them is taken back, so that the transaction can be repeated."""
     await things.insert(Thing())
-    subject: Any = await things.get(Thing.key(name="a") if kind == "entity" else KEY)
+    subject: Any = await things.get(THING if kind == "entity" else KEY)
     etag = subject.etag
-    await things.modify(Thing, more, name="a")
+    await things.modify(THING, more)
 
     def change(each: Any) -> Any:
         if kind == "entity":
@@ -128,7 +131,7 @@ async def test_a_failed_transaction_leaves_objects_as_they_were(things: Database
             await tx.modify(subject, change)
             await tx.modify(subject, broken if how == "the function" else change)
             if how == "the store":
-                await things.modify(Thing, more, name="a")
+                await things.modify(THING, more)
             else:
                 raise ZeroDivisionError
 
@@ -168,7 +171,7 @@ async def test_unsaved_changes_of_an_instance_are_not_read_over(things: Database
             tx.insert(thing)
             thing.number = 5
             await tx.modify(thing, more)
-    assert await things.get_or_none(Thing, name="a") is None
+    assert await things.get_or_none(THING) is None
 
 
 async def test_what_is_read_when_the_block_ends_is_given_once(things: Database) -> None:

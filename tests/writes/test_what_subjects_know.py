@@ -10,17 +10,19 @@ from tableorm import Database, PropertyBag
 from tests.writes.things import Thing
 from tests.writes.verbs import write
 
+KEY = PropertyBag.key("Things", "g", "a")
+
 
 @pytest.mark.parametrize("verb", ["save", "merge", "replace", "upsert", "merge in a transaction"])
 async def test_a_bag_knows_when_it_was_written(things: Database, verb: str) -> None:
     """It has the time and the ETag of its own write, and not those of the row that it was read as."""
     await things.insert(PropertyBag("Things", "g", "a", {"number": 1}))
-    bag = await things.get(PropertyBag.key("Things", "g", "a"))
+    bag = await things.get(KEY)
     before, bag["number"] = bag.timestamp, 7
 
     await write(things, verb, bag)
 
-    fresh = await things.get(PropertyBag.key("Things", "g", "a"))
+    fresh = await things.get(KEY)
     assert bag.timestamp is not None
     assert bag.timestamp != before
     assert (bag.timestamp, bag.etag, dict(bag)) == (fresh.timestamp, fresh.etag, dict(fresh))
@@ -37,9 +39,9 @@ async def test_what_a_bag_never_saw_stays(things: Database) -> None:
         del bag[name]
         await things.save(bag)
 
-        assert dict(await things.get(PropertyBag.key("Things", "g", "a"))) == {"theirs": 1}
+        assert dict(await things.get(KEY)) == {"theirs": 1}
     bag["mine"] = 1
-    read = await things.get(PropertyBag.key("Things", "g", "a"))
+    read = await things.get(KEY)
     (step,) = things.explain_write("upsert", read).steps
     assert json.loads(step.body or b"") == {"theirs": "1", "theirs@odata.type": "Edm.Int64"}
     said = things.explain_write("replace", bag)
@@ -47,9 +49,9 @@ async def test_what_a_bag_never_saw_stays(things: Database) -> None:
     await things.replace(bag)
     del bag["mine"]
     await things.save(bag)
-    assert dict(await things.get(PropertyBag.key("Things", "g", "a"))) == {"theirs": 1}
+    assert dict(await things.get(KEY)) == {"theirs": 1}
     await things.replace(bag, drop_extra=True)
-    assert dict(await things.get(PropertyBag.key("Things", "g", "a"))) == {}
+    assert dict(await things.get(KEY)) == {}
 
 
 @pytest.mark.parametrize("more", [{}, {"more": 1}], ids=["known", "unknown"])

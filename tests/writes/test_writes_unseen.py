@@ -8,7 +8,7 @@ from tableorm import Database, Entity, Index, Mapped, PropertyBag, field
 
 
 class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
-    name: Mapped[str]
+    name: Mapped[str] = field(default="a")
     number: Mapped[int] = field(default=0)
     text: Mapped[str | None] = field(default=None)
     note: Mapped[str | None] = field(default=None)
@@ -32,10 +32,10 @@ async def stored(db: Database, row_key: str) -> dict[str, object]:
 @pytest.mark.parametrize("verb", ["upsert", "merge"])
 async def test_what_was_merged_over_an_indexed_row_is_saved_without_loss(things: Database, verb: str) -> None:
     """Of fields that the entity has not, and of properties that the model does not know."""
-    other = Indexed(name="a", text="t")
+    other = Indexed(text="t")
     other.extra["more"] = 1
     await things.insert(other)
-    entity = Indexed(name="a", number=2)
+    entity = Indexed(number=2)
     assert not entity.extra
     await (things.upsert(entity) if verb == "upsert" else things.merge(entity, if_match="*"))
     requests = things.stats.requests
@@ -88,14 +88,14 @@ async def test_defaults_of_what_a_row_does_not_have_are_no_change(things: Databa
 
 async def test_defaults_are_not_written_over_what_was_never_seen(things: Database) -> None:
     """After a field of a new entity was merged into whatever is there; what differs from its default is."""
-    await things.insert(Thing(name="a", number=7, note="n"))
-    thing = Thing(name="a", text="t")
+    await things.insert(Thing(number=7, note="n"))
+    thing = Thing(text="t")
     await things.merge(thing, only=[Thing.text], if_match="*")
     thing.text = "u"
     await things.save(thing)
-    assert await things.get(Thing, name="a") == Thing(name="a", number=7, text="u", note="n")
+    assert await things.get(Thing, name="a") == Thing(number=7, text="u", note="n")
 
     (part,) = await things.select(Thing).where(Thing.name == "a").only(Thing.text).all()
     part.number = 0
     await things.save(part)
-    assert await things.get(Thing, name="a") == Thing(name="a", number=0, text="u", note="n")
+    assert await things.get(Thing, name="a") == Thing(number=0, text="u", note="n")

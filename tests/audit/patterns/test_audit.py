@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Damage, Database, Entity, IndexList, Mapped, PropertyBag, field
+from tableorm import AuditReport, Damage, Database, Entity, IndexList, Mapped, PropertyBag, field
 from tableorm.derived.index_list.rows import bits_of, list_row
 from tableorm.stores import Row, RowQuery, Verb
 from tests.audit.foreign import send
@@ -31,6 +31,10 @@ MANAGER = f"Department.manager:{HEAD}"
 async def write(db: Database, verb: Verb, row_key: str, **members: Any) -> None:
     """A write of a program that knows nothing of what is derived."""
     await send(db, "Firm", verb, {"PartitionKey": "Sales", "RowKey": row_key, **members})
+
+
+async def repair(db: Database) -> AuditReport:
+    return await db.audit(Employee, repair=True)
 
 
 async def merge(db: Database, row_key: str, **members: Any) -> None:
@@ -284,7 +288,7 @@ async def fill_many(db: Database, people: int = 400) -> None:
 async def audited(db: Database) -> set[tuple[Damage, str | None, str, str | None]]:
     """What an audit finds, after the repair of it is checked."""
     report = await db.audit(Employee)
-    repaired = await db.audit(Employee, repair=True)
+    repaired = await repair(db)
     assert (report.undecided, repaired.undecided) == (0, 0)
     assert repaired.clean
     assert [str(each) for each in (await db.audit(Employee)).findings] == []
@@ -367,7 +371,7 @@ async def test_row_of_another_kind(db: Database) -> None:
     await db.insert(Employee(department="Sales", id=1, last_name="Li"))
     await merge(db, E1, last_name="Ng")
 
-    report = await db.audit(Employee, repair=True)
+    report = await repair(db)
     assert [(each.damage, each.index, each.repaired) for each in report.findings] == [
         (Damage.BLOCKED, "by_last_name", False)
     ]
@@ -397,7 +401,7 @@ async def test_a_row_whose_key_no_list_can_have_is_left(db: Database, strange: t
     await write(db, Verb.INSERT, row_key, EntityType=KIND, **members)
     before = await snapshot(db)
 
-    report = await db.audit(Employee, repair=True)
+    report = await repair(db)
     assert [(each.damage, each.index, each.row_key, each.address, each.repaired) for each in report.findings] == [
         (Damage.FOREIGN, "by_last_name", "", row_key, False)
     ]
@@ -439,7 +443,7 @@ async def test_a_row_deep_in_a_list_costs_few_requests(db: Database) -> None:
     last = "lastname_Ng~" + "01" * 16
     await put(db, last)
 
-    report = await db.audit(Employee, repair=True)
+    report = await repair(db)
     assert [(each.damage, each.address, each.repaired) for each in report.findings] == [
         (Damage.MISSING, "lastname_Ng~", True)
     ]
@@ -467,13 +471,13 @@ async def test_counted_where_nothing_is(db: Database) -> None:
     await fill(db)
     await write(db, Verb.DELETE, HEAD)
 
-    report = await db.audit(Employee, repair=True)
+    report = await repair(db)
     found = {(each.damage, each.index, each.address, each.repaired) for each in report.findings}
     assert found >= {(Damage.DANGLING, "counted", HEAD, False)}
     assert not report.clean and report.undecided == 0
 
     await db.insert(Department(name="Sales"))
-    assert (await db.audit(Employee, repair=True)).clean
+    assert (await repair(db)).clean
     assert [str(each) for each in (await db.audit(Employee)).findings] == []
     await assert_consistent(db)
 
@@ -513,7 +517,7 @@ async def test_lists_that_are_not_known_are_left(db: Database) -> None:
     row = list_row("Sales", "shoe_9~", "Employee#by_shoe", [E1])
     await insert_row(db, "Firm", row)
 
-    assert (await db.audit(Employee, repair=True)).found == 0
+    assert (await repair(db)).found == 0
     assert await keys_in(db, "shoe_9~") == {E1}
 
 
@@ -532,16 +536,16 @@ async def test_repairs_while_others_write(db: Database) -> None:
         await merge(db, HEAD, manager_name="Nobody")
         await put(db, LI, "empid_000001", "empid_000088")
 
-    async def repair() -> None:
+    async def harm_and_repair() -> None:
         try:
             for _ in range(4):
                 await harm()
-                await db.audit(Employee, repair=True)
+                await repair(db)
         finally:
             done.set()
 
-    await asyncio.gather(repair(), *(write_until(done, db, random.Random(seed), 8) for seed in (1, 2)))
-    await db.audit(Employee, repair=True)
+    await asyncio.gather(harm_and_repair(), *(write_until(done, db, random.Random(seed), 8) for seed in (1, 2)))
+    await repair(db)
     assert [str(each) for each in (await db.audit(Employee)).findings] == []
     await assert_consistent(db)
 

@@ -46,6 +46,10 @@ class Timed(Entity, table="FedTimed", partition_key="{part}", row_key="{id:03d}"
 db = database_fixture(Seat, Timed)
 
 
+def let_changes_age() -> None:
+    CLOCK.advance(KEEP + DAY)
+
+
 async def noted(db: Database, model: type[Seat | Note | Timed] = Seat, **partition: str) -> list[list[str]]:
     """Return what each change that is kept says."""
     found = [change async for change in db.changes(model, **(partition or {"show": "A"}))]
@@ -63,7 +67,7 @@ async def test_what_a_sweep_deletes_is_noted_and_what_is_old_is_trimmed(db: Data
         await db.insert(Seat(show=show, id=1, holder="x", expires=utc_now() + DAY))
         await db.insert(Seat(show=show, id=2, expires=utc_now() + DAY))
         await db.insert(Note(show=show, id=3))
-    CLOCK.advance(KEEP + DAY)
+    let_changes_age()
     await db.insert(Seat(id=4, holder="x2"))
 
     report = await db.sweep(Seat, Note)
@@ -74,7 +78,7 @@ async def test_what_a_sweep_deletes_is_noted_and_what_is_old_is_trimmed(db: Data
     assert await noted(db, show="B") == [["delete seat_001", "delete seat_002"]]
     assert (await db.audit(Seat, Note)).clean
     assert (await db.sweep(Note)).trimmed == 0
-    CLOCK.advance(KEEP + DAY)
+    let_changes_age()
     assert (await db.sweep(Note)).trimmed == 4
 
 
@@ -114,7 +118,7 @@ async def test_a_sweep_by_an_index_trims_too(db: Database) -> None:
     """Entities are found by the index, and counters by a scan for nothing else."""
     for number in range(3):
         await db.insert(Timed(id=number, expires=utc_now() + DAY))
-    CLOCK.advance(KEEP + DAY)
+    let_changes_age()
 
     report = await db.sweep(Timed, parallel=1)
 
@@ -129,7 +133,7 @@ async def test_a_damaged_counter_stops_no_other_feed(db: Database) -> None:
     bag = await db.get(PropertyBag.key("FedSeats", "A", "~f_counter"))
     bag["Last"] = -1
     await db.save(bag)
-    CLOCK.advance(KEEP + DAY)
+    let_changes_age()
 
     report = await db.sweep(Note)
 
@@ -141,7 +145,7 @@ async def test_a_sweep_that_is_resumed_counts_each_change_once(db: Database) -> 
     """From the cursor of any report."""
     for number in range(30):
         await db.insert(Note(show=f"{number:02d}", id=1))
-    CLOCK.advance(KEEP + DAY)
+    let_changes_age()
     cursors: list[str] = []
 
     def note(report: SweepReport) -> None:
@@ -161,13 +165,13 @@ async def test_a_limit_of_deletes_in_a_second_limits_transactions(db: Database) 
     """None has more changes than may be deleted in a second."""
     for number in range(60):
         await db.insert(Note(id=number))
-    CLOCK.advance(KEEP + DAY)
+    let_changes_age()
 
     report = await db.sweep(Note, parallel=1, rate=1000)
     assert report.trimmed == 60
     for number in range(5):
         await db.insert(Note(id=100 + number))
-    CLOCK.advance(KEEP + DAY)
+    let_changes_age()
     with db.observe() as seen:
         assert (await db.sweep(Note, parallel=1, rate=40)).trimmed == 5
     assert [len(each.operations) for each in seen.requests if each.operation == "transaction"] == [6]

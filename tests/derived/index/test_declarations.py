@@ -47,13 +47,20 @@ def model(indexes: dict[str, Any], *bases: type[Entity], name: str = "Person", *
     return cast("type[Any]", type(name, bases or (Entity,), space, **given))
 
 
+def by_email(**options: Any) -> dict[str, Any]:
+    return {"by_email": Index(row_key="email_{email}", **options)}
+
+
+EMAIL = by_email(unique=True)
+
+
 def _employee(bag: PropertyBag) -> type[Entity]:
     return Employee
 
 
 REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "not unique, and without the key": (
-        lambda: model({"by_email": Index(row_key="email_{email}")}),
+        lambda: model(by_email()),
         ("Person.by_email", "'email_{email}'", "lacks id", "add {id}", "unique=True"),
     ),
     "the key of an entity": (
@@ -87,7 +94,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("Person.by_email", "is the class Index", "write Index(...)"),
     ),
     "unique": (
-        lambda: model({"by_email": Index(row_key="email_{email}", unique=cast("Any", "no"))}),
+        lambda: model(by_email(unique="no")),
         ("unique='no'", "True or False"),
     ),
     "no such field": (
@@ -99,11 +106,11 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("Person.by_both", "x_{email}{id:04d}{age}"),
     ),
     "a field of include": (
-        lambda: model({"by_email": Index(row_key="email_{email}", unique=True, include=["mail"])}),
+        lambda: model(by_email(unique=True, include=["mail"])),
         ("Person.by_email", "include=['mail']", "no field 'mail'", "email"),
     ),
     "include": (
-        lambda: model({"by_email": Index(row_key="email_{email}", include=cast("Any", "some"))}),
+        lambda: model(by_email(include="some")),
         ("include='some'", "'all', 'keys'"),
     ),
     "no template": (
@@ -111,15 +118,15 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("row_key=None", "email_{email}"),
     ),
     "no condition": (
-        lambda: model({"by_email": Index(row_key="email_{email}", where=cast("Any", True))}),
+        lambda: model(by_email(where=True)),
         ("Index(where=True)", "lambda e:"),
     ),
     "no kind": (
-        lambda: model({"by_email": Index(row_key="email_{email}", unique=True)}, kind=None),
+        lambda: model(EMAIL, kind=None),
         ("Person.by_email", "kind=None"),
     ),
     "kinds told by a function": (
-        lambda: model({"by_email": Index(row_key="email_{email}", unique=True)}, discriminator=_employee),
+        lambda: model(EMAIL, discriminator=_employee),
         ("Person.by_email", "discriminator='property'"),
     ),
     "the name of something else": (
@@ -135,7 +142,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("Person.by_kept", "'kept_{kept}_{id}'", "kept", "leave it out"),
     ),
     "a kept field in copies": (
-        lambda: model({"by_email": Index(row_key="email_{email}", unique=True, include=["age", "kept"])}, keeps=True),
+        lambda: model(by_email(unique=True, include=["age", "kept"]), keeps=True),
         ("Person.by_email", "include=['age', 'kept']", "kept", "leave it out"),
     ),
     "a kept field in a list": (
@@ -164,7 +171,7 @@ def test_is_refused(case: str) -> None:
 
 def test_a_field_does_not_hide_an_index() -> None:
     """The index is inherited, and both would be one attribute."""
-    base = model({"by_email": Index(row_key="email_{email}", unique=True)})
+    base = model(EMAIL)
     space = {"__annotations__": {"by_email": Mapped[int]}, "__module__": __name__, "by_email": field(default=0)}
     with pytest.raises(ModelError, match=r"Child\.by_email is a field, and hides an inherited index"):
         type("Child", (base,), space)
@@ -266,7 +273,7 @@ def test_a_family_does_not_share_other_rows(kind: type[Any]) -> None:
 
 async def test_a_class_can_replace_an_index(db: Database) -> None:
     """The nearest class counts."""
-    base = model({"by_email": Index(row_key="email_{email}", unique=True)})
+    base = model(EMAIL)
     child: Any = type(
         "Child",
         (base,),
@@ -281,7 +288,7 @@ async def test_a_class_can_replace_an_index(db: Database) -> None:
 
 async def test_a_family_shares_unique_values(db: Database) -> None:
     """An index of a base is unique among all classes that derive from it."""
-    base = model({"by_email": Index(row_key="email_{email}", unique=True)}, abstract=True, name="Base")
+    base = model(EMAIL, abstract=True, name="Base")
     one: Any = type("One", (base,), {"__module__": __name__}, row_key="one_{id:04d}")
     two: Any = type("Two", (base,), {"__module__": __name__}, row_key="two_{id:04d}")
     await db.create_tables(one)
@@ -327,7 +334,7 @@ async def test_a_condition_that_fails_names_the_index(db: Database) -> None:
     def fails(entity: Any) -> bool:
         raise ValueError(entity.id)
 
-    failing = model({"by_email": Index(row_key="email_{email}", unique=True, where=fails)}, name="Failing")
+    failing = model(by_email(unique=True, where=fails), name="Failing")
     await db.create_tables(failing)
     asked = (
         r"where= of the index Failing\.by_email raised ValueError\(7\) when it was asked about Failing\(group='g', id=7"

@@ -46,8 +46,8 @@ class Club(Entity, table="Clubs", partition_key="{town}", row_key="club_{name}")
 
 
 class AnyFan(Entity, table="Fans", partition_key="{town}", row_key="fan_{id:03d}", abstract=True):
-    town: Mapped[str]
-    id: Mapped[int]
+    town: Mapped[str] = field(default="t")
+    id: Mapped[int] = field(default=1)
     name: Mapped[str] = field(default="n")
     tags: Mapped[list[str]] = field(factory=list)
     clubs: Mapped[list[Key[Club]]] = field(factory=list)
@@ -114,7 +114,7 @@ async def db() -> Any:
 
 async def test_a_change_writes_what_came_and_went(db: Database) -> None:
     """Entries of elements that stay are written only if they hold what changes."""
-    fan = Fan(town="t", id=1, tags=["a", "b"], clubs=CLUBS[:2], numbers=[1, 2, 2])
+    fan = Fan(tags=["a", "b"], clubs=CLUBS[:2], numbers=[1, 2, 2])
     await db.insert(fan)
 
     async def written() -> set[str]:
@@ -161,7 +161,6 @@ def fans() -> list[Fan]:
     tags = ["a", "a_b", "x/y", "^", ""]
     return [
         Fan(
-            town="t",
             id=number,
             name="nm"[number % 2],
             tags=[*(tag for at, tag in enumerate(tags) if number >> at & 1), *tags[: number % 2]],
@@ -237,8 +236,8 @@ def _note(bag: PropertyBag, keys: list[str]) -> Operation:
 @pytest.mark.parametrize("harm", HARM)
 async def test_audit(db: Database, harm: str) -> None:
     """An audit finds damage to entries and manifests, and repairs it; what others have is left alone."""
-    await db.insert(Fan(town="t", id=1, tags=["a", "b"], clubs=CLUBS))
-    await db.insert(Fan(town="t", id=2, tags=["a"]))
+    await db.insert(Fan(tags=["a", "b"], clubs=CLUBS))
+    await db.insert(Fan(id=2, tags=["a"]))
     bag = await db.get(PropertyBag.key("Fans", "t", "fan_001"))
     found, operations = HARM[harm]
     await db.store.transact("Fans", operations(bag))
@@ -251,9 +250,9 @@ async def test_audit(db: Database, harm: str) -> None:
 
 async def test_forged_manifests_take_nothing_from_others(db: Database) -> None:
     """A manifest that names the rows of others has them read first, and they stay."""
-    fan = Fan(town="t", id=1, tags=["a", "b"])
+    fan = Fan(tags=["a", "b"])
     await db.insert(fan)
-    await db.insert(Fan(town="t", id=2, tags=["a"]))
+    await db.insert(Fan(id=2, tags=["a"]))
     bag = await db.get(PropertyBag.key("Fans", "t", "fan_001"))
     await db.store.transact("Fans", [_note(bag, ["fan_002", "tag_a_001", "tag_a_002", "tag_b_001"])])
 
@@ -267,7 +266,7 @@ async def test_forged_manifests_take_nothing_from_others(db: Database) -> None:
 
 async def test_each_element_is_unique(db: Database) -> None:
     """A unique index takes each element once in a partition; an element that one gives up, another one can take."""
-    one, two = (Fan(town="t", id=number, name="owner", numbers=[number, number + 10]) for number in (1, 2))
+    one, two = (Fan(id=number, name="owner", numbers=[number, number + 10]) for number in (1, 2))
     await db.insert(one)
     await db.insert(two)
     with pytest.raises(UniqueViolation, match="numbers=12 already"):
@@ -285,7 +284,7 @@ async def test_each_element_is_unique(db: Database) -> None:
 
 async def test_a_transaction_has_room_for_so_many(db: Database) -> None:
     """More entries than a transaction takes are rejected before anything is sent, with their number and the remedy."""
-    fan = Fan(town="t", id=1, tags=[str(number) for number in range(99)])
+    fan = Fan(tags=[str(number) for number in range(99)])
     await db.insert(fan)
     fan.tags = [*fan.tags[:50], *(f"n{number}" for number in range(10))]
     with pytest.raises(
@@ -293,7 +292,7 @@ async def test_a_transaction_has_room_for_so_many(db: Database) -> None:
     ):
         await db.save(fan)
     with pytest.raises(LimitExceeded, match=r"tags has 100 elements.*store an entity for each"):
-        await db.insert(Fan(town="t", id=2, tags=[str(number) for number in range(100)]))
+        await db.insert(Fan(id=2, tags=[str(number) for number in range(100)]))
     assert await wrong_rows(db) == []
     await db.delete(fan.key, if_match="*")
     assert await db.select_raw("Fans").allow_scan().count() == 0
@@ -302,7 +301,7 @@ async def test_a_transaction_has_room_for_so_many(db: Database) -> None:
 async def test_moves_and_builds(db: Database) -> None:
     """Entries move with their entity to another partition, and an index that comes later is built."""
     for number in range(30):
-        await db.insert(Plain(town="t", id=number, tags=["a", f"b{number}"][: number % 3], clubs=CLUBS[: number % 4]))
+        await db.insert(Plain(id=number, tags=["a", f"b{number}"][: number % 3], clubs=CLUBS[: number % 4]))
     for name in ("by_tag", "by_club", "by_number", "by_own"):
         await db.build_index(getattr(Fan, name))
     assert await wrong_rows(db) == []
@@ -316,13 +315,13 @@ async def test_moves_and_builds(db: Database) -> None:
 
 def test_links_in_lists() -> None:
     """A list of keys is JSON as a link is, and takes keys of its model alone."""
-    fan = Fan(town="t", id=1, clubs=CLUBS[:1])
+    fan = Fan(clubs=CLUBS[:1])
 
     assert to_dict(fan, "json")["clubs"] == [{"partition_key": "a|b", "row_key": CLUBS[0].row_key}]
     assert from_dict(Fan, to_dict(fan, "json")) == from_dict(Fan, to_dict(fan)) == fan
     for wrong in ("x", [fan.key], [None], ["x"]):
         with pytest.raises(EncodeError, match=r"Fan.clubs: .*list\[Key\[Club\]\]"):
-            Fan(town="t", id=1, clubs=wrong)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            Fan(clubs=wrong)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -343,7 +342,7 @@ def test_conditions_that_are_refused(make: Callable[[], object], problem: str) -
 
 async def test_queries_are_pickled(db: Database) -> None:
     """A query for an element of a list, a link among them, is the same in another process."""
-    await db.insert(Fan(town="t", id=1, tags=["a"], clubs=CLUBS))
+    await db.insert(Fan(tags=["a"], clubs=CLUBS))
     query = db.select(Fan.by_club).where(Fan.town == "t", C.contains(CLUBS[0]), T.contains("a"))
 
     assert [fan.id for fan in await pickle.loads(pickle.dumps(query)).bind(db).all()] == [1]

@@ -125,6 +125,10 @@ def in_bern(db: Database) -> Select[Person]:
     return db.select(Person.by_city).where(Person.city == "Bern")
 
 
+def unverified(db: Database) -> Select[Person]:
+    return in_bern(db).verify(False)
+
+
 @pytest.mark.parametrize("verified", [True, False])
 async def test_each_way_of_reading(db: Database, *, verified: bool) -> None:
     """All find the same entities in the order of the index, with or without a look at the entities themselves."""
@@ -167,9 +171,9 @@ async def test_the_requests_of_a_query(db: Database) -> None:
     with assert_requests(db, 2):
         await in_bern(db).first()  # no more entities than can be results
     with assert_requests(db, 1):
-        await in_bern(db).verify(False).all()
+        await unverified(db).all()
     with assert_requests(db, 1):
-        assert await in_bern(db).verify(False).count() == 3
+        assert await unverified(db).count() == 3
 
 
 STALE: dict[str, Row | None] = {
@@ -199,7 +203,7 @@ async def test_an_entry_without_its_entity_is_no_hit(db: Database, case: str) ->
     assert not await db.exists(Person.by_city, city="Bern", team="a", id=1)
     assert await db.get_or_none(Person.by_city, city="Bern", team="a", id=1) is None
     assert await in_bern(db).only(Person.age).count() == 2
-    assert await in_bern(db).verify(False).all() == [ANN, CID, BEN]
+    assert await unverified(db).all() == [ANN, CID, BEN]
 
 
 async def test_a_condition_of_the_index_counts_at_the_time_of_the_read(db: Database) -> None:
@@ -262,12 +266,12 @@ async def test_a_condition_on_keys_and_what_they_tell(db: Database) -> None:
     await store_person(db, ANN.evolve(age=41))
     assert await in_bern(db).where((RowKey == "in_b_001") | (Person.id == 2)).all() == [CID, BEN]
     assert await in_bern(db).where(RowKey < "in_b", Person.age == 40).all() == []
-    assert await in_bern(db).verify(False).where((RowKey == "in_b_001") | (Person.age == 40)).all() == [ANN, BEN]
+    assert await unverified(db).where((RowKey == "in_b_001") | (Person.age == 40)).all() == [ANN, BEN]
 
 
 async def test_an_entity_that_was_not_verified(db: Database) -> None:
     """It has the keys of the entity and no ETag, and its first write reads the row."""
-    ann = await in_bern(db).verify(False).where(Person.team == "a", Person.id == 1).one()
+    ann = await unverified(db).where(Person.team == "a", Person.id == 1).one()
     assert ann.etag is None
     assert ann.timestamp is None
     assert ann.key == Person.key_of("a", "id_001")
@@ -279,7 +283,7 @@ async def test_an_entity_that_was_not_verified(db: Database) -> None:
 
 async def test_an_entity_that_was_not_verified_and_is_old(db: Database) -> None:
     """Its first write is rejected if the row does not agree with the entry any more."""
-    cid = await in_bern(db).verify(False).where(Person.team == "a", Person.id == 2).one()
+    cid = await unverified(db).where(Person.team == "a", Person.id == 2).one()
     await store_person(db, CID.evolve(age=51))
     cid.name = "Sid"
     with pytest.raises(PreconditionFailed, match="has changed since a copy of it was read"):
@@ -331,7 +335,7 @@ async def test_queries_are_divided_united_and_pickled(db: Database) -> None:
     ulm = db.select(Person.by_city).where(Person.city == "Ulm")
     assert await db.union(in_bern(db), ulm).all() == [ANN, CID, BEN, DAN]
     await store_person(db, ANN.evolve(city="Ulm"))
-    again: Select[Person] = pickle.loads(pickle.dumps(in_bern(db).verify(False))).bind(db)
+    again: Select[Person] = pickle.loads(pickle.dumps(unverified(db))).bind(db)
     assert str(again).endswith(".verify(False)>")
     assert await again.count() == 3
     assert await again.verify(True).count() == 2
@@ -351,7 +355,7 @@ async def test_an_entity_of_an_older_version(db: Database) -> None:
     old = {name: value for name, value in row_of(ANN).items() if name != "city"}
     await store_row(db, "ReadPersons", old | {"EntityType": "Person", "town": "Bern"})
     await store_entry(db, "by_city", ANN, EntityType="Person#by_city")
-    for query in (in_bern(db), in_bern(db).only(Person.age), in_bern(db).verify(False)):
+    for query in (in_bern(db), in_bern(db).only(Person.age), unverified(db)):
         assert [person.id for person in await query.where(Person.team == "a").all()] == [1, 2]
 
 
@@ -367,7 +371,7 @@ async def test_no_query_of_the_model_chooses_it(db: Database) -> None:
 async def test_an_entry_that_names_no_entity(db: Database, owner: object) -> None:
     """The error names the index, its row, and what to do."""
     await store_entry(db, "by_city", ANN, _of=owner)
-    for query in (in_bern(db), in_bern(db).verify(False)):
+    for query in (in_bern(db), unverified(db)):
         with pytest.raises(DecodeError, match=r"Person.by_city.*_of.* audit --repair"):
             await query.all()
     with pytest.raises(DecodeError, match=r"Person.by_city.*_of"):
@@ -397,7 +401,7 @@ async def test_what_cannot_be_left_unverified(db: Database) -> None:
 async def test_what_was_not_verified_is_deleted(db: Database) -> None:
     """A query that does not verify deletes entities that are as their entries say, and reports the others."""
     await store_person(db, CID.evolve(age=51))
-    report = await in_bern(db).verify(False).delete()
+    report = await unverified(db).delete()
     assert (report.written, report.failures) == (2, 1)
     assert isinstance(report.failed[0].error, PreconditionFailed)
     assert await db.select(Person).where(Person.team == "a").count() == 2

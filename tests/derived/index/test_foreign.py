@@ -27,7 +27,6 @@ from tests.derived.index.staff import (
     KINDS,
     AgedEmployee,
     AnyEmployee,
-    Desk,
     Employee,
     employee,
     find_wrong,
@@ -257,16 +256,6 @@ async def test_what_has_changed_since_the_copy_was_read_is_not_overwritten(db: D
     assert await find_wrong(db) == []
 
 
-async def test_queries_do_not_see_copies(db: Database) -> None:
-    """Of a model, and of several; raw rows are all there are."""
-    await hire(db)
-    await db.insert(Desk(department="Sales", number=1))
-
-    assert len(await db.select(Employee, Desk).where(Employee.department == "Sales").all()) == 2
-    assert await db.select(Employee).where(Employee.department == "Sales").count() == 1
-    assert len(await read_table(db, "Staff")) == 2 + 3
-
-
 async def test_conditions_on_what_copies_lack(db: Database) -> None:
     """Of keys alone the entity is read and asked; of some fields the query is rejected, and says what to do."""
     await db.create_tables(Employee)
@@ -289,9 +278,6 @@ async def test_limits_count_copies(db: Database) -> None:
     class Big(Entity, table="Staff", partition_key="{department}", row_key="big_{id}"):
         department: Mapped[str]
         id: Mapped[int]
-        parts: Mapped[list[str]] = field(factory=list)
-        a: Mapped[str] = field(default="")
-        b: Mapped[str] = field(default="")
         one = Index(row_key="one_{id}")
         two = Index(row_key="two_{id}")
         three = Index(row_key="three_{id}")

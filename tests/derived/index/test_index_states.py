@@ -33,8 +33,8 @@ from tests.derived.index.conftest import Open
 
 
 class AnyStaff(Entity, table="StatesStaff", partition_key="{team}", row_key="s_{id:03d}", abstract=True):
-    team: Mapped[str]
-    id: Mapped[int]
+    team: Mapped[str] = field(default="a")
+    id: Mapped[int] = field(default=1)
     age: Mapped[Int32] = field(default=0)
 
 
@@ -80,7 +80,7 @@ def by_age(db: Database, age: int = 30) -> Any:
 async def begin(db: Database) -> None:
     """Make the table, with an entity."""
     await db.create_tables(Staff)
-    await db.insert(Staff(team="a", id=1, age=30))
+    await db.insert(Staff(age=30))
 
 
 def find(db: Database) -> Awaitable[Staff]:
@@ -103,7 +103,7 @@ def wait_a_minute(db: Database) -> None:
 async def make_filled(db: Database) -> None:
     """Make the table, with a row of another team."""
     await db.create_tables(Older)
-    await db.insert(Older(team="b", id=1))
+    await db.insert(Older(team="b"))
 
 
 async def states_of(db: Database) -> dict[str, str]:
@@ -118,7 +118,7 @@ async def test_who_made_the_table_asks_nothing(open_program: Open) -> None:
     first, second = await open_program(), await open_program()
     with assert_requests(first, 3):  # two tables, and the state
         await first.create_tables(Staff)
-    await first.insert(Staff(team="a", id=1, age=30))
+    await first.insert(Staff(age=30))
 
     with assert_requests(first, 1):
         assert (await find(first)).id == 1
@@ -135,7 +135,7 @@ async def test_models_without_such_indexes_ask_nothing(open_program: Open) -> No
 
     with assert_requests(db, 3):
         await db.create_tables(Known)
-        await db.insert(Known(team="a", id=1, age=30))
+        await db.insert(Known(age=30))
         assert len(await db.select(Known.by_age).where(Known.team == "a").all()) == 1
     assert await db.tables() == ["StatesStaff"]
 
@@ -147,8 +147,8 @@ async def fill(db: Database, count: int = 3) -> None:
     """Entities of the older program, and one of the newer."""
     await make_filled(db)
     for number in range(count):
-        await db.insert(Older(team="a", id=number, age=30))
-    await db.insert(Staff(team="a", id=900, age=30))
+        await db.insert(Older(id=number, age=30))
+    await db.insert(Staff(id=900, age=30))
 
 
 async def _stream(query: Any) -> list[Any]:
@@ -334,7 +334,7 @@ async def test_programs_that_begin_together(open_program: Open) -> None:
     await two.create_tables(Staff)
     await one.build_index(Staff.by_age, no_older_writers=True)  # the state comes a moment later
 
-    await two.insert(Staff(team="a", id=1, age=30))
+    await two.insert(Staff(age=30))
     assert (await find(two)).id == 1
 
 
@@ -348,7 +348,7 @@ async def test_a_table_stays_new_for_who_made_it(open_program: Open) -> None:
         await db.create_tables(Staff)
     assert await states_of(db) == {"by_age": "readable"}
 
-    await db.insert(Older(team="a", id=1))
+    await db.insert(Older())
     await db.create_tables(StaffByTable)
     assert await states_of(db) == {"by_age": "readable", "of_age": "write-only"}
     await db.drop_table("statesstaff")
@@ -458,7 +458,7 @@ async def test_a_scope_reads_by_the_index(open_program: Open) -> None:
     """States are the mapper's own: a scope uses them, and does not list them."""
     await (await open_program()).create_tables(Staff)
     db = await open_program()
-    await db.insert(Staff(team="a", id=1, age=30))
+    await db.insert(Staff(age=30))
     mine = db.scope(team="a")
 
     with assert_requests(db, 2):

@@ -25,6 +25,9 @@ class AnyCustomer(Entity, table="RolledOut", partition_key="{shop}", row_key="cu
 class OldCustomer(AnyCustomer, kind="Customer"): ...
 
 
+KEY = OldCustomer.key(shop="a", id=1)
+
+
 class Customer(AnyCustomer):
     spent: Mapped[int] = field(default=0, maintained=True)
 
@@ -64,7 +67,7 @@ async def programs(tmp_path: Path) -> AsyncIterator[Programs]:
 
 async def save_by_key(db: Database) -> None:
     """What an older program writes puts the property into the entry."""
-    customer = await db.get(OldCustomer, shop="a", id=1)
+    customer = await db.get(KEY)
     customer.name = "June"
     await db.save(customer)
 
@@ -99,7 +102,7 @@ async def test_an_older_program_writes_what_it_found_by_an_index(
     assert dict(customer.extra) == {"spent": 100}
     customer.name, customer.note = "Jun", None
     await programs.old.save(customer)
-    customer = await programs.old.get(OldCustomer, shop="a", id=1)
+    customer = await programs.old.get(KEY)
     assert (customer.name, customer.note) == ("Jun", None)
     assert await programs.spent() == 100
 
@@ -128,7 +131,7 @@ async def test_an_older_program_deletes_what_it_found_by_an_index(programs: Prog
 
     await programs.old.delete(await programs.find())
 
-    assert await programs.old.get_or_none(OldCustomer, shop="a", id=1) is None
+    assert await programs.old.get_or_none(KEY) is None
 
 
 async def test_a_changed_unknown_property_is_written(programs: Programs) -> None:
@@ -140,7 +143,7 @@ async def test_a_changed_unknown_property_is_written(programs: Programs) -> None
     await programs.old.save(customer)
 
     assert dict(customer.extra) == {"spent": 100, "colour": "red"}
-    found = await programs.old.get(OldCustomer, shop="a", id=1)
+    found = await programs.old.get(KEY)
     assert dict(found.extra) == {"spent": 100, "colour": "red"}
 
 
@@ -158,10 +161,10 @@ async def test_an_unknown_property_of_others_is_not_written_over(programs: Progr
 @pytest.mark.parametrize("verb", ["merge", "upsert"])
 async def test_an_unknown_property_that_others_have_removed_too(programs: Programs, verb: str) -> None:
     """A merge cannot remove a property; where the row that was read for it has none any more, nothing is to remove."""
-    customer = await programs.old.get(OldCustomer, shop="a", id=1)
+    customer = await programs.old.get(KEY)
     customer.extra["odd"] = 1
     await programs.old.save(customer)
-    customers = [await programs.old.get(OldCustomer, shop="a", id=1) for _ in range(2)]
+    customers = [await programs.old.get(KEY) for _ in range(2)]
     for customer in customers:
         del customer.extra["odd"]
     await programs.old.save(customers[0])

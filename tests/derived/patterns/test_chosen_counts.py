@@ -16,6 +16,9 @@ class Shelf(Entity, table="ChosenCounts", partition_key="{name}", row_key="shelf
     by_room = Index(row_key="room_{room}")
 
 
+SHELF = Shelf.key(name="a")
+
+
 class Book(Entity, table="ChosenCounts", partition_key="{shelf}", row_key="book_{id:03d}"):
     shelf: Mapped[str]
     id: Mapped[int]
@@ -44,7 +47,7 @@ async def test_a_count_that_is_set_after_reading_by_an_index(shelves: Database, 
     with pytest.raises(EncodeError, match=r"Shelf.books: 7 is rejected: other entities maintain this field"):
         await getattr(shelves, verb)(shelf)
 
-    assert (await shelves.get(Shelf, name="a")).books == 1
+    assert (await shelves.get(SHELF)).books == 1
 
 
 async def test_a_count_that_is_chosen_for_a_row_that_exists(shelves: Database) -> None:
@@ -53,26 +56,26 @@ async def test_a_count_that_is_chosen_for_a_row_that_exists(shelves: Database) -
         await shelves.upsert(Shelf(name="a", books=7))
     await shelves.upsert(Shelf(name="a", room="loft"))
 
-    assert (await shelves.get(Shelf, name="a")).books == 1
+    assert (await shelves.get(SHELF)).books == 1
 
 
 async def test_a_count_that_others_have_changed_since(shelves: Database) -> None:
     """What an entity was read with is no choice of the program: the upsert keeps what is stored."""
-    shelf = await shelves.get(Shelf, name="a")
+    shelf = await shelves.get(SHELF)
     await shelves.insert(Book(shelf="a", id=2))
     shelf.room = "loft"
     await shelves.upsert(shelf)
 
-    assert (shelf.books, (await shelves.get(Shelf, name="a")).books) == (2, 2)
+    assert (shelf.books, (await shelves.get(SHELF)).books) == (2, 2)
 
 
 async def test_a_count_that_the_row_has_lost(shelves: Database) -> None:
     """Another program has replaced the row without it: what the entity was read with is no choice of the program."""
-    shelf = await shelves.get(Shelf, name="a")
+    shelf = await shelves.get(SHELF)
     row = await shelves.store.get("ChosenCounts", "a", "shelf")
     left = {name: value for name, value in row.items() if name.partition("@")[0] not in ("books", "odata.etag")}
     await replace_row(shelves, "ChosenCounts", left)
     shelf.room = "loft"
     await shelves.upsert(shelf)
 
-    assert (await shelves.get(Shelf, name="a")).room == "loft"
+    assert (await shelves.get(SHELF)).room == "loft"

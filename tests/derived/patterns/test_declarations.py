@@ -34,12 +34,15 @@ def desk(space: dict[str, Any], **keywords: Any) -> type[Any]:
     return cast("type[Any]", type("Desk", (Entity,), body, **given))
 
 
+ROOM: dict[str, Any] = {"house": "{house}", "number": "{room}"}
+
+
 def count(what: Callable[[], Any], **key: Any) -> Callable[[], object]:
-    return lambda: desk({"counted": Count(what, **(key or {"house": "{house}", "number": "{room}"}))})
+    return lambda: desk({"counted": Count(what, **(key or ROOM))})
 
 
 def embedded(model: Any, fields: Any, **key: Any) -> Callable[[], object]:
-    of: Any = key or {"house": "{house}", "number": "{room}"}
+    of: Any = key or ROOM
     return lambda: desk({"in_room": Embedded(model, fields, **of)})
 
 
@@ -69,19 +72,19 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("Desk.counted", "house='x{house}'", "one field"),
     ),
     "a condition": (
-        lambda: desk({"counted": Count(lambda: Room.desks, where=cast("Any", 1), house="{house}", number="{room}")}),
+        lambda: desk({"counted": Count(lambda: Room.desks, where=cast("Any", 1), **ROOM)}),
         ("Count(where=1)", "lambda e:"),
     ),
     "another table": (
-        lambda: desk({"counted": Count(lambda: Room.desks, house="{house}", number="{room}")}, table="Firms"),
+        lambda: desk({"counted": Count(lambda: Room.desks, **ROOM)}, table="Firms"),
         ("Desk.counted", "table Firm", "Firms"),
     ),
     "what no key can make": (
-        lambda: desk({"counted": Count(lambda: Hall.desks, create=True, house="{house}", number="{room}")}),
+        lambda: desk({"counted": Count(lambda: Hall.desks, create=True, **ROOM)}),
         ("Desk.counted", "create=True", "Hall has no default for size"),
     ),
     "a sum of text": (
-        lambda: desk({"summed": Sum("house", lambda: Room.desks, house="{house}", number="{room}")}),
+        lambda: desk({"summed": Sum("house", lambda: Room.desks, **ROOM)}),
         ("Desk.summed", "'house'", "field of integers"),
     ),
     "no model": (embedded(lambda: 5, {"label": "name"}), ("Desk.in_room", "5 is not a model")),
@@ -95,7 +98,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "one field twice": (
         lambda: desk(
             {
-                "one": Embedded(lambda: Room, {"label": "name"}, house="{house}", number="{room}"),
+                "one": Embedded(lambda: Room, {"label": "name"}, **ROOM),
                 "two": Embedded(lambda: Room, {"label": "name"}, house="{house}", number="1"),
             }
         ),
@@ -131,7 +134,7 @@ def test_is_refused(case: str) -> None:
 
 async def test_a_model_that_comes_later_is_looked_at_when_tables_are_made(db: Database) -> None:
     """What a function names may be declared below."""
-    model = desk({"counted": Count(lambda: Late.names, house="{house}", number="{room}")})
+    model = desk({"counted": Count(lambda: Late.names, **ROOM)})
 
     class Late(Entity, table="Firm", partition_key="{house}", row_key="late_{number}"):
         house: Mapped[str]
@@ -144,6 +147,6 @@ async def test_a_model_that_comes_later_is_looked_at_when_tables_are_made(db: Da
 
 async def test_a_model_that_never_comes_is_named_by_the_first_write(db: Database) -> None:
     """Nothing is written."""
-    model = desk({"counted": Count(lambda: Never.names, house="{house}", number="{room}")})  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore[reportUndefinedVariable, reportUnknownMemberType, reportUnknownLambdaType]
+    model = desk({"counted": Count(lambda: Never.names, **ROOM)})  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore[reportUndefinedVariable, reportUnknownMemberType, reportUnknownLambdaType]
     with pytest.raises(ModelError, match=r"Desk.counted: .*'Never' is not defined; declare or import it"):
         await db.insert(model(house="a", id=1))

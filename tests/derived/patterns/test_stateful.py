@@ -51,6 +51,8 @@ CHANGES = st.tuples(st.just(Player), NUMBERS, PLAYERS) | st.tuples(st.just(Squad
 """A model, what its key is made of, and some fields."""
 FATES = st.lists(st.sampled_from([Fate.FINE, Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY]), max_size=3)
 
+in_any_way = rule(client=CLIENTS, change=CHANGES, how=st.sampled_from(["verb", "transaction", "bulk"]))
+
 Change = tuple[type[Player] | type[Squad], Any, dict[str, Any]]
 
 
@@ -102,7 +104,7 @@ class Clubs(TwoClients):
 
     # What must succeed, or be rejected for a reason
 
-    @rule(client=CLIENTS, change=CHANGES, how=st.sampled_from(["verb", "transaction", "bulk"]))
+    @in_any_way
     def insert(self, client: int, change: Change, how: str) -> None:
         table, row_key = self.table(), row_of(change)
         wanted = refusals(table, row_key, change[2])
@@ -117,12 +119,12 @@ class Clubs(TwoClients):
         wanted = {"EntityNotFound"} if bag is None else refusals(table, row_key, {**bag, **change[2]})
         self.outcome(self._write(self.clients[client], "modify", change, how), wanted, change)
 
-    @rule(client=CLIENTS, change=CHANGES, how=st.sampled_from(["verb", "transaction", "bulk"]))
+    @in_any_way
     def upsert(self, client: int, change: Change, how: str) -> None:
         wanted = refusals(self.table(), row_of(change), change[2])
         self.outcome(self._write(self.clients[client], "upsert", change, how), wanted, change)
 
-    @rule(client=CLIENTS, change=CHANGES, how=st.sampled_from(["verb", "transaction", "bulk"]))
+    @in_any_way
     def delete(self, client: int, change: Change, how: str) -> None:
         table, row_key = self.table(), row_of(change)
         wanted = refusals(table, row_key, None) if (CLUB, row_key) in table else {"EntityNotFound"}

@@ -313,8 +313,7 @@ class Place(Entity, table="Firm", partition_key="{house}", row_key="place_{name}
 class Desk(Place): ...
 
 
-class Box(Place):
-    label: Mapped[str] = field(default="")
+class Box(Place): ...
 
 
 class Thing(Entity, table="Firm", partition_key="{house}", row_key="thing_{id}"):
