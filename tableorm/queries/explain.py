@@ -46,11 +46,13 @@ class ExplainedRequest:
 
 def table_of_requests(explained: Any) -> str:
     """Return the requests of an explanation as a table for notebooks."""
-    rows = [
-        {"access": each.access.value, "request": str(each), "then here": "; ".join(each.client_side)}
-        for each in explained.requests
-    ]
-    return html_table(str(explained).splitlines()[0], rows)
+    return html_table(
+        str(explained).splitlines()[0],
+        (
+            {"access": each.access.value, "request": str(each), "then here": "; ".join(each.client_side)}
+            for each in explained.requests
+        ),
+    )
 
 
 @attrs.frozen(kw_only=True)

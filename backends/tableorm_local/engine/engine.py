@@ -135,7 +135,7 @@ class Engine:
         self.access = AccessRecords(self.settings)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name}>"
+        return f"<Engine {self._name}>"
 
     async def open(self) -> None:
         """
