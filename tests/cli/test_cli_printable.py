@@ -12,10 +12,10 @@ import pytest
 
 from tableorm import Database
 from tableorm.protocol.redaction import escape_unprintable
-from tableorm.stores import Operation, Verb
 from tests.azure.conftest import stub
 from tests.azure.stub import KEY, Answer, Stub
 from tests.commandline import in_database, run_command
+from tests.rows import insert_row
 
 __all__ = ["stub"]
 
@@ -30,8 +30,7 @@ def url(tmp_path: Path) -> str:
 
     async def fill(db: Database) -> None:
         await db.store.create_table("Things")
-        row = {"PartitionKey": "p", "RowKey": "r", "Value": ODD}
-        await db.store.write("Things", Operation(Verb.INSERT, row))
+        await insert_row(db, "Things", {"PartitionKey": "p", "RowKey": "r", "Value": ODD})
 
     in_database(f"local:{path}", fill)
     return f"local:{path}"

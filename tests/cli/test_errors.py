@@ -37,7 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.py").write_text(f"{MODELS}\n\nprint(Manager)\n", encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
-    (folder / "keyless.csv").write_text("id,name\n1,Ann\n", encoding="utf-8")
 
     async def fill(db: Database) -> None:
         await db.create_tables(Employee)
@@ -95,10 +94,6 @@ CASES = {
     f"export {URL} Directory no/such/folder/x.csv": (1, "tableorm: no/such/folder/x.csv: "),
     "backup hr.tables no/such/folder/x": (1, "tableorm: no/such/folder/x: "),
     f"import {URL} Directory notes.txt": (1, "or give --format 'jsonl', 'csv' or 'parquet'"),
-    f"import {URL} Directory keyless.csv": (
-        1,
-        "keyless.csv, line 2: ['id', 'name'] are there, but no PartitionKey and no RowKey",
-    ),
     f"import {URL} Directory none.csv": (1, "none.csv"),
     # The models cannot be loaded.
     f"audit {URL} nowhere": (1, "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),

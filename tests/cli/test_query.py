@@ -140,16 +140,20 @@ def test_odata_with_a_model(url: str, odata: str, python: str) -> None:
         )
 
 
+class Task(Entity, table="Tasks", partition_key="{ship}", row_key="task_{number}"):
+    ship: Mapped[str]
+    number: Mapped[int]
+    by: Mapped[Key[Sailor] | None]
+    tags: Mapped[list[str]]
+    days: Mapped[list[dt.date]]
+    paid: Mapped[dt.datetime] = field(name="PayDay")
+
+
 def test_odata_has_the_names_of_properties() -> None:
     """It may name the property in which a field is stored."""
-    assert str(parse_where("PayDay gt datetime'2026-01-01T00:00:00Z'", Wage)) == str(
-        Wage.paid > dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    assert str(parse_where("PayDay gt datetime'2026-01-01T00:00:00Z'", Task)) == str(
+        Task.paid > dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     )
-
-
-class Wage(Entity, table="Wages", partition_key="{ship}", row_key="wage"):
-    ship: Mapped[str]
-    paid: Mapped[dt.datetime] = field(name="PayDay")
 
 
 def test_csv(url: str) -> None:
@@ -248,14 +252,6 @@ def test_what_is_no_condition(text: str, problem: str) -> None:
     with pytest.raises((ModelError, ValueError)) as refused:
         parse_where(text, Sailor)
     assert problem in str(refused.value)
-
-
-class Task(Entity, table="Tasks", partition_key="{ship}", row_key="task_{number}"):
-    ship: Mapped[str]
-    number: Mapped[int]
-    by: Mapped[Key[Sailor] | None]
-    tags: Mapped[list[str]]
-    days: Mapped[list[dt.date]]
 
 
 def test_lists_and_links_in_conditions() -> None:
