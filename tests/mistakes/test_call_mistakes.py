@@ -54,7 +54,7 @@ HOUR = dt.timedelta(hours=1)
 ACCOUNT = "https://acc.table.core.windows.net"
 
 PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-    ("", {}, ModelError, r"url is empty text; write 'local:PATH' for a file, 'local::memory:'"),
+    ("", {}, ModelError, r"url is an empty string; write 'local:PATH' for a file, 'local::memory:'"),
     (None, {}, ModelError, "url is of type NoneType; write 'local:PATH'"),
     ("data.tables", {}, ModelError, "url does not begin with a scheme; write 'local:PATH'"),
     (r"C:\data.tables", {}, ModelError, "url does not begin with a scheme"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tableorm
-from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, field
+from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, field, many
 from tests.databases import database_fixture
 
 
@@ -21,6 +21,7 @@ class Shown(Entity, table="ShownThings", partition_key="{owner}", row_key="thing
     note: Mapped[str | None] = field(default=None)
 
     by_note = Index(row_key="note_{note}_{id:03d}")
+    same_owner = many(lambda: Shown, owner="{owner}", on_delete="keep")
 
 
 class Cells(HTMLParser):
@@ -76,6 +77,11 @@ async def test_notebooks_show_tables(db: Database) -> None:
         [each.access.value, str(each)] for each in explained.requests
     ]
     assert [line[0] for line in in_notebook(written).lines[1:]] == ["POST /ShownThings"]
+
+    loaded = db.explain_load(page.items, Shown.same_owner)
+    assert [line[:2] for line in in_notebook(loaded).lines[1:]] == [
+        [each.access.value, str(each)] for each in loaded.requests
+    ]
 
 
 async def test_notebooks_show_the_beginning_of_long_values(db: Database) -> None:

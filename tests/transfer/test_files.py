@@ -247,7 +247,7 @@ async def test_files_appear_whole(tmp_path: Path, db: Database) -> None:
 async def test_what_is_refused(tmp_path: Path, db: Database) -> None:
     """A format that is none, a table that is not there, a scope."""
     await fill(db.store, [])
-    with pytest.raises(ModelError, match="does not tell the format"):
+    with pytest.raises(ModelError, match="doesn't show its format"):
         await db.export_rows(TABLE, tmp_path / "rows.xlsx")
     with pytest.raises(TableNotFound):
         await db.export_rows("Nothing", tmp_path / "rows.csv")
