@@ -16,7 +16,7 @@ from ..protocol.edm import utf16_length
 from ..protocol.limits import MAX_VALUE_BYTES
 from ..types import Int32
 
-_BLOB = "declare a Blob (by encrypted() too, if the field is)"
+_BLOB = "declare a Blob, encrypted as the field"
 MAX_CHUNKS = 15
 """How many properties a value can take: with all of them, 64 KiB of an entity are left for the rest."""
 

@@ -109,7 +109,14 @@ def test_one_tree(name: str) -> None:
         assert issubclass(found, TableOrmError) or found is InputFault
         assert getattr(tableorm, name) is found
     else:
-        assert found in (shown, errors.counted, errors.near, errors.MAX_FAULTS, errors.ENCRYPTED)
+        assert found in (
+            shown,
+            errors.counted,
+            errors.near,
+            errors.without_own_frames,
+            errors.MAX_FAULTS,
+            errors.ENCRYPTED,
+        )
 
 
 def test_messages_name_what_is_wrong() -> None:
