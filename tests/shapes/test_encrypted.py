@@ -3,14 +3,11 @@ Encrypted fields: what is stored of them cannot be read or exchanged, and every 
 """
 
 import asyncio
-import copy
 import hashlib
-import logging
 import pickle
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -30,7 +27,6 @@ from tableorm import (
     Feed,
     Index,
     IndexList,
-    InvalidInput,
     KeyRing,
     LimitExceeded,
     Mapped,
@@ -40,13 +36,11 @@ from tableorm import (
     PropertyBag,
     Series,
     Sum,
-    TableOrmError,
     TransactionFailed,
     UniqueViolation,
     connect,
     encrypted,
     field,
-    from_dict,
     series,
     upgrade,
 )
@@ -68,6 +62,8 @@ from tests.rows import put_row
 
 KEYS = {"old": bytes(range(32)), "new": bytes(range(32, 64))}
 RING = KeyRing(KEYS, wrap_with="new")
+ENCRYPTION = Encryption(RING)
+OLDER = Encryption(KeyRing(KEYS, wrap_with="old"))
 SECRET = 987654321
 
 
@@ -89,19 +85,19 @@ class Counting:
 # Models
 
 
-class Local(Entity, abstract=True):
+class Local(Entity, partition_key="{city}", row_key="{id:04d}", abstract=True):
     city: Mapped[str] = field(default="Oslo")
     id: Mapped[int]
 
 
-class Person(Local, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", write_token=True):
+class Person(Local, table="SealedPeople", write_token=True):
     name: Mapped[str] = field(default="Ann")
     salary: Mapped[int] = encrypted(default=0)
     note: Mapped[str | None] = encrypted(default=None, name="Note")
     scan: Mapped[bytes] = encrypted(default=b"")
 
 
-class Worker(Local, table="SealedWorkers", partition_key="{city}", row_key="{id:04d}"):
+class Worker(Local, table="SealedWorkers"):
     level: Mapped[int] = field(default=1)
     salary: Mapped[int] = encrypted(default=0)
 
@@ -112,7 +108,7 @@ class Worker(Local, table="SealedWorkers", partition_key="{city}", row_key="{id:
     changes = Feed(keep=timedelta(days=1))
 
 
-class Staff(Local, table="SealedStaff", partition_key="{city}", row_key="{id:04d}"):
+class Staff(Local, table="SealedStaff"):
     level: Mapped[int] = field(default=1)
     salary: Mapped[int] = encrypted(default=0)
 
@@ -146,18 +142,24 @@ class OldCat(Entity, table="SealedAnimals", partition_key="{zoo}", row_key="cat_
     tag: Mapped[str] = encrypted()
 
 
-class Year(Local, table="SealedYears", partition_key="{city}", row_key="{id:04d}", wide=3):
+class Year(Local, table="SealedYears", wide=3):
     name: Mapped[str] = field(default="n")
     months: Series[int] = series(length=6, default=0)
     secret: Mapped[str | None] = encrypted(default=None)
 
 
-db = database_fixture(Person, Worker, Staff, Cat, Dog, Year, encryption=Encryption(RING))
+db = database_fixture(Person, Worker, Staff, Cat, Dog, Year, encryption=ENCRYPTION)
 
 
-async def rows_of(db: Database, table: str) -> dict[str, Row]:
+async def rows_of(db: Database, table: str = "SealedPeople") -> dict[str, Row]:
     """Return all rows as they are stored, by RowKey."""
     return {bag.row_key: dict(bag.row) for bag in await db.select_raw(table).allow_scan().all()}
+
+
+async def copy_rows(source: Database, target: Database, table: str = "SealedPeople") -> None:
+    """Write all rows of a table into that of another database."""
+    for row in (await rows_of(source, table)).values():
+        await put_row(target, table, row)
 
 
 async def test_every_reader_decrypts(db: Database) -> None:
@@ -188,13 +190,15 @@ async def test_every_reader_decrypts(db: Database) -> None:
     assert (await db.get(Person, city="Oslo", id=2)) == Person(id=2, salary=2, note="other")
     bag = await db.get(PropertyBag.key("SealedPeople", "Oslo", "0001"))
     assert isinstance(bag["salary"], bytes)
+    shown = "Person(city='Oslo', id=1, name='Ann', salary=<encrypted>, note=<encrypted>, scan=<encrypted>)"
+    assert repr(other) == shown
     assert (await query.where(Person.id > 2).delete()).written == 2
 
 
 async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) -> None:
     """By `only`; anything else says what to give to connect. Other keys say which one is needed."""
     await db.insert(Person(id=1, salary=SECRET))
-    row = (await rows_of(db, "SealedPeople"))["0001"]
+    row = (await rows_of(db))["0001"]
     async with memory_database(Person) as bare:
         await put_row(bare, "SealedPeople", row)
         query = bare.select(Person).where(Person.city == "Oslo")
@@ -215,7 +219,7 @@ async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) 
         with pytest.raises(TransactionFailed, match="Encryption"):
             async with bare.transaction() as tx:
                 tx.insert(Person(id=3))
-        await put_row(db, "SealedPeople", (await rows_of(bare, "SealedPeople"))["0001"])
+        await copy_rows(bare, db)
     assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=SECRET, name="Bea")
     old = KeyRing({"old": KEYS["old"]}, wrap_with="old")
     async with memory_database(Person, encryption=Encryption(old)) as other:
@@ -228,11 +232,11 @@ async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
     """To every reader: a row under another key, values and metadata of others or of before, none, or plain values."""
     for number in (1, 2):
         await db.insert(Person(id=number, salary=number, note="n", scan=b"x"))
-    first, second = (await rows_of(db, "SealedPeople")).values()
+    first, second = (await rows_of(db)).values()
     person = await db.get(Person, city="Oslo", id=1)
     person.salary = 5
     await db.save(person)
-    newer = (await rows_of(db, "SealedPeople"))["0001"]
+    newer = (await rows_of(db))["0001"]
     query = db.select(Person).where(Person.city == "Oslo", Person.id == 1)
 
     async def refuses(row: Row, *fields: Any) -> None:
@@ -323,13 +327,13 @@ async def test_models_of_a_base_and_of_versions(db: Database) -> None:
 async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
     """A property that a newer program encrypts is kept so by one that does not declare it, by a merge and a replace."""
 
-    class Short(Local, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+    class Short(Local, table="SealedPeople", kind="Person"):
         name: Mapped[str] = field(default="Ann")
         salary: Mapped[int | None] = encrypted(default=None)
 
     await db.insert(Person(id=1, salary=1, note=str(SECRET)))
-    async with memory_database(Short, encryption=Encryption(RING)) as other:
-        await put_row(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
+    async with memory_database(Short, encryption=ENCRYPTION) as other:
+        await copy_rows(db, other)
         short = await other.get(Short, city="Oslo", id=1)
         assert short.extra["Note"] == str(SECRET)
         short.salary = 2
@@ -338,13 +342,12 @@ async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
         await other.save(short)
         await other.replace(short)
         await other.modify(Short, lambda each: each.evolve(salary=3), city="Oslo", id=1)
-        row = (await rows_of(other, "SealedPeople"))["0001"]
-        assert str(SECRET) not in str(row)
-        await put_row(db, "SealedPeople", row)
+        assert str(SECRET) not in str(await rows_of(other))
+        await copy_rows(other, db)
     assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=3, note=str(SECRET))
 
 
-class Hours(Local, table="SealedHours", partition_key="{city}", row_key="{id:04d}"):
+class Hours(Local, table="SealedHours"):
     name: Mapped[str] = field(default="n")
     worked: Series[int] = series(4, name="H{i:02d}", default=0, encrypted=True)
 
@@ -392,14 +395,8 @@ async def test_entities_are_moved_and_archived(db: Database) -> None:
     assert after["salary"] != before["salary"]
     assert await db.select(Staff.by_level).where(Staff.city == "Bergen").all() == [moved]
     assert (await db.audit(Staff)).found == 0
-    async with connect("local::memory:", encryption=Encryption(RING)) as other:
-
-        @asynccontextmanager
-        async def opened() -> AsyncGenerator[Database]:
-            yield other
-
-        await other.create_tables(Staff)
-        cold = DatabaseArchive("cold", Staff, opened)
+    async with memory_database(Staff, encryption=ENCRYPTION) as other:
+        cold = DatabaseArchive("cold", Staff, lambda: nullcontext(other))
         await db.archive(moved, to=cold)
         async with db.worker(Staff, cold) as worker:
             await worker.drain()
@@ -407,7 +404,7 @@ async def test_entities_are_moved_and_archived(db: Database) -> None:
         assert await other.get(Staff, city="Bergen", id=2) == moved
 
 
-class Record(Local, table="SealedRecords", partition_key="{city}", row_key="{id:04d}"):
+class Record(Local, table="SealedRecords"):
     name: Mapped[str] = field(default="n")
     scan: Mapped[Blob | None] = encrypted(default=None)
 
@@ -440,7 +437,7 @@ async def test_blobs_are_encrypted(db: Database) -> None:
     await db.replace(one.evolve(name="new"))
     await db.move(await db.get(Record, city="Oslo", id=1), id=3)
     await db.move(await db.get(Record, city="Oslo", id=3), city="Bergen")
-    connection_of(db).encryption = ContentKeys(Encryption(KeyRing(KEYS, wrap_with="old")))
+    connection_of(db).encryption = ContentKeys(OLDER)
     assert (await db.rewrap(Record)).written == 4
     assert await stored() == before
     moved = await db.get(Record, city="Bergen", id=3)
@@ -555,47 +552,12 @@ async def test_no_condition_is_about_an_encrypted_field(db: Database) -> None:
         (Person.name == "Ann") | Person.note.startswith(str(SECRET)),
     ):
         for calling in (query.where(where).all, query.where(where).count, query.where(where).delete):
-            with pytest.raises(EncryptionError, match=r"a condition on Person\.(salary|note) is rejected") as caught:
+            with pytest.raises(EncryptionError, match=r"a condition on Person\.(salary|note) is rejected"):
                 await calling()
-            assert str(SECRET) not in str(caught.value)
     with pytest.raises(EncryptionError, match=r"a condition on Worker\.salary is rejected"):
         await by_level.where(Worker.city == "Oslo", Worker.salary == 5).all()
     with pytest.raises(EncryptionError, match=r"a condition on Animal\.chip is rejected"):
         await db.select(Animal).where(Animal.zoo == "z", Animal.chip == "c").all()
-
-
-async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture) -> None:
-    """In a repr, a copy, an explanation, a log, or an error of a value that does not fit, written or read."""
-    caplog.set_level(logging.DEBUG)
-    person = Person(id=1, salary=SECRET, note=str(SECRET))
-    assert (
-        repr(person) == "Person(city='Oslo', id=1, name='Ann', salary=<encrypted>, note=<encrypted>, scan=<encrypted>)"
-    )
-    shown = [repr(copy.copy(person)), str(db.explain_write("insert", person)), str(db.explain_write("upsert", person))]
-    await db.insert(person)
-    shown += [repr(await db.get(Person, city="Oslo", id=1)), repr(RING)]
-    for name in ("salary", "note", "scan"):
-        wrong = Person(id=2)
-        with pytest.raises(EncodeError) as caught:
-            setattr(wrong, name, [SECRET])
-        shown += [str(caught.value), repr(caught.value.value)]
-
-    for data in ({"note": [SECRET]}, {"salary": str(SECRET)}):
-        with pytest.raises(InvalidInput, match=r"Person\.(note|salary): <encrypted> does not fit") as refused:
-            from_dict(Person, {"id": 1, **data})
-        shown.append(f"{refused.value} {refused.value.faults}")
-
-    class Other(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
-        city: Mapped[str]
-        id: Mapped[int]
-        salary: Mapped[bool] = encrypted()
-
-    async with memory_database("SealedPeople", encryption=Encryption(RING), echo=True, show_values=True) as other:
-        await put_row(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
-        with pytest.raises(TableOrmError, match=r"Person|Other") as unread:
-            await other.get(Other, city="Oslo", id=1)
-        shown.append(str(unread.value))
-    assert str(SECRET) not in "".join([*shown, caplog.text])
 
 
 @pytest.mark.parametrize("verb", ["insert", "save", "replace", "upsert"])
@@ -633,12 +595,12 @@ async def test_a_bulk_leaves_encrypted_entities_that_are_there(db: Database) -> 
 async def test_a_rewrite_encrypts_wide_entities(db: Database) -> None:
     """It reads plain rows, and sends them by a bulk."""
 
-    class Before(Local, table="SealedYears", partition_key="{city}", row_key="{id:04d}", kind="Year", wide=3):
+    class Before(Local, table="SealedYears", kind="Year", wide=3):
         name: Mapped[str] = field(default="n")
         months: Series[int] = series(length=6, default=0)
         secret: Mapped[str | None] = field(default=None)
 
-    class After(Local, table="SealedYears", partition_key="{city}", row_key="{id:04d}", kind="Year", wide=3):
+    class After(Local, table="SealedYears", kind="Year", wide=3):
         name: Mapped[str] = field(default="n")
         months: Series[int] = series(length=6, default=0)
         secret: Mapped[str | None] = encrypted(default=None, accept_plain=True)
@@ -662,7 +624,7 @@ async def test_a_wide_row_that_no_key_has_encrypted_is_not_sent(db: Database) ->
         sealed(measured, sending=True)
 
 
-class Letter(Local, table="SealedLetters", partition_key="{city}", row_key="{id:04d}"):
+class Letter(Local, table="SealedLetters"):
     text: Mapped[str | None] = encrypted(default=None)
     pages: Series[str | None] = series(2, encrypted=True)
     plain: Series[str | None] = series(2)
@@ -700,29 +662,27 @@ def test_an_error_of_a_long_encrypted_value_says_its_size() -> None:
 async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> None:
     """Where the model accepts them; a rewrite encrypts them, also those that were encrypted in part."""
 
-    class Before(Local, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+    class Before(Local, table="SealedPeople", kind="Person"):
         salary: Mapped[int] = field(default=0)
         note: Mapped[str | None] = field(default=None, name="Note")
         by_id = Index(row_key="i_{id:04d}", include=["salary"])
 
-    class Between(Local, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+    class Between(Local, table="SealedPeople", kind="Person"):
         name: Mapped[str] = field(default="Ann")
         salary: Mapped[int] = encrypted(default=0, accept_plain=True)
         note: Mapped[str | None] = encrypted(default=None, name="Note", accept_plain=True)
         scan: Mapped[bytes] = encrypted(default=b"", accept_plain=True)
         by_id = Index(row_key="i_{id:04d}", include=["salary"])
 
-    async with memory_database(Before, encryption=Encryption(RING)) as old:
+    async with memory_database(Before, encryption=ENCRYPTION) as old:
         async with old.bulk() as bulk:
             for number in range(6):
                 await bulk.insert(Before(id=number, salary=SECRET, note="n"))
-        for row in (await rows_of(old, "SealedPeople")).values():
-            await put_row(db, "SealedPeople", row)
+        await copy_rows(old, db)
     with pytest.raises(EncryptionError, match="accept_plain"):
         await db.get(Person, city="Oslo", id=1)
-    async with memory_database(Between, encryption=Encryption(RING)) as db2:
-        for row in (await rows_of(db, "SealedPeople")).values():
-            await put_row(db2, "SealedPeople", row)
+    async with memory_database(Between, encryption=ENCRYPTION) as db2:
+        await copy_rows(db, db2)
         query = db2.select(Between).where(Between.city == "Oslo")
         assert [each.salary for each in await query.all()] == [SECRET] * 6
         assert [each.salary for each in await query.only(Between.salary).all()] == [SECRET] * 6
@@ -736,18 +696,17 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         assert await db2.get(Between, city="Oslo", id=2) == two
         report = await rewrite(db2, Between)
         assert (report.written, len(report.failures)) == (4, 0)  # the others were encrypted when they were saved
-        rows = await rows_of(db2, "SealedPeople")
+        rows = await rows_of(db2)
         assert str(SECRET) not in str(rows)
         assert len(rows) == 12
         assert [each.salary for each in await entries.all()] == [SECRET] * 6
         assert (await rewrite(db2, Between)).written == 0
-        for row in rows.values():
-            await put_row(db, "SealedPeople", row)
+        await copy_rows(db2, db)
     people = await db.select(Person).where(Person.city == "Oslo").all()
     assert [(each.salary, each.note) for each in people] == [(SECRET, "n")] * 2 + [(SECRET, "m")] + [(SECRET, "n")] * 3
 
 
-class Photo(Local, table="SealedPhotos", partition_key="{city}", row_key="{id:04d}"):
+class Photo(Local, table="SealedPhotos"):
     secret: Mapped[str] = encrypted(default="s")
     plain: Mapped[Blob | None] = field(default=None)
 
@@ -769,7 +728,7 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
             person.extra["more"] = f"extra {number}"
             await other.insert(person)
         assert asked == {"salary", "name", "scan", "more"}
-        rows = await rows_of(other, "SealedPeople")
+        rows = await rows_of(other)
         assert ["secret" in str(row) for row in rows.values()] == [False, True]
         assert ["extra" in str(row) for row in rows.values()] == [False, True]
         query = other.select(Person).where(Person.city == "Oslo")
@@ -779,7 +738,7 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
         assert first.extra["more"] == "extra 1"
         first.name, first.extra["more"] = "secret 3", "extra 3"
         await other.save(first)
-        assert "secret" not in str((await rows_of(other, "SealedPeople"))["0001"])
+        assert "secret" not in str((await rows_of(other))["0001"])
         assert (await query.where(Person.id == 1).one()).name == "secret 3"
         with pytest.raises(EncryptionError, match=r"a condition on Person\.name is rejected"):
             await query.where(Person.name == "secret 3").all()
@@ -793,12 +752,12 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
 async def test_what_others_hold_of_an_entity_is_never_encrypted(db: Database) -> None:
     """A resolver is not asked about the fields that counts and copies see."""
 
-    class Source(Local, table="SealedSources", partition_key="{city}", row_key="s{id}", tracked=True):
+    class Source(Local, table="SealedSources", row_key="s{id}", tracked=True):
         name: Mapped[str] = field(default="n")
         other: Mapped[str] = field(default="o")
         secret: Mapped[str] = encrypted(default="s")
 
-    class Holder(Local, table="SealedSources", partition_key="{city}", row_key="h{id}"):
+    class Holder(Local, table="SealedSources", row_key="h{id}"):
         name: Mapped[str | None] = field(default=None, maintained=True)
         source = Embedded(Source, {"name": "name"}, city="{city}", id="{id}")
 
@@ -837,8 +796,8 @@ async def test_keys_are_unwrapped_once(db: Database) -> None:
 
 async def test_content_keys_are_wrapped_anew(db: Database) -> None:
     """Of entities and of entries of their indexes, under the ETag of each; values stay, and no older key is needed."""
-    before, after = KeyRing(KEYS, wrap_with="old"), KeyRing({"new": KEYS["new"]}, wrap_with="new")
-    async with memory_database(Staff, Person, Year, encryption=Encryption(before)) as old:
+    after = KeyRing({"new": KEYS["new"]}, wrap_with="new")
+    async with memory_database(Staff, Person, Year, encryption=OLDER) as old:
         staff = [Staff(id=number, salary=number) for number in range(30)]
         async with old.bulk() as bulk:
             for each in staff:
@@ -846,8 +805,7 @@ async def test_content_keys_are_wrapped_anew(db: Database) -> None:
         await old.insert(year := Year(id=1, secret="s"))
         for table, model in (("SealedStaff", Staff), ("SealedYears", Year)):
             await db.create_tables(model)
-            for row in (await rows_of(old, table)).values():
-                await put_row(db, table, row)
+            await copy_rows(old, db, table)
     stored = await rows_of(db, "SealedStaff")
     report = await db.rewrap(Staff)
     assert (report.state, report.written, report.failed) == ("done", 60, 0)
@@ -878,7 +836,7 @@ def test_the_command_wraps_keys_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(progress, "_SECONDS", 0)
 
     async def fill() -> None:
-        async with connect(url, encryption=Encryption(KeyRing(KEYS, wrap_with="old"))) as db:
+        async with connect(url, encryption=OLDER) as db:
             await db.create_tables(Person)
             await db.insert(Person(id=1))
 
@@ -913,7 +871,7 @@ except EncryptionError as error:
     assert "install tableorm with its extra 'encryption'" in done.stdout
 
 
-class Lease(Local, table="SealedTotals", partition_key="{city}", row_key="lease_{id:03d}"):
+class Lease(Local, table="SealedTotals", row_key="lease_{id:03d}"):
     mail: Mapped[str] = field(default="m")
     rent: Mapped[int] = field(default=2)
     secret: Mapped[str] = encrypted(default="s")
@@ -959,7 +917,7 @@ async def test_what_else_a_model_declares(db: Database) -> None:
     await db.save(visit)
     assert await db.get(Visit, city="Oslo", at=past) == visit
     await db.insert(Visit(city="Oslo", at=past + timedelta(days=99), secret="x"))
-    connection_of(db).encryption = ContentKeys(Encryption(KeyRing(KEYS, wrap_with="old")))
+    connection_of(db).encryption = ContentKeys(OLDER)
     assert (await db.rewrap(Visit)).written == 2
     assert (await db.rewrap(Visit)).written == 0
     assert await db.get(Visit, city="Oslo", at=past) == visit
