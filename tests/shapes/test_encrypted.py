@@ -85,19 +85,23 @@ class Counting:
 # Models
 
 
+class Plain(Entity, partition_key="Oslo", row_key="{id:04d}", abstract=True):
+    id: Mapped[int]
+
+
 class Local(Entity, partition_key="{city}", row_key="{id:04d}", abstract=True):
     city: Mapped[str] = field(default="Oslo")
     id: Mapped[int]
 
 
-class Person(Local, table="SealedPeople", write_token=True):
+class Person(Plain, table="SealedPeople", write_token=True):
     name: Mapped[str] = field(default="Ann")
     salary: Mapped[int] = encrypted(default=0)
     note: Mapped[str | None] = encrypted(default=None, name="Note")
     scan: Mapped[bytes] = encrypted(default=b"")
 
 
-class Worker(Local, table="SealedWorkers"):
+class Worker(Plain, table="SealedWorkers"):
     level: Mapped[int] = field(default=1)
     salary: Mapped[int] = encrypted(default=0)
 
@@ -142,7 +146,7 @@ class OldCat(Entity, table="SealedAnimals", partition_key="{zoo}", row_key="cat_
     tag: Mapped[str] = encrypted()
 
 
-class Year(Local, table="SealedYears", wide=3):
+class Year(Plain, table="SealedYears", wide=3):
     name: Mapped[str] = field(default="n")
     months: Series[int] = series(length=6, default=0)
     secret: Mapped[str | None] = encrypted(default=None)
@@ -168,15 +172,15 @@ async def test_every_reader_decrypts(db: Database) -> None:
     async with db.bulk() as bulk:
         for person in people:
             await bulk.insert(person)
-    query = db.select(Person).where(Person.city == "Oslo")
+    query = db.select(Person)
     assert await query.all() == people
     assert (await query.page(2)).items == people[:2]
     assert [each async for each in query] == people
     assert await db.union(query, query).all() == [*people, *people]
     assert await db.get_many([each.key for each in people]) == people
     assert [each.salary for each in await query.only(Person.salary).all()] == [0, 1, 2, 3, 4]
-    assert await db.select(Person, PropertyBag).where(Person.city == "Oslo").all() == people
-    other = await db.get(Person, city="Oslo", id=1)
+    assert await db.select(Person, PropertyBag).allow_scan().all() == people
+    other = await db.get(Person, id=1)
     other.salary = 9
     await db.save(other)
     await db.refresh(people[1])
@@ -187,10 +191,10 @@ async def test_every_reader_decrypts(db: Database) -> None:
     (part,) = await query.where(Person.id == 2).only(Person.name, Person.note).all()
     part.note = "other"
     await db.save(part)
-    assert (await db.get(Person, city="Oslo", id=2)) == Person(id=2, salary=2, note="other")
+    assert (await db.get(Person, id=2)) == Person(id=2, salary=2, note="other")
     bag = await db.get(PropertyBag.key("SealedPeople", "Oslo", "0001"))
     assert isinstance(bag["salary"], bytes)
-    shown = "Person(city='Oslo', id=1, name='Ann', salary=<encrypted>, note=<encrypted>, scan=<encrypted>)"
+    shown = "Person(id=1, name='Ann', salary=<encrypted>, note=<encrypted>, scan=<encrypted>)"
     assert repr(other) == shown
     assert (await query.where(Person.id > 2).delete()).written == 2
 
@@ -201,18 +205,18 @@ async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) 
     row = (await rows_of(db))["0001"]
     async with memory_database(Person) as bare:
         await put_row(bare, "SealedPeople", row)
-        query = bare.select(Person).where(Person.city == "Oslo")
+        query = bare.select(Person)
         (found,) = await query.only(Person.name).all()
         assert found.name == "Ann"
         found.name = "Bea"
         await bare.save(found)
         for calling in (
-            bare.get(Person, city="Oslo", id=1),
+            bare.get(Person, id=1),
             query.all(),
             query.only(Person.salary).all(),
             bare.insert(Person(id=2)),
             bare.upsert(Person(id=1)),
-            bare.modify(Person, lambda each: each, city="Oslo", id=1),
+            bare.modify(Person, lambda each: each, id=1),
         ):
             with pytest.raises(EncryptionError, match=r"connect\(url, encryption=Encryption\(keys\)\)"):
                 await calling
@@ -220,12 +224,12 @@ async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) 
             async with bare.transaction() as tx:
                 tx.insert(Person(id=3))
         await copy_rows(bare, db)
-    assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=SECRET, name="Bea")
+    assert await db.get(Person, id=1) == Person(id=1, salary=SECRET, name="Bea")
     old = KeyRing({"old": KEYS["old"]}, wrap_with="old")
     async with memory_database(Person, encryption=Encryption(old)) as other:
         await put_row(other, "SealedPeople", row)
         with pytest.raises(EncryptionError, match="needs the key 'new', and the KeyRing has old"):
-            await other.get(Person, city="Oslo", id=1)
+            await other.get(Person, id=1)
 
 
 async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
@@ -233,19 +237,19 @@ async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
     for number in (1, 2):
         await db.insert(Person(id=number, salary=number, note="n", scan=b"x"))
     first, second = (await rows_of(db)).values()
-    person = await db.get(Person, city="Oslo", id=1)
+    person = await db.get(Person, id=1)
     person.salary = 5
     await db.save(person)
     newer = (await rows_of(db))["0001"]
-    query = db.select(Person).where(Person.city == "Oslo", Person.id == 1)
+    query = db.select(Person).where(Person.id == 1)
 
     async def refuses(row: Row, *fields: Any) -> None:
         await put_row(db, "SealedPeople", {**row, "RowKey": "0001"})
         for calling in (
-            db.get(Person, city="Oslo", id=1),
+            db.get(Person, id=1),
             query.all(),
             query.only(*fields or (Person.salary,)).all(),
-            db.modify(Person, lambda each: each.evolve(name="x"), city="Oslo", id=1),
+            db.modify(Person, lambda each: each.evolve(name="x"), id=1),
         ):
             with pytest.raises(EncryptionError) as caught:
                 await calling
@@ -261,26 +265,26 @@ async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
     await refuses({**plain, "salary": "5", "salary@odata.type": "Edm.Int64"})
     await refuses({name: value for name, value in plain.items() if not name.startswith("salary")})
     await put_row(db, "SealedPeople", newer)
-    assert (await db.get(Person, city="Oslo", id=1)).salary == 5
+    assert (await db.get(Person, id=1)).salary == 5
 
 
 async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
     """Under a key of its own, bound to the entry; what is exchanged between entries shows, also to the audit."""
     for number in range(3):
         await db.insert(Worker(id=number, salary=SECRET + number, level=2))
-    worker = await db.get(Worker, city="Oslo", id=1)
+    worker = await db.get(Worker, id=1)
     worker.salary = SECRET + 10
     await db.save(worker)
     stored = await rows_of(db, "SealedWorkers")
     assert str(SECRET)[:-1] not in str(stored)
     for index in (Worker.by_level, Worker.all_of, Worker.keys_of):
-        found = await db.select(index).where(Worker.city == "Oslo", Worker.level == 2).all()
+        found = await db.select(index).where(Worker.level == 2).all()
         assert [each.salary - SECRET for each in found] == [0, 10, 2]
-    found = await db.select(Worker.by_level).where(Worker.city == "Oslo").only(Worker.salary).all()
+    found = await db.select(Worker.by_level).only(Worker.salary).all()
     assert [each.salary - SECRET for each in found] == [0, 10, 2]
-    assert len(await db.lookup(Worker.of_level, city="Oslo", level=2)) == 3
-    assert [change async for change in db.changes(Worker, city="Oslo")]
-    entry = await db.get(Worker.by_level, city="Oslo", level=2, id=2)
+    assert len(await db.lookup(Worker.of_level, level=2)) == 3
+    assert [change async for change in db.changes(Worker)]
+    entry = await db.get(Worker.by_level, level=2, id=2)
     entry.salary = SECRET + 20
     await db.save(entry)
     assert (await db.audit(Worker)).found == 0
@@ -294,11 +298,11 @@ async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
     ):
         await put_row(db, "SealedWorkers", spoilt)
         with pytest.raises(EncryptionError):
-            await db.select(Worker.by_level).where(Worker.city == "Oslo", Worker.level == 2).all()
+            await db.select(Worker.by_level).where(Worker.level == 2).all()
         assert (await db.audit(Worker)).found == 1
         assert (await db.audit(Worker, repair=True)).found == 1
         assert (await db.audit(Worker)).found == 0
-    assert (await db.get(Worker.by_level, city="Oslo", level=2, id=1)).salary == SECRET + 10
+    assert (await db.get(Worker.by_level, level=2, id=1)).salary == SECRET + 10
     await db.delete(entry)
     assert min(await rows_of(db, "SealedWorkers")) == "0000"
     assert (await db.audit(Worker)).found == 0
@@ -327,27 +331,27 @@ async def test_models_of_a_base_and_of_versions(db: Database) -> None:
 async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
     """A property that a newer program encrypts is kept so by one that does not declare it, by a merge and a replace."""
 
-    class Short(Local, table="SealedPeople", kind="Person"):
+    class Short(Plain, table="SealedPeople", kind="Person"):
         name: Mapped[str] = field(default="Ann")
         salary: Mapped[int | None] = encrypted(default=None)
 
     await db.insert(Person(id=1, salary=1, note=str(SECRET)))
     async with memory_database(Short, encryption=ENCRYPTION) as other:
         await copy_rows(db, other)
-        short = await other.get(Short, city="Oslo", id=1)
+        short = await other.get(Short, id=1)
         assert short.extra["Note"] == str(SECRET)
         short.salary = 2
         await other.save(short)
         short.salary = None
         await other.save(short)
         await other.replace(short)
-        await other.modify(Short, lambda each: each.evolve(salary=3), city="Oslo", id=1)
+        await other.modify(Short, lambda each: each.evolve(salary=3), id=1)
         assert str(SECRET) not in str(await rows_of(other))
         await copy_rows(other, db)
-    assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=3, note=str(SECRET))
+    assert await db.get(Person, id=1) == Person(id=1, salary=3, note=str(SECRET))
 
 
-class Hours(Local, table="SealedHours"):
+class Hours(Plain, table="SealedHours"):
     name: Mapped[str] = field(default="n")
     worked: Series[int] = series(4, name="H{i:02d}", default=0, encrypted=True)
 
@@ -364,13 +368,13 @@ async def test_each_slot_of_a_series_is_encrypted_by_itself(db: Database) -> Non
     assert before["H00"] != before["H02"]
     hours.worked[3] = 5
     await db.save(hours)
-    await db.modify(Hours, lambda each: each.worked.__setitem__(1, 7), city="Oslo", id=1)
+    await db.modify(Hours, lambda each: each.worked.__setitem__(1, 7), id=1)
     after = (await rows_of(db, "SealedHours"))["0001"]
     assert [after[name] == before[name] for name in ("H00", "H01", "H02", "H03")] == [True, False, True, False]
-    query = db.select(Hours).where(Hours.city == "Oslo")
+    query = db.select(Hours)
     assert (await query.one()).worked == [SECRET, 7, SECRET, 5]
     assert (await query.only(Hours.worked[3]).one()).worked[3] == 5
-    (entry,) = await db.select(Hours.by_name).where(Hours.city == "Oslo", Hours.name == "n").all()
+    (entry,) = await db.select(Hours.by_name).where(Hours.name == "n").all()
     assert entry.worked == [SECRET, 7, SECRET, 5]
     with pytest.raises(EncryptionError, match=r"a condition on Hours.worked\[3\] is rejected"):
         await query.where(Hours.worked[3] == 5).all()
@@ -542,7 +546,7 @@ class Total(Entity, table="SealedTotals", partition_key="{city}", row_key="t", t
 
 async def test_no_condition_is_about_an_encrypted_field(db: Database) -> None:
     """Comparisons, ranges, texts, absence, and their negations, of a model, its base, its index and a count."""
-    query, by_level = db.select(Person).where(Person.city == "Oslo"), db.select(Worker.by_level)
+    query, by_level = db.select(Person), db.select(Worker.by_level)
     for where in (
         Person.salary == SECRET,
         Person.salary > SECRET,
@@ -555,7 +559,7 @@ async def test_no_condition_is_about_an_encrypted_field(db: Database) -> None:
             with pytest.raises(EncryptionError, match=r"a condition on Person\.(salary|note) is rejected"):
                 await calling()
     with pytest.raises(EncryptionError, match=r"a condition on Worker\.salary is rejected"):
-        await by_level.where(Worker.city == "Oslo", Worker.salary == 5).all()
+        await by_level.where(Worker.salary == 5).all()
     with pytest.raises(EncryptionError, match=r"a condition on Animal\.chip is rejected"):
         await db.select(Animal).where(Animal.zoo == "z", Animal.chip == "c").all()
 
@@ -572,7 +576,7 @@ async def test_a_bulk_of_wide_entities_encrypts_what_it_sends(db: Database, verb
             year.secret = str(SECRET)
             await getattr(bulk, verb)(year)
 
-    found = await db.select(Year).where(Year.city == "Oslo").all()
+    found = await db.select(Year).all()
     assert [each.secret for each in found] == [str(SECRET)] * 3
     assert str(SECRET) not in str(await rows_of(db, "SealedYears"))
 
@@ -588,19 +592,19 @@ async def test_a_bulk_leaves_encrypted_entities_that_are_there(db: Database) -> 
             await bulk.insert(Person(id=number, note="new"), exist_ok=True)
 
     assert (bulk.report.written, bulk.report.existing) == (1, 2)
-    found = await db.select(Person).where(Person.city == "Oslo", Person.id.in_([1, 70, 90])).all()
+    found = await db.select(Person).where(Person.id.in_([1, 70, 90])).all()
     assert [each.note for each in found] == ["old", "new", "old"]
 
 
 async def test_a_rewrite_encrypts_wide_entities(db: Database) -> None:
     """It reads plain rows, and sends them by a bulk."""
 
-    class Before(Local, table="SealedYears", kind="Year", wide=3):
+    class Before(Plain, table="SealedYears", kind="Year", wide=3):
         name: Mapped[str] = field(default="n")
         months: Series[int] = series(length=6, default=0)
         secret: Mapped[str | None] = field(default=None)
 
-    class After(Local, table="SealedYears", kind="Year", wide=3):
+    class After(Plain, table="SealedYears", kind="Year", wide=3):
         name: Mapped[str] = field(default="n")
         months: Series[int] = series(length=6, default=0)
         secret: Mapped[str | None] = encrypted(default=None, accept_plain=True)
@@ -609,7 +613,7 @@ async def test_a_rewrite_encrypts_wide_entities(db: Database) -> None:
         await db.insert(Before(id=number, months=[number] * 6, secret=str(SECRET)))
     assert (await rewrite(db, After)).written == 3
 
-    found = await db.select(After).where(After.city == "Oslo").all()
+    found = await db.select(After).all()
     assert [(each.secret, each.months[5]) for each in found] == [(str(SECRET), number) for number in range(3)]
     assert str(SECRET) not in str(await rows_of(db, "SealedYears"))
 
@@ -624,7 +628,7 @@ async def test_a_wide_row_that_no_key_has_encrypted_is_not_sent(db: Database) ->
         sealed(measured, sending=True)
 
 
-class Letter(Local, table="SealedLetters"):
+class Letter(Plain, table="SealedLetters"):
     text: Mapped[str | None] = encrypted(default=None)
     pages: Series[str | None] = series(2, encrypted=True)
     plain: Series[str | None] = series(2)
@@ -662,12 +666,12 @@ def test_an_error_of_a_long_encrypted_value_says_its_size() -> None:
 async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> None:
     """Where the model accepts them; a rewrite encrypts them, also those that were encrypted in part."""
 
-    class Before(Local, table="SealedPeople", kind="Person"):
+    class Before(Plain, table="SealedPeople", kind="Person"):
         salary: Mapped[int] = field(default=0)
         note: Mapped[str | None] = field(default=None, name="Note")
         by_id = Index(row_key="i_{id:04d}", include=["salary"])
 
-    class Between(Local, table="SealedPeople", kind="Person"):
+    class Between(Plain, table="SealedPeople", kind="Person"):
         name: Mapped[str] = field(default="Ann")
         salary: Mapped[int] = encrypted(default=0, accept_plain=True)
         note: Mapped[str | None] = encrypted(default=None, name="Note", accept_plain=True)
@@ -680,20 +684,20 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
                 await bulk.insert(Before(id=number, salary=SECRET, note="n"))
         await copy_rows(old, db)
     with pytest.raises(EncryptionError, match="accept_plain"):
-        await db.get(Person, city="Oslo", id=1)
+        await db.get(Person, id=1)
     async with memory_database(Between, encryption=ENCRYPTION) as db2:
         await copy_rows(db, db2)
-        query = db2.select(Between).where(Between.city == "Oslo")
+        query = db2.select(Between)
         assert [each.salary for each in await query.all()] == [SECRET] * 6
         assert [each.salary for each in await query.only(Between.salary).all()] == [SECRET] * 6
-        entries = db2.select(Between.by_id).where(Between.city == "Oslo")
+        entries = db2.select(Between.by_id)
         assert [each.salary for each in await entries.all()] == [SECRET] * 6
-        one, two = await db2.get(Between, city="Oslo", id=1), await db2.get(Between, city="Oslo", id=2)
+        one, two = await db2.get(Between, id=1), await db2.get(Between, id=2)
         one.name = "Bea"
         await db2.save(one)
         two.note = "m"
         await db2.save(two)
-        assert await db2.get(Between, city="Oslo", id=2) == two
+        assert await db2.get(Between, id=2) == two
         report = await rewrite(db2, Between)
         assert (report.written, len(report.failures)) == (4, 0)  # the others were encrypted when they were saved
         rows = await rows_of(db2)
@@ -702,11 +706,11 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         assert [each.salary for each in await entries.all()] == [SECRET] * 6
         assert (await rewrite(db2, Between)).written == 0
         await copy_rows(db2, db)
-    people = await db.select(Person).where(Person.city == "Oslo").all()
+    people = await db.select(Person).all()
     assert [(each.salary, each.note) for each in people] == [(SECRET, "n")] * 2 + [(SECRET, "m")] + [(SECRET, "n")] * 3
 
 
-class Photo(Local, table="SealedPhotos"):
+class Photo(Plain, table="SealedPhotos"):
     secret: Mapped[str] = encrypted(default="s")
     plain: Mapped[Blob | None] = field(default=None)
 
@@ -731,10 +735,10 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
         rows = await rows_of(other)
         assert ["secret" in str(row) for row in rows.values()] == [False, True]
         assert ["extra" in str(row) for row in rows.values()] == [False, True]
-        query = other.select(Person).where(Person.city == "Oslo")
+        query = other.select(Person)
         assert [each.name for each in await query.all()] == ["secret 1", "secret 2"]
         assert [each.name for each in await query.only(Person.name).all()] == ["secret 1", "secret 2"]
-        first = await other.get(Person, city="Oslo", id=1)
+        first = await other.get(Person, id=1)
         assert first.extra["more"] == "extra 1"
         first.name, first.extra["more"] = "secret 3", "extra 3"
         await other.save(first)
@@ -744,7 +748,7 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
             await query.where(Person.name == "secret 3").all()
         await other.insert(Worker(id=1))
         for model in (Worker, Worker.by_level):
-            found = await other.select(model).where(Worker.city == "Oslo", Worker.level == 1, Worker.id == 1).all()
+            found = await other.select(model).where(Worker.level == 1, Worker.id == 1).all()
             assert found == [Worker(id=1)]
         assert "level" not in asked
 
@@ -783,7 +787,7 @@ async def test_keys_are_unwrapped_once(db: Database) -> None:
             for number in range(40):
                 await bulk.insert(Person(id=number, salary=1))
         assert (service.wrapped, service.unwrapped) == (40, 0)
-        query = other.select(Person).where(Person.city == "Oslo")
+        query = other.select(Person)
         assert len(await query.only(Person.name).all()) == 40
         assert service.unwrapped == 0
         assert len(await query.all()) == 40
@@ -816,7 +820,7 @@ async def test_content_keys_are_wrapped_anew(db: Database) -> None:
     connection_of(db).encryption = ContentKeys(Encryption(after))
     assert await db.select(Staff).where(Staff.city == "Oslo").all() == staff
     assert await db.select(Staff.by_level).where(Staff.city == "Oslo").all() == staff
-    assert await db.get(Year, city="Oslo", id=1) == year
+    assert await db.get(Year, id=1) == year
     assert (await db.audit(Staff)).found == 0
     await put_row(db, "SealedStaff", stored["0003"])
     report = await db.rewrap(Staff)
