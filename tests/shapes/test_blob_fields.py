@@ -401,24 +401,19 @@ async def test_what_blobs_are_refused(db: Database) -> None:
 
 def test_declarations_that_are_refused() -> None:
     """A blob has no default, is no part of keys, and does not leave the database."""
-    with pytest.raises(ModelError, match="has no default but None"):
 
-        class Filled(Entity, table="Photos", partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
-            id: Mapped[int]
-            photo: Mapped[Blob] = field(factory=lambda: Blob(b""))
+    def refuses(message: str, annotation: Any, declared: Any, **keys: Any) -> None:
+        with pytest.raises(ModelError, match=message):
 
-    with pytest.raises(ModelError, match="needs a kind"):
+            class Refused(Entity, table="Refused", partition_key="p", row_key="{id}", **keys):  # pyright: ignore[reportUnusedClass]
+                id: Mapped[int]
+                photo: annotation = declared  # pyright: ignore[reportInvalidTypeForm]
 
-        class Kindless(Entity, table="Kindless", kind=None, partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
-            id: Mapped[int]
-            photo: Mapped[Blob | None]
-
-    with pytest.raises(ModelError, match=r"accept_plain=True\) is rejected: no rewrite sends the bytes of blobs again"):
-
-        class Plain(Entity, table="Plains", partition_key="p", row_key="{id:03d}"):  # pyright: ignore[reportUnusedClass]
-            id: Mapped[int]
-            photo: Mapped[Blob | None] = encrypted(default=None, accept_plain=True)
-
+    maybe = Mapped[Blob | None]
+    refuses("has no default but None", Mapped[Blob], field(factory=lambda: Blob(b"")))
+    refuses("needs a kind", maybe, field(), kind=None)
+    message = r"accept_plain=True\) is rejected: no rewrite sends the bytes of blobs again"
+    refuses(message, maybe, encrypted(default=None, accept_plain=True))
     with pytest.raises(ModelError, match="has blobs, photo, voice, which do not leave the database"):
         BlobArchive("old-people", Person)
 

@@ -249,6 +249,16 @@ async def test_a_value_that_does_not_fit_is_refused(db: Database) -> None:
 
 
 KEYS: dict[str, Any] = {"table": "Toys2", "partition_key": "c", "row_key": "r"}
+REQUIRED = pair()
+
+
+def refuses(problem: str, kind: Any = Pairs[Spot], declared: Any = REQUIRED, derived: Any = None) -> None:
+    with pytest.raises(ModelError, match=rf"Refused\.(spot|by_spot).*{problem}"):
+
+        class Refused(Entity, **KEYS):  # pyright: ignore[reportUnusedClass]
+            spot: kind = declared  # pyright: ignore[reportInvalidTypeForm]
+            if derived is not None:
+                by_spot = derived
 
 
 def test_what_takes_a_field_of_one_property_refuses_it() -> None:
@@ -258,37 +268,13 @@ def test_what_takes_a_field_of_one_property_refuses_it() -> None:
         class Keyed(Entity, table="Toys2", partition_key="c", row_key="{spot}"):  # pyright: ignore[reportUnusedClass]
             spot: Pairs[Spot]
 
-    with pytest.raises(ModelError, match="spot"):
-
-        class Listed(Entity, **KEYS):  # pyright: ignore[reportUnusedClass]
-            spot: Pairs[Spot]
-            by_spot = IndexList(row_key="list_{spot:each}")
-
-    with pytest.raises(ModelError, match=r"Kept\.spot = field\(maintained=True\).* 2 properties"):
-
-        class Kept(Entity, **KEYS):  # pyright: ignore[reportUnusedClass]
-            spot: Pairs[Spot | None] = pair(default=None, maintained=True)
-
-    with pytest.raises(ModelError, match=r"Ending\.spot = field\(expiry=True\)"):
-
-        class Ending(Entity, **KEYS):  # pyright: ignore[reportUnusedClass]
-            spot: Pairs[Spot | None] = pair(default=None, expiry=True)
-
-    with pytest.raises(ModelError, match=r"Late\.at = field\(expiry=True\)"):
-
-        class Late(Entity, **KEYS):  # pyright: ignore[reportUnusedClass]
-            at: Moments[dt.datetime | None] = pair(default=None, expiry=True)
-
-    with pytest.raises(ModelError, match=r"Adding\.total: 'spot' is stored in 2 properties"):
-
-        class Adding(Entity, **KEYS):  # pyright: ignore[reportUnusedClass]
-            spot: Pairs[Spot]
-            total = Sum("spot", lambda: Shop.name, id="1")  # type: ignore[arg-type, return-value]
-
-    with pytest.raises(ModelError, match=r"Counted\.total: Place\.spot\.x is not a maintained field"):
-
-        class Counted(Entity, **KEYS):  # pyright: ignore[reportUnusedClass]
-            total = Count(lambda: Place.spot.x, id="1")
+    optional = Pairs[Spot | None]
+    refuses("take 'each' of this type", derived=IndexList(row_key="list_{spot:each}"))
+    refuses(r"field\(maintained=True\).* 2 properties", optional, pair(default=None, maintained=True))
+    refuses(r"field\(expiry=True\)", optional, pair(default=None, expiry=True))
+    refuses(r"field\(expiry=True\)", Moments[dt.datetime | None], pair(default=None, expiry=True))
+    refuses("'spot' is stored in 2 properties", derived=Sum("spot", lambda: Shop.name, id="1"))  # type: ignore[arg-type, return-value]
+    refuses(r"Place\.spot\.x is not a maintained field", derived=Count(lambda: Place.spot.x, id="1"))
 
     with pytest.raises(ModelError, match=r"Copying\.source: 'spot' of Whole is stored in 2 properties"):
 
@@ -310,10 +296,7 @@ def test_names_and_defaults_are_checked() -> None:
             spot_x: Mapped[int]
             spot: Pairs[Spot]
 
-    with pytest.raises(ModelError, match=r"Unlucky\.spot has the default .* unlucky"):
-
-        class Unlucky(Entity, **KEYS):  # pyright: ignore[reportUnusedClass]
-            spot: Pairs[Spot] = pair(default=Spot(13))
+    refuses("has the default .* unlucky", declared=pair(default=Spot(13)))
 
     class Base(Entity, abstract=True):
         spot: Pairs[Spot]
