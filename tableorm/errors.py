@@ -83,6 +83,7 @@ __all__ = [
     "counted",
     "near",
     "shown",
+    "without_own_frames",
 ]
 
 
@@ -158,6 +159,14 @@ def _rebuild(
     if cause is not None:
         error.__cause__ = cause
     return error
+
+
+def without_own_frames(error: Exception) -> Exception:
+    """Remove the frames of tableorm from the traceback of an error, up to those of a function that it was given."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith("tableorm"):
+        trace = trace.tb_next
+    return error.with_traceback(trace)
 
 
 class ModelError(TableOrmError, TypeError):
@@ -521,7 +530,7 @@ class LimitExceeded(TableOrmError, ValueError):
 
 
 class ScanRefused(TableOrmError):
-    """The query would visit every partition. The message tells which condition is missing."""
+    """The query would visit every partition. The message says which condition is missing."""
 
 
 class CursorError(TableOrmError, ValueError):

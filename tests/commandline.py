@@ -10,8 +10,11 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from importlib.metadata import EntryPoints, entry_points
+from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
+
+import pytest
 
 from tableorm import Database, connect
 from tableorm.cli import main
@@ -58,3 +61,11 @@ def in_database(url: str, act: Callable[[Database], Awaitable[T]], **options: An
             return await act(db)
 
     return asyncio.run(do())
+
+
+def write_module(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a module into a folder, in which the command runs until the end of the test."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")

@@ -77,7 +77,7 @@ class AzureBlobs:
         """
         See `BlobStore`.
 
-        An iterable of more than `BLOCK_BYTES` is uploaded in blocks. If somebody else writes the blob meanwhile, the
+        An iterable of more than `BLOCK_BYTES` is uploaded in blocks. If another writer writes the blob meanwhile, the
         service deletes them: Fault InvalidBlockList. Blocks cannot replace a blob that was appended to: Fault
         InvalidBlobType; delete that blob first.
         """

@@ -7,7 +7,7 @@ import argparse
 from tableorm.cli.arguments import add_flag
 from tableorm.cli.output import emit
 
-from .backup import back_up
+from .engine.backup import back_up_file
 from .file_argument import add_file, parse_path
 
 
@@ -27,9 +27,10 @@ class Backup:
         parser.add_argument("copy", metavar="TO", type=parse_path, help="name of the copy")
         add_flag(parser, "--overwrite", "replace a file of that name")
 
-    async def run(self, args: argparse.Namespace) -> int:
+    def run(self, args: argparse.Namespace) -> int:
         """Copy the file, and print its name."""
-        await back_up(args.file, args.copy, overwrite=args.overwrite)
+        # In the main thread, so that Ctrl-C ends it before the copy has its name: another thread would complete it.
+        back_up_file(args.file, args.copy, overwrite=args.overwrite)
         emit(args, {"file": args.file, "copy": args.copy}, f"{args.copy} is a copy of {args.file}, and in order")
         return 0
 

@@ -82,7 +82,7 @@ class TablePolicies:
             expires_at: When its tokens expire, as an aware datetime.
 
         Raises:
-            ModelError: An argument is rejected; the error tells why.
+            ModelError: An argument is rejected; the error says why.
             LimitExceeded: The table already has five other policies.
             TableNotFound: There is no such table.
             NotSupported: This store does not have policies.

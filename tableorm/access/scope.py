@@ -34,7 +34,7 @@ class ScopeRules(Boundary):
     The boundary of a scope.
 
     Args:
-        models: Models whose keys tell which rows of their tables are in the scope, where rows have no model.
+        models: Models whose keys determine which rows of their tables are in the scope, where rows have no model.
         fields: The key fields that have one value, and these values.
 
     Raises:

@@ -4,7 +4,6 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 
 import argparse
 
-from ..audit.report import AuditReport
 from .arguments import add_flag, add_job, add_state, open_existing, run_options
 from .progress import ProgressReporter, print_report
 
@@ -30,7 +29,7 @@ class Audit:
 
     async def run(self, args: argparse.Namespace) -> int:
         """Run the audit and print its report."""
-        with ProgressReporter(args.state, AuditReport.__str__) as progress:
+        with ProgressReporter(args.state) as progress:
             async with open_existing(args) as db:
                 report = await db.audit(
                     *args.models,

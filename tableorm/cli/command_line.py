@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from .. import __version__
 from ..errors import TableOrmError
-from .output import report
+from .output import prepare_streams, report
 from .parser import CommandParser, add_command
 from .wording import in_options
 
@@ -81,8 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     args = argparse.Namespace()
+    prepare_streams()
     try:
-        args = make_parser(given).parse_command(given)
+        parser = make_parser(given)
+        args.resume = parser.get_default("resume")  # for Ctrl-C while models are imported
+        args = parser.parse_command(given)
         status: int | Coroutine[Any, Any, int] = args.command.run(args)
         if inspect.iscoroutine(status):
             status = asyncio.run(status)
@@ -95,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--traceback" in given:
             raise
         if isinstance(error, KeyboardInterrupt):
-            report(f"interrupted; {getattr(args, 'resume', 'run it again')}")
+            report(f"interrupted; {getattr(args, 'resume', None) or 'run it again'}")
             return 130
         problem = str(error)
         if isinstance(error, TableOrmError):
@@ -115,7 +118,9 @@ def make_parser(arguments: Sequence[str]) -> CommandParser:
     parser.add_argument("--version", action="version", version=f"tableorm {__version__}")
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in sorted(_commands(next(iter(arguments), "")).items()):
-        add_command(choices, name, command).set_defaults(command=command)
+        choice = add_command(choices, name, command)
+        choice.set_defaults(command=command)
+        parser.set_defaults(resume=choice.get_default("resume"))
     return parser
 
 

@@ -67,7 +67,7 @@ def parse_fields(annotations: Mapping[str, Any], given: Iterable[str]) -> dict[s
         given: The arguments.
 
     Raises:
-        ModelError: One has another form, or names no field.
+        ModelError: One has another form, names no field, or one that was given before.
     """
     fields: dict[str, Any] = {}
     for text in given:
@@ -75,6 +75,8 @@ def parse_fields(annotations: Mapping[str, Any], given: Iterable[str]) -> dict[s
         if not equals or name not in annotations:
             known = near(name, annotations, "field")
             raise ModelError(f"{text!r} is rejected: give FIELD=VALUE; {known}")
+        if name in fields:
+            raise ModelError(f"{text!r} is rejected: {name} is given twice")
         fields[name] = read_value(annotations[name], value)
     return fields
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from shutil import get_terminal_size
 from typing import Any, Literal, TextIO
@@ -20,11 +21,30 @@ _CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32}
 _shown: list[str] = []  # the lines of progress on the terminal
 
 
+def prepare_streams() -> None:
+    """Let stdout take all characters, in UTF-8 if it is no terminal; a stream that the caller has closed is ignored."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for the process
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):  # a stream in memory has none
+        reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
+
+
 def paint(text: str, style: Style, file: TextIO) -> str:
     """Return a text in a colour, if what it is written to shows colours."""
-    if not file.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return text
-    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+    return text if os.environ.get("NO_COLOR") or not _has_escapes(file) else f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def _has_escapes(file: TextIO) -> bool:
+    return file.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def fit(line: str) -> str:
+    """Return a line for stdout without what a terminal would obey; a narrow terminal gets several, with an indent."""
+    line = escape_unprintable(line)
+    if not sys.stdout.isatty():
+        return line
+    return textwrap.fill(line, get_terminal_size().columns, subsequent_indent=" " * 6, break_on_hyphens=False)
 
 
 def report(message: str, style: Style = "red") -> None:
@@ -40,7 +60,7 @@ def to_json(values: Any) -> str:
 
 def show_progress(line: str, *more: str) -> None:
     """Show on stderr how far something is: a terminal gets lines in place of those before, a file the first alone."""
-    if not sys.stderr.isatty():
+    if not _has_escapes(sys.stderr):
         print(escape_unprintable(line), file=sys.stderr, flush=True)
         return
     clear_progress()

@@ -47,6 +47,7 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.set_defaults(parser=self)
         self._commands: Any = None
+        self._given = set[argparse.Action]()
 
     def add_subparsers(self, **options: Any) -> Any:
         """Return what commands are added to."""
@@ -93,6 +94,11 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
+        # Argparse itself would take the last value of an option, and silently ignore those before.
+        if action.option_strings and type(action) is self._registry_get("action", "store"):
+            if action in self._given:
+                raise argparse.ArgumentError(action, "it is given twice")
+            self._given.add(action)
         if action.choices is not None and value not in action.choices:
             noun = "choice" if action.option_strings else str(action.metavar).lower()
             message = f"there is no {noun} {value!r}: {near(value, action.choices, noun)}"

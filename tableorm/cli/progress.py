@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, ParamSpec, Self, TextIO, TypeVar
+from typing import Any, ParamSpec, Self, TextIO
 
 import attrs
 
@@ -17,10 +17,9 @@ from ..jobs.report import RunReport
 from ..queries.sweep_report import SweepReport
 from ..stores.draft import write_draft
 from ..transfer.report import TransferReport
-from .output import emit, show_progress
+from .output import emit, fit, show_progress
 
 P = ParamSpec("P")
-R = TypeVar("R", bound=RangeReport)
 
 _SECONDS = 1.0  # between two lines of progress, and between two writes of the state file
 _WIDTH = 24
@@ -64,12 +63,12 @@ def print_report(
         good = report.complete if isinstance(report, RunReport) else not number
     more = number - len(found)
     lines = [*map(str, found), *([f"and {more:,} more"] if more > 0 else []), str(report)]
-    emit(args, report.to_dict(), *lines, file=file)
+    emit(args, report.to_dict(), painted=map(fit, lines), file=file)
     return 0 if good else 1
 
 
 @attrs.define
-class ProgressReporter(Generic[R]):
+class ProgressReporter:
     """
     Tells how far a command got, once a second: on stderr, and in a state file, where another run goes on.
 
@@ -79,8 +78,8 @@ class ProgressReporter(Generic[R]):
     """
 
     state: Path | None
-    describe: Callable[[R], str]
-    _latest: R | None = attrs.field(init=False, default=None)
+    describe: Callable[[Any], str] = str
+    _latest: RangeReport | None = attrs.field(init=False, default=None)
     _tell: Callable[[], None] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -97,7 +96,7 @@ class ProgressReporter(Generic[R]):
         state = self.state
         return state.read_text(encoding="ascii").strip() if state is not None and state.exists() else None
 
-    def note(self, report: R) -> None:
+    def note(self, report: RangeReport) -> None:
         """Take note of a report, and tell of it if a second has passed."""
         self._latest = report
         self._tell()

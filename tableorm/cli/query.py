@@ -5,21 +5,22 @@ The commands `tableorm query` and `tableorm get`, which read entities, or rows w
 import argparse
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from importlib.machinery import PathFinder
 from typing import Any, cast
 
 from .. import to_dict
 from ..database.database import Database
 from ..derived.index.index import IndexOf
-from ..errors import ModelError, ScanRefused, near
+from ..errors import AccessDenied, ModelError, ScanRefused, TableNotFound, near
 from ..models.entity import Entity, schema_of
 from ..models.json_values import to_json as plain
 from ..models.property_bag import PropertyBag
-from ..protocol.redaction import escape_unprintable
 from ..queries.query import Query
 from .arguments import add_count, add_database, add_flag, load_target, open_existing, parse_table
 from .conditions import parse_fields, parse_syntax, parse_where
-from .output import emit, paint
-from .tabular import as_text, dress_up, print_rows
+from .output import emit
+from .tabular import dress_up, list_values, print_rows
 
 
 class QueryCommand:
@@ -44,9 +45,19 @@ class QueryCommand:
         parser.add_argument(
             "--where",
             metavar="CONDITION",
-            help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"',
+            action="append",
+            default=[],
+            help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"; all of '
+            "several must hold",
         )
-        parser.add_argument("--only", metavar="FIELD,...", help="print these fields alone")
+        parser.add_argument(
+            "--only",
+            metavar="FIELD,...",
+            action="extend",
+            default=[],
+            type=lambda text: filter(None, text.split(",")),
+            help="print these fields alone",
+        )
         add_count(parser, "--top", "read N at most")
         add_flag(parser, "--all", "allow a query that has to read the whole table")
         add_flag(parser, "--explain", "print what would be sent, and send nothing")
@@ -56,16 +67,17 @@ class QueryCommand:
         """Print what is found, or what would be sent for it."""
         if args.csv and args.json:
             args.parser.error("--csv and --json cannot be combined; choose one")
-        only: list[str] = args.only.split(",") if args.only else []
         async with open_existing(args) as db:
-            query = _make_query(db, args, only)
+            if not args.explain:
+                await _check_target(db, args.target)
+            query = _make_query(db, args)
             is_table = isinstance(args.target, str)
             refused = False
             try:
                 plan = query.explain()
             except ScanRefused:
                 # The first rows of a table are no scan; those of a model may be behind many of others.
-                refused = not (args.all or (is_table and args.where is None and args.top is not None))
+                refused = not (args.all or (is_table and not args.where and args.top is not None))
                 if refused and not args.explain:
                     if is_table:  # if there is no such table, that matters more
                         await db.select_raw(args.target).limit(1).allow_scan().all()
@@ -74,12 +86,14 @@ class QueryCommand:
                 plan = query.explain()
             if args.explain:
                 said, lines = plan.to_dict() | {"refused": refused}, str(plan).splitlines()
-                if args.where is not None:
-                    said["where"] = "OData" if is_table else parse_syntax(args.where)[1]
+                if args.where:
+                    languages = {"OData" if is_table else parse_syntax(each)[1] for each in args.where}
+                    said["where"] = " and ".join(sorted(languages))
                     lines.append(f"  --where: read as {said['where']}")
                 emit(args, said, painted=dress_up([*lines, *["  refused without --all"] * refused]))
                 return 0
-            await print_rows(args, _read(query, only))
+            columns = args.only or ([] if is_table else [*schema_of(_model_of(args.target)).fields])
+            await print_rows(args, _read(query, args.only), columns)
         return 0
 
 
@@ -106,6 +120,7 @@ class Get:
         """Print the entity or row."""
         target: Any = args.target
         async with open_existing(args) as db:
+            await _check_target(db, target)
             if isinstance(target, str):
                 keys = parse_fields({"PartitionKey": str, "RowKey": str}, args.fields)
                 if missing := {"PartitionKey", "RowKey"} - keys.keys():
@@ -116,12 +131,7 @@ class Get:
                 types = {name: info.type.annotation for name, info in fields.items()}
                 found = await db.get(target, **parse_fields(types, args.fields))
         values = values_of(found)
-        width = max(map(len, values))
-        lines = (
-            f"{paint(escape_unprintable(f'{name:{width}}'), 'bold', sys.stdout)}  {escape_unprintable(as_text(value))}"
-            for name, value in values.items()
-        )
-        emit(args, values, painted=lines)
+        emit(args, values, painted=list_values([*values], values.values()))
         return 0
 
 
@@ -138,27 +148,35 @@ def _parse_target(text: str) -> Any:
     return load_target(text, IndexOf) if ":" in text else parse_table(text)
 
 
+async def _check_target(db: Database, target: object) -> None:
+    """Raise TableNotFound if a module was named, and no table has its name. The module isn't imported."""
+    if isinstance(target, str) and PathFinder.find_spec(target, ["", *sys.path]):
+        with suppress(AccessDenied):  # some tokens are for one table alone
+            if target.lower() not in map(str.lower, await db.tables()):
+                raise TableNotFound(f"there is no table {target!r}; for a model write {target}:MODEL")
+
+
 def _model_of(target: object) -> type[Entity]:
     given = cast("Any", target)
     model: type[Entity] = given.model if isinstance(target, IndexOf) else given
     return model
 
 
-def _make_query(db: Database, args: argparse.Namespace, only: list[str]) -> Query[Any]:
+def _make_query(db: Database, args: argparse.Namespace) -> Query[Any]:
     query: Any
+    conditions: list[Any] = args.where
     if isinstance(args.target, str):
         query = db.select_raw(args.target)
-        condition: Any = args.where
     else:
         query = db.select(args.target)
         model = _model_of(args.target)
-        if unknown := [name for name in only if name not in schema_of(model).fields]:
+        if unknown := [name for name in args.only if name not in schema_of(model).fields]:
             known = near(unknown[0], schema_of(model).fields, "field")
             raise ModelError(f"--only {unknown[0]!r} is rejected: {model.__name__} has no such field; {known}")
-        if only:
-            query = query.only(*(getattr(model, name) for name in only))
-        condition = args.where and parse_where(args.where, model)
-    if args.where is not None:
+        if args.only:
+            query = query.only(*(getattr(model, name) for name in args.only))
+        conditions = [parse_where(each, model) for each in conditions]
+    for condition in conditions:
         query = query.where(condition)
     found: Query[Any] = query if args.top is None else query.limit(args.top)
     return found

@@ -4,7 +4,6 @@ The command `tableorm rewrap`, which wraps the content keys of encrypted rows an
 
 import argparse
 
-from ..jobs.report import RunReport
 from .arguments import add_job, open_existing, run_options
 from .output import show_progress
 from .progress import draw_bar, print_report
@@ -31,12 +30,12 @@ class Rewrap:
     async def run(self, args: argparse.Namespace) -> int:
         """Wrap, and print the report."""
         async with open_existing(args) as db:
-            report = await db.rewrap(*args.models, on_progress=_show, **run_options(args))
+            report = await db.rewrap(
+                *args.models,
+                on_progress=lambda done: show_progress(f"{draw_bar(done.share)} {done.entities:,} rows"),
+                **run_options(args),
+            )
         return print_report(report, args)
-
-
-def _show(report: RunReport) -> None:
-    show_progress(f"{draw_bar(report.share)} {report.entities:,} rows")
 
 
 REWRAP = Rewrap()

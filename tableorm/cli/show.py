@@ -58,7 +58,7 @@ async def _show_rows(db: Database, args: argparse.Namespace) -> None:
         connection_of(db).read_rows(f"show {args.table}", args.table, query, min(left, MAX_PAGE))
     ) as rows:
         async for row in rows:
-            sys.stdout.buffer.write(to_json(row).encode() + b"\n")
+            print(to_json(row))
             left -= 1
             if not left:
                 return

@@ -33,12 +33,9 @@ class StatsCommand:
         add_tables(parser, optional=True)
         add_count(parser, "--sample", "read only the first page of N evenly spaced ranges of each table")
         add_count(parser, "--parallel", "number of key ranges to read in parallel", 8)
-        parser.add_argument(
-            "--gib-price", metavar="PRICE", type=_parse_price, help="of storing a GiB for a month, to print costs"
-        )
-        parser.add_argument(
-            "--request-price", metavar="PRICE", type=_parse_price, help="of 10,000 requests, to print costs"
-        )
+        for name, what in (("gib", "storing a GiB for a month"), ("request", "10,000 requests")):
+            help_text = f"of {what}, to print costs"
+            parser.add_argument(f"--{name}-price", metavar="PRICE", type=_parse_price, help=help_text)
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the statistics."""

@@ -7,7 +7,6 @@ import csv
 import itertools
 import re
 import sys
-import textwrap
 import unicodedata
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from shutil import get_terminal_size
@@ -17,7 +16,7 @@ import msgspec
 
 from ..errors import TableOrmError, counted
 from ..protocol.redaction import escape_unprintable
-from .output import paint, report, to_json
+from .output import fit, paint, report, to_json
 
 Values = Mapping[str, Any]
 
@@ -29,13 +28,14 @@ _SHARE = re.compile(r"( +.*?) *(  [\d,]+  +(\d{1,3})%.*)")  # a name, and figure
 _TITLE = re.compile(r"^( *[A-Za-z -]+|\w+)(:|$)")
 
 
-async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values]) -> None:
+async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values], columns: Sequence[str]) -> None:
     """
     Print rows as they arrive, in the form that the arguments name.
 
     Args:
         args: The arguments.
         rows: Their values as JSON has them, by name.
+        columns: What a CSV file without rows has in its header.
 
     Raises:
         TableOrmError: A row does not fit the columns of a CSV file, of which the first rows had others.
@@ -52,6 +52,8 @@ async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values]) -> N
             batch = []
     if batch:
         _print_batch(args, batch, shown)
+    elif args.csv and columns and not count:
+        print(",".join(columns))
     report(counted(count, "row"), "dim")
 
 
@@ -83,10 +85,8 @@ def format_table(rows: Sequence[Values], names: Sequence[str], *, header: bool =
     room = get_terminal_size((sum(widest) + len(widest) * len(_GAP), 0)).columns
     widths = _fit(widest, room)
     if widths is None:
-        name_width = max(map(_width, names))
         for line in cells:
-            for name, cell in zip(names, line, strict=True):
-                yield f"{paint(_pad(name, name_width), 'bold', sys.stdout)}{_GAP}{cell}".rstrip()
+            yield from list_values(names, line)
             yield ""
         return
     if header:
@@ -94,6 +94,14 @@ def format_table(rows: Sequence[Values], names: Sequence[str], *, header: bool =
         yield paint(titles, "bold", sys.stdout)
     for line in cells:
         yield _GAP.join(map(_pad, line, widths, right)).rstrip()
+
+
+def list_values(names: Sequence[str], values: Iterable[Any]) -> Iterable[str]:
+    """Yield a line for each value, behind its name."""
+    width = max(map(_width, names))
+    for name, value in zip(names, values, strict=True):
+        line = fit(f"{_pad(name, width)}{_GAP}{as_text(value)}".rstrip())
+        yield paint(line[:width], "bold", sys.stdout) + line[width:]
 
 
 def dress_up(lines: Iterable[str]) -> Iterable[str]:
@@ -107,8 +115,7 @@ def dress_up(lines: Iterable[str]) -> Iterable[str]:
             painted = paint(bar, "green", sys.stdout)
             yield _pad(name, width - len(figures)) + figures + (_GAP + painted) * (painted != bar != "")
         else:
-            wrapped = textwrap.fill(line, room, subsequent_indent=" " * 6, break_on_hyphens=False)
-            yield _TITLE.sub(lambda title: paint(title[0], "bold", sys.stdout), wrapped)
+            yield _TITLE.sub(lambda title: paint(title[0], "bold", sys.stdout), fit(line))
 
 
 def _fit(widths: Sequence[int], room: int) -> list[int] | None:

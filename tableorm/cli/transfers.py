@@ -187,7 +187,7 @@ def _add_if_exists(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _progress(args: argparse.Namespace) -> ProgressReporter[TransferReport]:
+def _progress(args: argparse.Namespace) -> ProgressReporter:
     return ProgressReporter(getattr(args, "state", None), lambda report: f"{draw_bar(report.share)} {report}")
 
 

@@ -7,6 +7,7 @@ import re
 
 _PHRASES = {
     r"^select_raw\(.*?\)\.where\(\)": "--where",
+    r"^select_raw": "query",
     r"^PropertyBag: ": "",
     r"^<select\((\w+)\).*?>(?= would| is rejected|: )": r"the query of \1",
     # The call that a message begins with, and its first argument.

@@ -210,7 +210,7 @@ async def _has_rows(db: Connection, table: str, where: Filter | None) -> bool:
         return await anext(rows, None) is not None
 
 
-async def forget_table(db: Connection, table: str) -> None:
+async def forget_table(db: Connection, table: str, states: Iterable[IndexState]) -> None:
     """
     Delete the states of the indexes of a table, and of those that have their entries in it, before it is deleted.
 
@@ -218,7 +218,7 @@ async def forget_table(db: Connection, table: str) -> None:
         AccessDenied: Not permitted.
     """
     db.known_states.created.discard(table.lower())
-    for state in await load_states(db, f"deletion of table {table!r} and of the states of its indexes"):
+    for state in states:
         if table.lower() in (state.table.lower(), state.entry_table.lower()):
             row = {"PartitionKey": _PARTITION, "RowKey": state.digest}
             await write_records(db, [Operation(Verb.DELETE, row, "*")], {Code.RESOURCE_NOT_FOUND})

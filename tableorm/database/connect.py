@@ -163,7 +163,7 @@ def _installed() -> EntryPoints:
 def find_backend(url: str, argument: str = "url") -> type[Backend]:
     """Return the installed backend that opens a URL. `argument` is its name in errors."""
     if not isinstance(cast("object", url), str) or not url.strip():
-        given = "empty text" if isinstance(cast("object", url), str) else f"of type {type(url).__name__}"
+        given = "an empty string" if isinstance(cast("object", url), str) else f"of type {type(url).__name__}"
         raise ModelError(f"connect(): {argument} is {given}; {_EXAMPLES}")
     # The backend with the name of the URL's scheme is asked first: importing the others takes a while.
     found = sorted(_installed(), key=lambda entry: (not url.startswith(f"{entry.name}:"), entry.name))

@@ -278,7 +278,7 @@ class Database(Upkeep):
             The entity of the other model, or None if a worker makes the copy.
 
         Raises:
-            ModelError: The other model lacks a field of the entity, or has a field that nobody gives.
+            ModelError: The other model lacks a field of the entity, or has a field that is not given.
             TableOrmError: Whatever `move` raises.
         """
         return await archive(self._connection, entity, to, fields)
@@ -537,7 +537,7 @@ class Database(Upkeep):
                 `OutcomeUnknown` unless a write token proves that the transaction was applied.
 
         Raises:
-            TransactionFailed: An operation failed when the block ended, and nothing was applied; `index` tells which
+            TransactionFailed: An operation failed when the block ended, and nothing was applied; `index` says which
                 one.
         """
         return Transaction(self._connection, repeat=repeat)
@@ -610,12 +610,12 @@ class Database(Upkeep):
         The scope fills in these fields in keys, queries and new entities, and refuses any other value.
 
         Args:
-            models: Models whose keys tell which rows of their tables belong to the scope. With them, rows can also be
-                read and written without a model, by `select_raw` and as property bags.
+            models: Models whose keys determine which rows of their tables belong to the scope. With them, rows can also
+                be read and written without a model, by `select_raw` and as property bags.
             fields: The fields and their values. Every model that is used in the scope must have them in its key.
 
         Raises:
-            ModelError: No field was given, or the keys of a model don't tell which rows belong to the scope.
+            ModelError: No field was given, or the keys of a model don't determine which rows belong to the scope.
         """
         return Scope(self, ScopeRules(models, fields))
 

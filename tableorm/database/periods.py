@@ -100,10 +100,10 @@ class Periods(Reader):
 
         Args:
             model: A model with a table for each period.
-            before: The time, of the type of the field that tells the period; or the first number to keep.
+            before: The time, of the type of the field that determines the period; or the first number to keep.
             blobs: What blobs of a period are deleted before its table: "logs/queue" for those of the container `logs`
                 whose names begin with `queue/` and the period, as `queue/2014/07/31/`. None for none.
-            dry_run: Whether only to tell what would be deleted.
+            dry_run: Whether only to report what would be deleted.
 
         Returns:
             What was deleted.

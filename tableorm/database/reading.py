@@ -14,7 +14,7 @@ from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
-from ..errors import DecodeError, EntityNotFound, ModelError, WrongKind, shown
+from ..errors import DecodeError, EntityNotFound, ModelError, TableOrmError, WrongKind, shown, without_own_frames
 from ..expressions import Field
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
@@ -282,12 +282,15 @@ class Reader(Stores):
         kinds = None if model is PropertyBag else self._kinds_of(model)
         home = None if kinds is None else kinds.home
         whole = whole or kinds is None or kinds.hides or home is not None
-        if kinds is not None and isinstance(home, QueriedHome):
-            row = await home.find(db, kinds, model.__name__, address, fields)
-        else:
-            select = None if kinds is None or whole else Projection.of(kinds, ()).select
-            row = await read_row(db, address, select, model.__name__)
-        return None if row is None else await self._entity_of(model, table, row, whole=whole)
+        try:
+            if kinds is not None and isinstance(home, QueriedHome):
+                row = await home.find(db, kinds, model.__name__, address, fields)
+            else:
+                select = None if kinds is None or whole else Projection.of(kinds, ()).select
+                row = await read_row(db, address, select, model.__name__)
+            return None if row is None else await self._entity_of(model, table, row, whole=whole)
+        except TableOrmError as error:
+            raise without_own_frames(error) from error.__cause__
 
     async def _entity_of(self, model: type[Any], table: str, row: Row, *, whole: bool = True) -> Any:
         """Return the entity or bag of a row, or if not `whole` what tells that it is one; None if there is none."""

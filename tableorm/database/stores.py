@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from ..connection.async_only import async_only
 from ..connection.connection import Connected, Connection
-from ..connection.index_states import forget_table, note_declarations
+from ..connection.index_states import forget_table, load_states, note_declarations
 from ..connection.observe import Hook, Observation, Watch
 from ..connection.period_tables import coming_tables
 from ..connection.queue_and_blob_requests import (
@@ -17,7 +17,7 @@ from ..connection.queue_and_blob_requests import (
     CountedBeside,
     TranslatedBeside,
 )
-from ..errors import EntityNotFound, TableNotFound
+from ..errors import EntityNotFound, TableNotFound, TableOrmError, without_own_frames
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet, refuse_same_kinds
 from ..models.schema import concrete
@@ -80,7 +80,10 @@ class Stores(Connected):
             AccessDenied: The file may not be read.
             Unavailable: The store can't be reached.
         """
-        await self._connection.open()
+        try:
+            await self._connection.open()
+        except TableOrmError as error:
+            raise without_own_frames(error) from error.__cause__
         return self
 
     async def close(self) -> None:
@@ -112,7 +115,7 @@ class Stores(Connected):
         The queues. They raise errors of tableorm; `code` has the details.
 
         Raises:
-            NotSupported: There are none; the message names the argument of `connect` that tells where they are.
+            NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
         connection = self._connection
         counted = CountedBeside(connection, connection.queues, QUEUE_OPERATIONS)
@@ -124,7 +127,7 @@ class Stores(Connected):
         The blobs. They raise errors of tableorm; `code` has the details.
 
         Raises:
-            NotSupported: There are none; the message names the argument of `connect` that tells where they are.
+            NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
         connection = self._connection
         counted = CountedBeside(connection, connection.blobs, BLOB_OPERATIONS)
@@ -244,7 +247,8 @@ class Stores(Connected):
         connection = self._connection
         name = target if isinstance(target, str) else schema_of(target).table_name()
         connection.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
-        await forget_table(connection, name)
+        states = await load_states(connection, f"deletion of table {name!r} and of the states of its indexes")
+        await forget_table(connection, name, states)
         store, _ = connection.sending("delete-table", "")
         try:
             await connection.call(f"deletion of table {name!r}", name, store.delete_table(name))

@@ -63,7 +63,7 @@ class Upkeep(Transfers):
         For the same rights, you get the same token again until shortly before it expires. Nothing is sent.
 
         The token opens every row from `start` to `end` inclusive, in key order (PartitionKey, then RowKey), including
-        rows of other kinds. `token.explain()` tells what it opens and what it doesn't.
+        rows of other kinds. `token.explain()` says what it opens and what it doesn't.
 
         Args:
             target: A model, or the name of a table.
@@ -79,9 +79,9 @@ class Upkeep(Transfers):
             protocol: `"https"` refuses the token over plain HTTP.
 
         Raises:
-            ModelError: An argument is rejected; the error tells why.
+            ModelError: An argument is rejected; the error says why.
             TemplateError: A field does not fit its key.
-            NotSupported: This database can't sign tokens; the error tells why.
+            NotSupported: This database can't sign tokens; the error says why.
         """
         return await issue_grant(
             self._connection,
@@ -204,7 +204,7 @@ class Upkeep(Transfers):
             on_progress: Called regularly with the report so far.
 
         Returns:
-            What all processes did, once the last one is done. `complete` tells whether every entity has its entry, and
+            What all processes did, once the last one is done. `complete` says whether every entity has its entry, and
             `readable` whether queries use the index from now on.
 
         Raises:
@@ -367,7 +367,7 @@ class Upkeep(Transfers):
                 await worker.drain()  # or wait for a signal to stop
 
         Any number of workers can run at the same time, in this and other processes. A worker leaves alone what belongs
-        to other models, or to newer versions of its own. `db.stats.lag` tells how far behind it is; the logger
+        to other models, or to newer versions of its own. `db.stats.lag` shows how far behind it is; the logger
         `tableorm.worker` reports that every minute, and every failed try.
 
         Args:

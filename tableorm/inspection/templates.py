@@ -161,7 +161,7 @@ def _find_spread(texts: Sequence[str], kind: Edm, values: Sequence[Any]) -> Iter
             buckets = math.gcd(buckets, spread_hash(form.to_text(value)) - int(text)) if form else 1
             if buckets == 1:
                 return
-        if buckets ** len({*values}) > _CHANCES:
+        if 2 ** len({*values}) > _CHANCES:  # of few values, a multiple of the number divides all as well
             yield f"spread({buckets})"
 
 

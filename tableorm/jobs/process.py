@@ -19,7 +19,7 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.tasks import finish, stop_tasks, work_together
-from ..errors import LostRace, ModelError, TableNotFound, counted, shown
+from ..errors import LostRace, ModelError, TableNotFound, TableOrmError, counted, shown, without_own_frames
 from ..models.reserved import UPKEEP_TABLE
 from ..models.write_tokens import new_token
 from ..stores import utc_now
@@ -178,15 +178,18 @@ async def work_on(db: Connection, job: Job[C, R], options: RunOptions[R], cursor
         ModelError: A run of that name does something else, or an option is rejected.
         TableOrmError: The store refused.
     """
-    if options.name is None:
-        options.check(job.verb)
-        return await _work_alone(job, options, cursor)
-    if cursor is not None:
-        raise ModelError(
-            f"{job.verb}(name={shown(options.name)}, cursor=...) is rejected: the store says where a run with a name "
-            "resumes; leave one of the two out"
-        )
-    return await carry_out(db, job, options)
+    try:
+        if options.name is None:
+            options.check(job.verb)
+            return await _work_alone(job, options, cursor)
+        if cursor is not None:
+            raise ModelError(
+                f"{job.verb}(name={shown(options.name)}, cursor=...) is rejected: the store says where a run with a "
+                "name resumes; leave one of the two out"
+            )
+        return await carry_out(db, job, options)
+    except TableOrmError as error:
+        raise without_own_frames(error) from error.__cause__
 
 
 async def carry_out(db: Connection, job: Job[C, R], options: RunOptions[R]) -> R:

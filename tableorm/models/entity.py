@@ -149,7 +149,7 @@ class Entity(Storable, metaclass=_ModelClass):
     - abstract: Whether this is a base class that has no entities of its own.
     - naming: How field names become property names: `"as_written"`, `"pascal"`, or a function.
     - write_token: Whether rows carry the tokens of their last three writes, in a property `_w` of about 40 characters.
-      After a lost reply, these tell whether the write happened; see "Lost replies" in the documentation.
+      After a lost reply, these show whether the write happened; see "Lost replies" in the documentation.
     - tracked: Whether entities of other models hold copies of some fields, through `Embedded`. No row is then written
       without knowing what is derived from it. Models with indexes or counts are tracked anyway.
     - wide: Whether entities may have more than 252 properties, stored in several rows: True for 200 properties per row,

@@ -218,9 +218,10 @@ class KindSet:
         anything = next((schema for schema in self.schemas if schema.kind is None), None)
         if anything is None:
             return None
-        keys = zip(anything.templates(), row_keys(row), strict=True)
-        if self.bags and not all(template.match(key) for template, key in keys):
-            return None
+        if self.bags:
+            keys = zip(anything.templates(), row_keys(row), strict=True)
+            if not all(template.match(key) for template, key in keys):
+                return None
         return anything, anything.version
 
 

@@ -7,9 +7,9 @@ The field of the template is a key field that a key holds in full, so that the k
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
-from weakref import WeakValueDictionary
 
 import attrs
 
@@ -101,9 +101,19 @@ class PeriodTables:
             start = self.end_of(start)
 
 
-# What was declared, by models that still exist: no other table may have such a name, so a name alone says that its
-# table is of a period.
-_DECLARED = WeakValueDictionary[str, PeriodTables]()
+# What was declared: no other table may have such a name, so a name alone says that its table is of a period.
+_DECLARED: dict[str, PeriodTables] = {}
+
+
+@contextmanager
+def forgetting_periods() -> Generator[None]:
+    """Forget afterwards what models declare meanwhile, which were made to look at them."""
+    before = {*_DECLARED}
+    try:
+        yield
+    finally:
+        for each in {*_DECLARED} - before:
+            del _DECLARED[each]
 
 
 def find_periods(table: str | None, model: str, fields: Mapping[str, FieldInfo]) -> PeriodTables | None:
@@ -144,7 +154,7 @@ def find_periods(table: str | None, model: str, fields: Mapping[str, FieldInfo])
 
 def is_of_period(table: str) -> bool:
     """Return whether a name is that of a table of a period of some model that the program has declared."""
-    return any(periods.start_of(table) is not None for periods in _DECLARED.values())
+    return any(periods.start_of(table) is not None for periods in [*_DECLARED.values()])
 
 
 def tables_may_meet(one: str, two: str) -> bool:

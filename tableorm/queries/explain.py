@@ -44,6 +44,17 @@ class ExplainedRequest:
         return request_line(self.path, self.filter, self.select, self.top)
 
 
+def table_of_requests(explained: Any) -> str:
+    """Return the requests of an explanation as a table for notebooks."""
+    return html_table(
+        str(explained).splitlines()[0],
+        (
+            {"access": each.access.value, "request": str(each), "then here": "; ".join(each.client_side)}
+            for each in explained.requests
+        ),
+    )
+
+
 @attrs.frozen(kw_only=True)
 class Explanation:
     """
@@ -100,12 +111,7 @@ class Explanation:
         ]
         return found
 
-    def _repr_html_(self) -> str:
-        rows = [
-            {"access": each.access.value, "request": str(each), "then here": "; ".join(each.client_side)}
-            for each in self.requests
-        ]
-        return html_table(self.query, rows)
+    _repr_html_ = table_of_requests
 
     def __str__(self) -> str:
         lines = [self.query, f"  access: {self.access.value}, by {self.path}"]

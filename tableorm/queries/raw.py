@@ -38,7 +38,7 @@ class RawSelect(Query[PropertyBag]):
                 microsecond.
 
         Raises:
-            ModelError: This is not a valid filter, or the values don't match it; the message tells where.
+            ModelError: This is not a valid filter, or the values don't match it; the message says where.
         """
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(

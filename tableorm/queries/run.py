@@ -20,7 +20,7 @@ from ..connection.connection import TURN
 from ..connection.period_tables import NO_TABLE
 from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate, with_fault
-from ..errors import CursorError, DecodeError, NotSupported, TableOrmError
+from ..errors import CursorError, DecodeError, NotSupported, TableOrmError, without_own_frames
 from ..keys.ranges import KeyPosition
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
@@ -525,6 +525,6 @@ async def load_entities(
                     run.misfit_at = misfit.position
                     if isinstance(misfit.error, DecodeError):
                         misfit.error.cursor = cursor_behind_misfit(run)
-                    raise misfit.error
+                    raise without_own_frames(misfit.error)
     finally:
         await pages.aclose()

@@ -295,7 +295,7 @@ def caches_by_model(
     db: Connection, given: "CachedEntities[Any] | Sequence[CachedEntities[Any]]"
 ) -> dict[type[Any], CachedEntities[Any]]:
     """Return caches by their models. Raises ModelError if one is of another database, or none."""
-    several = given if isinstance(given, Sequence) else [given]
+    several = [*given] if isinstance(given, Iterable) else [given]
     for each in several:
         if not isinstance(each, CachedEntities):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"load(cache={shown(each)}) is rejected: give what db.cached(...) has made")

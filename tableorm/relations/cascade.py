@@ -232,7 +232,7 @@ async def _delete_children(
             if name not in most:
                 with including_expired():
                     most[name] = read + await query.misfits("skip").count()
-            if read >= most[name]:
+            if page.items and read >= most[name]:
                 found = again = True
                 break
         most.setdefault(name, read)

@@ -22,7 +22,7 @@ from ..models.schema import concrete
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
 from ..queries.execution import CONCURRENCY
-from ..queries.explain import ExplainedRequest
+from ..queries.explain import ExplainedRequest, table_of_requests
 from ..queries.misfits import MisfitPolicy, check_policy, settle_error
 from ..queries.planning.plan import Access
 from ..queries.together import explain_queries, read_queries
@@ -55,6 +55,8 @@ class LoadExplanation:
     max_requests: int | None
     then: tuple[str, ...] = ()
     concurrency: int = CONCURRENCY
+
+    _repr_html_ = table_of_requests
 
     def __str__(self) -> str:
         different = f", {self.sources} of them different" if self.sources != self.parents else ""

@@ -16,6 +16,7 @@ from ..protocol.edm import utf16_length
 from ..protocol.limits import MAX_VALUE_BYTES
 from ..types import Int32
 
+_BLOB = "declare a Blob (by encrypted() too, if the field is)"
 MAX_CHUNKS = 15
 """How many properties a value can take: with all of them, 64 KiB of an entity are left for the rest."""
 
@@ -73,13 +74,13 @@ class _ChunkedShape(Shape[Any]):
             data = data if isinstance(data, bytes) else data.encode()
             if len(data) > MAX_EXPANDED_BYTES:
                 problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
-                raise TooLong(f"{problem}; declare a Blob")
+                raise TooLong(f"{problem}; {_BLOB}")
             data = zlib.compress(data, 1)
         size, chunks = _size(data), [*_divided(data, self._bytes if isinstance(data, bytes) else self._text)]
         if len(chunks) > MAX_CHUNKS:
             unit = "bytes" if isinstance(data, bytes) else "UTF-16 code units"
             most = MAX_CHUNKS * (self._bytes if isinstance(data, bytes) else self._text // 2)
-            remedy = "declare a Blob" if self.compress else "add compress=True, or declare a Blob"
+            remedy = _BLOB if self.compress else f"add compress=True, or {_BLOB}"
             problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
             raise TooLong(f"{problem}; {remedy}")
         return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]

@@ -105,7 +105,7 @@ class _SeriesShape(Shape[Slots[Any]]):
         if getattr(self, "model", model) is not model or getattr(self, "name", name) != name:
             raise ValueError(f"is the same series(...) as {self.model.__name__}.{self.name}; write another")
         if isinstance(found, str) or found.json_text:
-            raise ValueError(f"is a series of {declared}; a slot is a number, a bool, a datetime or a text")
+            raise ValueError(f"is a series of {declared}; a slot is a number, a bool, a datetime or a string")
         if optional is (self.default is not None):
             bare_name = annotation_name(bare)
             raise ValueError(

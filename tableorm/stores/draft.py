@@ -35,6 +35,6 @@ def write_draft(file: str | os.PathLike[str], *, overwrite: bool) -> Generator[B
             Path(draft.name).unlink()
             raise
     except OSError as error:
-        if Path(error.filename or "").name.startswith(f".{path.name}."):
+        if Path(str(error.filename)).name.startswith(f".{path.name}."):
             error.filename = os.fspath(file)
         raise

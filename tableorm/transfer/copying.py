@@ -110,7 +110,7 @@ async def _select(
 ) -> Selection:
     for each in (db, target):
         each.require_whole_tables(f"{verb}()")
-    one, other = ((getattr(each.backend, "place", each.backend), each.prefix) for each in (db, target))
+    one, other = ((getattr(each.backend, "place", each.backend), each.prefix.lower()) for each in (db, target))
     if one == other:
         raise ModelError(f"{verb}() is rejected: both sides are one database; give another one as the target")
     if not tables:

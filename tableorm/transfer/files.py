@@ -182,7 +182,7 @@ def _format_of(verb: str, file: File, given: Format | None) -> Format:
         given = _ENDINGS.get(ending)
     if given is None or given not in get_args(Format):
         raise ModelError(
-            f"{verb}({shown(file)}) is rejected: the name does not tell the format; end it with .jsonl, .csv or "
+            f"{verb}({shown(file)}) is rejected: the file's name doesn't show its format; end it with .jsonl, .csv or "
             ".parquet, or give format='jsonl', 'csv' or 'parquet'"
         )
     return given

@@ -2,7 +2,6 @@
 Tokens for rows: granted by fields, used instead of a key, refused before the wire, on every backend alike.
 """
 
-import base64
 import datetime as dt
 import pickle
 from collections.abc import Awaitable, Callable
@@ -33,11 +32,17 @@ from tableorm.stores import Clock
 from tableorm_local import Account, serve
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.access.conftest import Employee, World, rows
+from tests.access.test_scope import Party
 from tests.azure.stub import Token
+from tests.local.server.client import KEYS
 
 HOUR = dt.timedelta(hours=1)
 LONG_AGO, LATER = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2099, 1, 1, tzinfo=dt.UTC)
-KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(2)]
+
+
+async def grant_reads(db: Database, **options: Any) -> Grant:
+    """Grant to read employees for an hour."""
+    return await db.grant(Employee, "r", HOUR, **options)
 
 
 async def test_refusals_come_before_the_wire(world: World) -> None:
@@ -71,7 +76,7 @@ async def test_refusals_come_before_the_wire(world: World) -> None:
         assert await mine.select(Employee).where(Employee.department == "HR").all() == []
         await mine.ping()
         with pytest.raises(NotSupported, match=r"grant: .*a shared access signature"):
-            await mine.grant(Employee, "r", HOUR)
+            await grant_reads(mine)
         with pytest.raises(NotSupported):
             _ = mine.queues
 
@@ -182,21 +187,21 @@ async def test_a_grant_tells_of_copies_outside(tmp_path: Path) -> None:
 async def test_a_grant_is_given_again(tmp_path: Path) -> None:
     """The same rights get the same token until shortly before it expires; other rights, and another key, another."""
     async with connect(f"local:{tmp_path}/a.tables") as db:
-        token = await db.grant(Employee, "r", HOUR)
-        assert await db.grant(Employee, "r", HOUR) is token
+        token = await grant_reads(db)
+        assert await grant_reads(db) is token
         others = [
             await db.grant(Employee, "ra", HOUR),
             await db.grant(Employee, "r", 2 * HOUR),
-            await db.grant(Employee, "r", HOUR, start={"department": "HR"}),
-            await db.grant(Employee, "r", HOUR, ip="127.0.0.1"),
-            await db.grant(Employee, "r", HOUR, protocol="https"),
+            await grant_reads(db, start={"department": "HR"}),
+            await grant_reads(db, ip="127.0.0.1"),
+            await grant_reads(db, protocol="https"),
         ]
         assert len({token, *others}) == 6
     credential = AzureNamedKeyCredential("acc", KEYS[0])
     async with connect("https://acc.table.core.windows.net", credential=credential) as db:
-        first = await db.grant(Employee, "r", HOUR)
+        first = await grant_reads(db)
         credential.update("acc", KEYS[1])
-        assert await db.grant(Employee, "r", HOUR) != first
+        assert await grant_reads(db) != first
     assert token.expires_at is not None
     assert dt.timedelta(minutes=59) < token.expires_at - dt.datetime.now(dt.UTC) <= HOUR
 
@@ -204,14 +209,14 @@ async def test_a_grant_is_given_again(tmp_path: Path) -> None:
 async def test_a_grant_that_soon_expires_is_not_given_again(db: Database, tableorm_clock: Clock) -> None:
     """With less than five minutes left, or a tenth of a short time, a new token is signed."""
     tableorm_clock.freeze(dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
-    token, short = await db.grant(Employee, "r", HOUR), await db.grant(Employee, "r", HOUR / 60)
+    token, short = await grant_reads(db), await db.grant(Employee, "r", HOUR / 60)
     tableorm_clock.advance(dt.timedelta(seconds=53))
-    assert await db.grant(Employee, "r", HOUR) is token
+    assert await grant_reads(db) is token
     assert await db.grant(Employee, "r", HOUR / 60) is short
     tableorm_clock.advance(dt.timedelta(seconds=2))
     assert await db.grant(Employee, "r", HOUR / 60) != short
     tableorm_clock.advance(dt.timedelta(minutes=56))
-    assert await db.grant(Employee, "r", HOUR) != token
+    assert await grant_reads(db) != token
 
 
 async def test_a_grant_is_the_token_of_the_sdk() -> None:
@@ -274,16 +279,6 @@ class Mixed(Entity, table="Mixed", partition_key="{name}{n:03d}", row_key="x"):
     n: Mapped[int]
 
 
-class Party(Entity, table="Parties", partition_key="{country}", row_key="{kind}_{id}", abstract=True,
-            discriminator="row_key"):  # fmt: skip
-    country: Mapped[str]
-    id: Mapped[str]
-
-
-class Buyer(Party, kind="BUYER"):
-    pass
-
-
 NEW, OLD = dt.datetime(2024, 2, 2, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 IN_NOTE = {"tenant": "acme", "topic": "x"}
 
@@ -312,7 +307,11 @@ IN_NOTE = {"tenant": "acme", "topic": "x"}
         (Note, {"start": {**IN_NOTE, "at": NEW, "n": 1}, "end": {**IN_NOTE, "at": NEW, "n": 2}}, "do not sort as"),
         (Item, {"start": {"id": "a"}, "end": {"id": "b"}}, "give the same 'id' in start and end"),
         (Mixed, {"start": {"name": "a"}, "end": {"name": "a"}}, "may be those of a longer value too"),
-        (Party, {"start": {"country": "SE", "id": "a"}}, "the kinds of the model have keys of their own; give one of"),
+        (
+            Party,
+            {"start": {"country": "SE", "tenant": "a"}},
+            "the kinds of the model have keys of their own; give one of",
+        ),
         (Entity, {}, "Entity"),
     ],
 )
@@ -332,11 +331,11 @@ async def test_a_file_and_its_server_take_each_others_tokens(tmp_path: Path) -> 
     async with connect(f"local:{path}", account="staff") as db, serve(path, port=0, accounts=[account]) as server:
         await db.create_tables(Employee)
         await db.insert(Employee(department="Sales", id=1))
-        token = await db.grant(Employee, "r", HOUR)
+        token = await grant_reads(db)
         async with connect(server.url, sas=token) as mine:
             assert await mine.exists(Employee, department="Sales", id=1)
         async with connect(server.url, key=KEYS[0]) as owner:
-            theirs = await owner.grant(Employee, "r", HOUR)
+            theirs = await grant_reads(owner)
         assert theirs != token
         async with connect(f"local:{path}", account="staff", key=KEYS[0], sas=theirs) as mine:
             assert await mine.exists(Employee, department="Sales", id=1)
@@ -356,7 +355,7 @@ async def test_the_published_key_opens_no_file(tmp_path: Path) -> None:
     path = tmp_path / "hr.tables"
     async with connect(f"local:{path}") as db:
         await db.create_tables(Employee)
-        await db.grant(Employee, "r", HOUR)
+        await grant_reads(db)
     forged = sign_sas(
         TableSas(sv="2019-02-02", tn="Directory", sp="r", se="2999-01-01"),
         "devstoreaccount1",
@@ -394,10 +393,10 @@ async def test_addresses_and_protocols_in_process(tmp_path: Path) -> None:
     async with connect(f"local:{path}") as db:
         await db.create_tables(Employee)
         good = [
-            await db.grant(Employee, "r", HOUR, ip="127.0.0.1"),
-            await db.grant(Employee, "r", HOUR, protocol="https"),
+            await grant_reads(db, ip="127.0.0.1"),
+            await grant_reads(db, protocol="https"),
         ]
-        bad = await db.grant(Employee, "r", HOUR, ip="10.0.0.1-10.0.0.9")
+        bad = await grant_reads(db, ip="10.0.0.1-10.0.0.9")
     for token in good:
         async with connect(f"local:{path}", sas=token) as mine:
             assert await rows(mine) == []
@@ -409,7 +408,7 @@ async def test_addresses_and_protocols_in_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["?{}", "{}\n", " ?{} "])
 async def test_a_token_as_it_was_copied(world: World, text: str) -> None:
     """With its question mark, and with the line end of a file that it was read from."""
-    token = await world.owner.grant(Employee, "r", HOUR)
+    token = await grant_reads(world.owner)
     copied = text.format(token)
 
     async def supplied() -> str:
@@ -460,7 +459,7 @@ async def test_who_cannot_grant() -> None:
     for url, options, message in cases:
         async with connect(url, **options) as db:
             with pytest.raises(NotSupported, match=message):
-                await db.grant(Employee, "r", HOUR)
+                await grant_reads(db)
     async with connect("https://acc.table.cosmos.azure.com", key=KEYS[0]) as db:
         with pytest.raises(NotSupported, match="Cosmos DB has no stored access policies"):
             await db.policies(Employee).list()
@@ -504,7 +503,7 @@ async def test_a_token_is_asked_for_once_by_all(world: World) -> None:
 
     async def supplier() -> str:
         calls.append("")
-        token = await world.owner.grant(Employee, "r", HOUR)
+        token = await grant_reads(world.owner)
         return f"?{token}"
 
     async with world.open(supplier) as mine:
@@ -515,7 +514,7 @@ async def test_a_token_is_asked_for_once_by_all(world: World) -> None:
 
 async def test_a_token_about_to_expire_is_replaced_first(world: World) -> None:
     """By its own time, without asking the service."""
-    good = await world.owner.grant(Employee, "r", HOUR)
+    good = await grant_reads(world.owner)
     token, _ = parse_sas(good)
     assert isinstance(token, TableSas)
     old = good.replace(str(token.se).replace(":", "%3A"), "2020-01-01T00%3A00%3A00Z")
@@ -548,7 +547,7 @@ async def test_what_the_function_raises_is_raised(world: World) -> None:
 
 async def test_a_refusal_ends_when_there_is_no_other_token(world: World) -> None:
     """A function that gives the same bad token again is asked once more, and no further."""
-    good = await world.owner.grant(Employee, "r", HOUR)
+    good = await grant_reads(world.owner)
     calls: list[str] = []
 
     async def supplier() -> str:

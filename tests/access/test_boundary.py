@@ -85,51 +85,54 @@ async def body(tx: Transaction) -> None:
     await tx.get(Note, tenant="theirs", n=1)
 
 
-def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def call(*arguments: Any, **keywords: Any) -> Arguments:
+    """Return the arguments of a call."""
+    return arguments, keywords
+
+
+def arguments_of(name: str, theirs: Note, row: Any) -> list[Arguments]:
     """Every way to name the row of another tenant to a method: each is tried that the method takes."""
     bag = bag_of_row("BoundaryNotes", row)
     keys: dict[str, Any] = {"tenant": "theirs", "n": 1}
-    given: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
-        "grant": [((Note, "r"), {"start": {"tenant": "theirs"}, "end": {"tenant": "theirs"}, "policy": "p"})],
-        "lookup": [((Note.listed,), {"tenant": "theirs", "text": "secret"})],
-        "get_many": [(([theirs.key],), {}), (([bag_key()],), {})],
-        "load": [((theirs, each), {}) for each in (Note.notes, Note.same)],
-        "explain_load": [((theirs, Note.notes), {})],  # by a key that is denied nothing is asked
-        "run_transaction": [((body,), {})],
-        "explain_write": [((verb, each), {}) for verb in ("save", "delete", "upsert") for each in (theirs, bag)],
-        "new": [((Note,), keys)],
-        "scope": [((), {"tenant": "theirs"})],
-        "drop_table": [(("BoundaryNotes",), {}), ((Note,), {})],
-        "drop_periods": [((Note,), {"before": 1})],
-        "build_index": [((Note.by_text,), {})],
-        "policies": [((Note,), {}), (("BoundaryNotes",), {})],
-        "audit": [((Note,), {})],
-        "sweep": [((Note,), {})],
-        "changes": [((Note,), {"tenant": "theirs"})],
-        "copy_rows": [((connect("local::memory:"), "BoundaryNotes"), {})],
-        "compare_rows": [((connect("local::memory:"), "BoundaryNotes"), {})],
-        "export_rows": [(("BoundaryNotes", "rows.jsonl"), {})],
-        "import_rows": [(("rows.jsonl", "BoundaryNotes"), {})],
-        "rewrap": [((Note,), {})],
-        "index_states": [((), {})],
-        "runs": [((), {})],
+    given: dict[str, list[Arguments]] = {
+        "grant": [call(Note, "r", start={"tenant": "theirs"}, end={"tenant": "theirs"}, policy="p")],
+        "lookup": [call(Note.listed, **keys_of_index())],
+        "get_many": [call([theirs.key]), call([bag_key()])],
+        "load": [call(theirs, each) for each in (Note.notes, Note.same)],
+        "explain_load": [call(theirs, Note.notes)],  # by a key that is denied nothing is asked
+        "run_transaction": [call(body)],
+        "explain_write": [call(verb, each) for verb in ("save", "delete", "upsert") for each in (theirs, bag)],
+        "new": [call(Note, **keys)],
+        "scope": [call(tenant="theirs")],
+        "drop_table": [call("BoundaryNotes"), call(Note)],
+        "drop_periods": [call(Note, before=1)],
+        "build_index": [call(Note.by_text)],
+        "policies": [call(Note), call("BoundaryNotes")],
+        "audit": [call(Note)],
+        "sweep": [call(Note)],
+        "changes": [call(Note, tenant="theirs")],
+        "copy_rows": [call(connect("local::memory:"), "BoundaryNotes")],
+        "compare_rows": [call(connect("local::memory:"), "BoundaryNotes")],
+        "export_rows": [call("BoundaryNotes", "rows.jsonl")],
+        "import_rows": [call("rows.jsonl", "BoundaryNotes")],
+        "rewrap": [call(Note)],
+        "index_states": [call()],
+        "runs": [call()],
         "modify": [
-            (each, {**named, **options})
-            for each, named in (
-                ((theirs, change), {}),
-                ((theirs.key, change), {}),
-                ((bag, change), {}),
-                ((Note, change), keys),
-            )
+            call(each, change, **named, **options)
+            for each, named in ((theirs, {}), (theirs.key, {}), (bag, {}), (Note, keys))
             for options in ({}, {"create": theirs}, {"if_match": theirs.etag})
         ],
-        "archive": [((theirs,), {"to": Note, **fields}) for fields in ({"n": 9}, {"tenant": "mine"}, {})],
-        "move": [((theirs,), {"n": 9}), ((bag,), {"row_key": "x"})],
+        "archive": [call(theirs, to=Note, **fields) for fields in ({"n": 9}, {"tenant": "mine"}, {})],
+        "move": [call(theirs, n=9), call(bag, row_key="x")],
     }
     if name in given:
         return given[name]
     targets: list[Any] = [theirs, bag, theirs.key, bag_key()]
-    return [*(((each,), {}) for each in targets), ((Note,), keys), ((Note.by_text,), keys_of_index())]
+    return [*map(call, targets), call(Note, **keys), call(Note.by_text, **keys_of_index())]
 
 
 def bag_key() -> Any:
@@ -153,7 +156,7 @@ async def db(tmp_path: Path) -> AsyncIterator[Database]:
         yield db
 
 
-async def refuses(owner: Any, name: str, given: tuple[tuple[Any, ...], dict[str, Any]], row: Any) -> bool:
+async def refuses(owner: Any, name: str, given: Arguments, row: Any) -> bool:
     """Return whether a call was rejected; False if the method does not take such arguments. It is never let through."""
     args, keywords = given
     method: Callable[..., Any] = getattr(owner, name)

@@ -3,6 +3,7 @@ Stored access policies: listed, set and revoked, on the embedded engine, on our 
 """
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -20,18 +21,19 @@ from tableorm import (
 from tests.access.conftest import Employee, World, rows
 
 LONG_AGO, LATER = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2099, 1, 1, 12, 30, tzinfo=dt.UTC)
+TIMES: dict[str, Any] = {"starts_at": LONG_AGO, "expires_at": LATER}
 
 
 async def test_they_are_stored_with_the_table(world: World) -> None:
     """What was set is listed; setting again replaces it; what is revoked is gone; the table takes them along."""
     policies = world.owner.policies(Employee)
     assert await policies.list() == {}
-    first = await policies.set("readers", "r", starts_at=LONG_AGO, expires_at=LATER)
-    second = await policies.set("writers", "dau", starts_at=LONG_AGO, expires_at=LATER)
+    first = await policies.set("readers", "r", **TIMES)
+    second = await policies.set("writers", "dau", **TIMES)
     assert (first, second.permissions) == (StoredPolicy("readers", "r", LONG_AGO, LATER), "aud")
     assert await world.owner.policies("directory").list() == {"readers": first, "writers": second}
 
-    third = await policies.set("readers", "ra", starts_at=LONG_AGO, expires_at=LATER)
+    third = await policies.set("readers", "ra", **TIMES)
     await policies.revoke("writers")
     assert await policies.list() == {"readers": third}
     with pytest.raises(EntityNotFound, match=r"revoke\('writers'\): .* there are 'readers'"):
@@ -39,20 +41,20 @@ async def test_they_are_stored_with_the_table(world: World) -> None:
     await policies.revoke("writers", missing_ok=True)
     await world.owner.drop_table("Directory")
     with pytest.raises(TableNotFound):
-        await policies.set("readers", "r", starts_at=LONG_AGO, expires_at=LATER)
+        await policies.set("readers", "r", **TIMES)
 
 
 async def test_a_policy_says_what_its_tokens_may(world: World) -> None:
     """Tokens that refer to it have its rights from then on, and none once it is revoked."""
     policies = world.owner.policies(Employee)
-    await policies.set("staff", "r", starts_at=LONG_AGO, expires_at=LATER)
+    await policies.set("staff", "r", **TIMES)
     token = await world.owner.grant(Employee, policy="staff")
     assert "&si=staff&" in token and "sp=" not in token and token.expires_at is None
     async with world.open(token) as mine:
         assert len(await rows(mine)) == 12
         with pytest.raises(AccessDenied):
             await mine.insert(Employee(department="Sales", id=1))
-        await policies.set("staff", "ra", starts_at=LONG_AGO, expires_at=LATER)
+        await policies.set("staff", "ra", **TIMES)
         await mine.insert(Employee(department="Sales", id=1))
         await policies.revoke("staff")
         with pytest.raises(AccessDenied):
@@ -73,9 +75,9 @@ async def test_five_at_most(world: World) -> None:
     """A sixth is rejected before anything is sent, naming those that there are."""
     policies = world.owner.policies(Employee)
     for number in range(5):
-        await policies.set(f"p{number}", "r", starts_at=LONG_AGO, expires_at=LATER)
+        await policies.set(f"p{number}", "r", **TIMES)
     with pytest.raises(LimitExceeded, match="5 stored access policies at most, here p0, p1, p2, p3, p4; revoke one"):
-        await policies.set("p5", "r", starts_at=LONG_AGO, expires_at=LATER)
+        await policies.set("p5", "r", **TIMES)
 
     assert len(await policies.list()) == 5
 

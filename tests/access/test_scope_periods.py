@@ -11,7 +11,6 @@ import pytest
 
 from tableorm import (
     AccessDenied,
-    CursorError,
     Database,
     Entity,
     EntityNotFound,
@@ -46,21 +45,21 @@ class Error(Entity, table="ScopedVisits{at:%Y%m%d}", partition_key="{tenant}", r
     at: Mapped[dt.datetime]
 
 
-class Shared(Entity, table="ScopedShared{at:%Y%m}", partition_key="{page}", row_key="{tenant}_{at:ticks}"):
+class OfPage(Entity, abstract=True):
+    page: Mapped[str]
+    at: Mapped[dt.datetime]
+
+
+class Shared(OfPage, table="ScopedShared{at:%Y%m}", partition_key="{page}", row_key="{tenant}_{at:ticks}"):
     tenant: Mapped[str]
-    page: Mapped[str]
-    at: Mapped[dt.datetime]
 
 
-class Branch(Entity, table="ScopedBranches{at:%Y%m}", partition_key="{page}", row_key="{branch:03d}_{at:ticks}"):
+class Branch(OfPage, table="ScopedBranches{at:%Y%m}", partition_key="{page}", row_key="{branch:03d}_{at:ticks}"):
     branch: Mapped[int]
-    page: Mapped[str]
-    at: Mapped[dt.datetime]
 
 
-class Foreign(Entity, table="ScopedForeign{at:%Y%m}", partition_key="{page}", row_key="{at:ticks}"):
-    page: Mapped[str]
-    at: Mapped[dt.datetime]
+class Foreign(OfPage, table="ScopedForeign{at:%Y%m}", partition_key="{page}", row_key="{at:ticks}"):
+    pass
 
 
 class Mixed(Entity, table="ScopedMixed{at:%Y%m}", partition_key="{tenant}", row_key="{id}_{at:ticks}"):
@@ -69,10 +68,8 @@ class Mixed(Entity, table="ScopedMixed{at:%Y%m}", partition_key="{tenant}", row_
     at: Mapped[dt.datetime]
 
 
-class MixedByPage(Entity, table="ScopedMixed{at:%Y%m}", partition_key="{page}", row_key="{tenant}_{at:ticks}"):
-    page: Mapped[str]
+class MixedByPage(OfPage, table="ScopedMixed{at:%Y%m}", partition_key="{page}", row_key="{tenant}_{at:ticks}"):
     tenant: Mapped[str]
-    at: Mapped[dt.datetime]
 
 
 @pytest.fixture
@@ -199,16 +196,6 @@ async def test_deleting_by_a_query_leaves_what_others_have(db: Database, mine: S
     assert await mine.select(Visit).where(Visit.at >= FIRST).all() == []
     assert await mine.select(Shared).where(Shared.page == "home", Shared.at >= FIRST).all() == []
     assert await _count_of_others(db) == before
-
-
-async def test_a_cursor_of_others_is_refused(db: Database, mine: Scope) -> None:
-    """A cursor is one of the conditions of its scope."""
-    theirs = db.scope(tenant="other").select(Visit).where(Visit.at >= FIRST)
-    cursor = (await theirs.page(1)).cursor
-
-    assert cursor is not None
-    with pytest.raises(CursorError):
-        await mine.select(Visit).where(Visit.at >= FIRST).page(1, cursor)
 
 
 async def test_another_value_is_refused_in_conditions(mine: Scope) -> None:

@@ -16,7 +16,7 @@ import attrs
 from azure.core.credentials import AccessToken
 from azure.core.pipeline.transport import AioHttpTransport
 
-from tableorm.stores import RetryPolicy
+from tableorm.stores import RetryPolicy, Row
 from tableorm_azure import AzureBackend
 
 KEY = b64encode(b"k" * 64).decode()
@@ -57,6 +57,12 @@ def row_answer(**properties: Any) -> Answer:
     """A row, as a point read gets it."""
     row = {"odata.etag": ETAG, "PartitionKey": "p", "RowKey": "r", "Timestamp": "2024-02-29T12:34:56.7891234Z"}
     return Answer(200, {"Content-Type": "application/json"}, json.dumps({**row, **properties}).encode())
+
+
+def page_answer(*rows: Row, **headers: str) -> Answer:
+    """A page of rows, or of tables."""
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Answer(200, {"Content-Type": "application/json", **given}, json.dumps({"value": rows}).encode())
 
 
 def error_answer(status: int, code: str, text: str = "No.", **headers: str) -> Answer:

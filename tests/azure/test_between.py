@@ -28,7 +28,7 @@ from tableorm.stores import BlobStore, QueueStore, RetryPolicy
 from tableorm.testing.contract.base import new_name, refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import KEY as STUB_KEY
-from tests.azure.stub import Answer, Stub, Token, error_answer, row_answer, secure_stub
+from tests.azure.stub import Answer, Stub, Token, error_answer, page_answer, row_answer, secure_stub
 from tests.azurite import ACCOUNT, KEY, Azurite
 from tests.rows import insert_row
 
@@ -54,7 +54,7 @@ CALLS: dict[str, Call] = {
 }
 FOUND = {
     "row": row_answer(),
-    "tables": Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}'),
+    "tables": page_answer(),
     "queue": Answer(200, {"x-ms-approximate-messages-count": "3"}),
     "blob": Answer(
         200, {"ETag": '"1"', "Last-Modified": "Thu, 29 Feb 2024 12:00:00 GMT", "x-ms-blob-type": "BlockBlob"}

@@ -30,7 +30,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.protocol.edm import ANNOTATION, decode
 from tableorm.stores import Operation, Row, Verb
 from tableorm_azure.codec import decode_page
-from tests.azure.stub import ETAG, KEY, Answer, Stub, row_answer
+from tests.azure.stub import ETAG, KEY, Stub, page_answer, row_answer
 from tests.azurite import Azurite
 
 # What Azurite stores, with the type that it says; and what it gives back, where that is not the same.
@@ -284,7 +284,7 @@ async def test_what_azurite_cannot_store(stub: Stub, members: Row) -> None:
     """A list, or an object: the other rows are given, and the value is as it came."""
     rows: list[Row] = [json.loads(row_answer(RowKey=key).body) for key in "abc"]
     rows[1] |= members
-    stub.answers = [Answer(200, {"Content-Type": "application/json"}, json.dumps({"value": rows}).encode())]
+    stub.answers = [page_answer(*rows)]
     async with connect(stub.url, key=KEY) as db:
         bags = await db.select_raw("OddValues").where("PartitionKey eq 'p'").all()
         read = await db.select(Moment).where(Moment.p == "p").misfits("skip").all()

@@ -18,10 +18,11 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RetryPolicy, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import refusal, row
 from tableorm_azure import AzureBackend
-from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, row_answer
+from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, page_answer, row_answer
 
 Call = Callable[[TableStore], Awaitable[object]]
 INSERT = Operation(Verb.INSERT, row(A=1))
+TWO = [INSERT, Operation(Verb.INSERT, row(row_key="2"))]
 
 READS: dict[str, Call] = {
     "get": lambda store: store.get("Table1", "p", "r"),
@@ -37,8 +38,7 @@ WRITES: dict[str, Call] = {
     "create table": lambda store: store.create_table("Table1"),
     "delete table": lambda store: store.delete_table("Table1"),
 }
-PAGE = Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}')
-GOOD = {"get": row_answer(), "query": PAGE, "list": PAGE, "transaction": batch_answer(NO_CONTENT)}
+GOOD = {"get": row_answer(), "query": page_answer(), "list": page_answer(), "transaction": batch_answer(NO_CONTENT)}
 
 
 def good(name: str) -> Answer:
@@ -309,31 +309,30 @@ async def test_proxies(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [request.target for request in stub.requests] == [f"{url}/Table1(PartitionKey='p',RowKey='r')"]
 
 
+async def refusal_of_two(stub: Stub, part: Answer) -> Fault:
+    """How a transaction of two operations fails, to which this part is all of the answer."""
+    stub.answers = [batch_answer(part)]
+    async with stub.backend() as backend:
+        return await refusal(backend.tables.transact("Table1", TWO))
+
+
 @pytest.mark.parametrize("code", ["NotFound", "EntityAlreadyExists"])
 async def test_a_transaction_without_an_index(stub: Stub, code: str) -> None:
     """The service omits it at times: then it is not known; the SDK says 0."""
-    stub.answers = [batch_answer(error_answer(409, code))]
-    async with stub.backend() as backend:
-        fault = await refusal(backend.tables.transact("Table1", [INSERT, Operation(Verb.INSERT, row(row_key="2"))]))
+    fault = await refusal_of_two(stub, error_answer(409, code))
 
     assert (fault.code, fault.index, fault.doubt) == (code, None, False)
 
 
 async def test_an_answer_that_does_not_count_up(stub: Stub) -> None:
     """Fewer parts than operations prove nothing."""
-    stub.answers = [batch_answer(NO_CONTENT)]
-    async with stub.backend() as backend:
-        fault = await refusal(backend.tables.transact("Table1", [INSERT, Operation(Verb.INSERT, row(row_key="2"))]))
-
-    assert fault.doubt
+    assert (await refusal_of_two(stub, NO_CONTENT)).doubt
 
 
 async def test_an_error_text_like_an_answer(stub: Stub) -> None:
     """What stands in a body is not taken for the status of another part."""
     text = "1:HTTP/1.1 204 No Content\nETag: nothing\n--changesetresponse_1"
-    stub.answers = [batch_answer(error_answer(409, "EntityAlreadyExists", text))]
-    async with stub.backend() as backend:
-        fault = await refusal(backend.tables.transact("Table1", [INSERT, Operation(Verb.INSERT, row(row_key="2"))]))
+    fault = await refusal_of_two(stub, error_answer(409, "EntityAlreadyExists", text))
 
     assert (fault.code, fault.index) == ("EntityAlreadyExists", 1)
 

@@ -10,13 +10,12 @@ import pytest
 
 from tableorm import Database, Entity, Mapped, OutcomeUnknown, RetryPolicy, Stats, Throttled, connect, field
 from tableorm.errors import TableOrmError, TransactionFailed
-from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, row_answer
+from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, page_answer, row_answer
 from tests.faults import QUICK, Fate, FaultyBackend
 
 
 class Thing(Entity, table="Things", partition_key="p", row_key="{id}", kind=None):
     id: Mapped[str] = field(default="r")
-    n: Mapped[int] = field(default=0)
 
 
 async def _transact(db: Database) -> None:
@@ -35,10 +34,11 @@ CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
     "tables": lambda db: db.tables(),
     "transaction": _transact,
 }
+NOTHING = page_answer()
 GOOD = {
     "get": row_answer(),
-    "query": Answer(200, {}, b'{"value":[]}'),
-    "tables": Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}'),
+    "query": NOTHING,
+    "tables": NOTHING,
     "transaction": batch_answer(NO_CONTENT),
 }
 
@@ -96,8 +96,8 @@ async def test_a_transaction_that_is_refused_within_its_answer(stub: Stub, part:
 async def test_one_policy_for_refused_connections(name: str) -> None:
     """`retry=` of `connect` says how often reads and writes are tried where nobody listens any more."""
     async with Stub() as stub:
-        stub.answers = [Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}')]
-        db = await connect(stub.url, key=KEY, retry=RetryPolicy(attempts=3, base=0.0)).open()
+        stub.answers = [NOTHING]
+        db = await client(stub, attempts=3).open()
         await db.tables()
     await asyncio.sleep(0.05)  # until the client, too, has closed its connection
     with pytest.raises(TableOrmError):
@@ -110,7 +110,7 @@ async def test_one_policy_for_refused_connections(name: str) -> None:
 async def test_one_count_after_a_lost_reply(stub: Stub) -> None:
     """A write in doubt is repeated by the mapper alone: refusals of its repetitions are of the same count."""
     stub.answers = [Answer(0), TOO_MANY]
-    async with connect(stub.url, key=KEY, retry=RetryPolicy(attempts=4, base=0.0)) as db:
+    async with client(stub, attempts=4) as db:
         with pytest.raises(OutcomeUnknown):
             await db.delete(Thing, id="r", if_match=ETAG)
 

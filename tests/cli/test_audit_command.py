@@ -13,21 +13,17 @@ import pytest
 from tableorm import Database, ModelError
 from tableorm.audit.report import AuditReport
 from tableorm.cli.progress import ProgressReporter
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Verb
 from tests.audit.foreign import Employee, everyone, fill, write
 from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
 from tests.derived.patterns.firm import Department
 from tests.derived.patterns.firm import Employee as Listed
 from tests.outbox.test_blob_lists import Book
+from tests.rows import delete_row, insert_row
 
-COMMAND = str(Path(sys.executable).with_name("tableorm"))
 MODEL = "tests.audit.foreign:Employee"
 ROOT = Path(__file__).parents[2]  # modules of the working directory are found
-
-
-def process(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
 
 
 @pytest.fixture
@@ -82,7 +78,7 @@ def test_counts_and_lists_are_checked(tmp_path: Path) -> None:
         await db.create_tables(Department)
         await db.insert(Department(name="Sales"))
         await db.insert(Listed(department="Sales", id=1))
-        await db.store.write("Firm", Operation(Verb.DELETE, {"PartitionKey": "Sales", "RowKey": "empid_000001"}, "*"))
+        await delete_row(db, "Firm", {"PartitionKey": "Sales", "RowKey": "empid_000001"})
 
     in_database(url, make)
     found = tableorm("audit", url, model, "--repair")
@@ -137,13 +133,9 @@ def test_a_module_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     async def make(db: Database) -> None:
         await db.create_tables("Directory", "Desks")
-        for name in ("empid_000001", "manager_000001"):
-            kind = "Employee" if name < "f" else "Manager"
-            row = {"PartitionKey": "Sales", "RowKey": name, "EntityType": kind}
-            await db.store.write("Directory", Operation(Verb.INSERT, row))
-        await db.store.write(
-            "Desks", Operation(Verb.INSERT, {"PartitionKey": "desks", "RowKey": "desk_1", "EntityType": "Desk"})
-        )
+        for key, kind in ("empid_000001", "Employee"), ("manager_000001", "Manager"):
+            await insert_row(db, "Directory", {"PartitionKey": "Sales", "RowKey": key, "EntityType": kind})
+        await insert_row(db, "Desks", {"PartitionKey": "desks", "RowKey": "desk_1", "EntityType": "Desk"})
 
     in_database(url, make)
     assert json.loads(tableorm("audit", url, "every_model", "--json").stdout)["entities"] == 3
@@ -216,7 +208,7 @@ def test_the_state_is_written_to_a_file_of_its_own(tmp_path: Path) -> None:
     state, other = tmp_path / "state", tmp_path / "other"
     other.write_text("precious")
     state.symlink_to(other)
-    progress = ProgressReporter[AuditReport](state, str)
+    progress = ProgressReporter(state)
     progress.note(AuditReport(cursor=lambda: "text"))
     for _ in range(2):
         progress.save()

@@ -278,6 +278,23 @@ def test_interrupt_while_it_starts(tmp_path: Path) -> None:
     assert ended == (130, b"tableorm: interrupted; run it again\n")
 
 
+def test_an_interrupted_backup(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C leaves no copy behind, so that the command can be run again as it says."""
+    command = "backup", url.removeprefix("local:"), str(tmp_path / "copy.tables")
+
+    def stop(_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tableorm_local.engine.backup.find_damage", stop)
+        interrupted = tableorm(*command)
+        left = [*tmp_path.iterdir()]
+
+    assert (interrupted.returncode, interrupted.stderr) == (130, "tableorm: interrupted; run it again\n")
+    assert left == []
+    assert tableorm(*command).returncode == 0
+
+
 def test_a_mistyped_path_is_not_created(tmp_path: Path) -> None:
     """Looking into a database that is not there says so, and leaves nothing behind."""
     result = tableorm("tables", f"local:{tmp_path}/typo.tables")

@@ -3,7 +3,9 @@ What a database holds is printed without control characters, which a terminal wo
 """
 
 import asyncio
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ import apsw
 import pytest
 
 from tableorm import Database
+from tableorm.cli import main
+from tableorm.cli.output import report, show_progress
 from tableorm.protocol.redaction import escape_unprintable
-from tableorm.stores import Operation, Verb
 from tests.azure.conftest import stub
 from tests.azure.stub import KEY, Answer, Stub
 from tests.commandline import in_database, run_command
+from tests.rows import insert_row
 
 __all__ = ["stub"]
 
@@ -30,8 +34,7 @@ def url(tmp_path: Path) -> str:
 
     async def fill(db: Database) -> None:
         await db.store.create_table("Things")
-        row = {"PartitionKey": "p", "RowKey": "r", "Value": ODD}
-        await db.store.write("Things", Operation(Verb.INSERT, row))
+        await insert_row(db, "Things", {"PartitionKey": "p", "RowKey": "r", "Value": ODD})
 
     in_database(f"local:{path}", fill)
     return f"local:{path}"
@@ -73,6 +76,49 @@ def test_errors() -> None:
 
     assert done.returncode == 1
     assert done.stderr.removesuffix("\n").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("terminal", "command", "printed"),
+    [
+        (False, "query --all --csv --only Value", b"\xc3\xa9"),
+        (False, "show", b"\xc3\xa9"),
+        (True, "query --all --only Value", rb"\xe9"),
+    ],
+)
+def test_streams_without_an_accent(
+    url: str, terminal: bool, command: str, printed: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe or a file gets UTF-8, whatever the locale is; a terminal its own encoding, and escapes for the rest."""
+    name, *options = command.split()
+    with io.TextIOWrapper(io.BytesIO(), encoding="ascii") as stream:
+        monkeypatch.setattr(stream, "isatty", lambda: terminal)
+        monkeypatch.setattr(sys, "stdout", stream)
+        status = main([name, url, "Things", *options])
+        written = stream.buffer.getvalue()
+
+    assert status == 0
+    assert printed in written
+
+
+def test_progress_without_escapes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A terminal that obeys no escapes gets lines of progress one below the other."""
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    show_progress("[###---] 50%", "range 1")
+    show_progress("[######] 100%")
+    report("done")
+
+    assert capsys.readouterr().err == "[###---] 50%\n[######] 100%\ntableorm: done\n"
+
+
+def test_closed_streams(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed stdout and stderr, for which Python has None, take what is printed, and the status says how it went."""
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    statuses = [main(["tables", url]), main(["tables", "local:./none"])]
+    with sys.stdout, sys.stderr:
+        assert statuses == [0, 1]
 
 
 @pytest.mark.parametrize("text", ["", "plain", "Jürgen, 日本 🎉", r"a\nb"])

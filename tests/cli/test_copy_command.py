@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tableorm import Database, connect
-from tableorm.stores import Operation, RowQuery, Verb
 from tests.children import environment
 from tests.commandline import in_database, run_command
+from tests.rows import replace_row
 from tests.transfer.rows import content_of, fill, make_rows
 
 COUNT = 600
@@ -67,12 +67,8 @@ def test_copy_and_verify(urls: tuple[str, str]) -> None:
     ]
     assert asyncio.run(are_equal(*urls))
 
-    async def change() -> None:
-        row = {"PartitionKey": "p1", "RowKey": "000001", "n": 5}
-        async with connect(urls[1]) as db:
-            await db.store.write("Transferred", Operation(Verb.REPLACE, row, "*"))
-
-    asyncio.run(change())
+    row = {"PartitionKey": "p1", "RowKey": "000001", "n": 5}
+    in_database(urls[1], lambda db: replace_row(db, "Transferred", row))
     done = run_command("copy", *urls, "Transferred", "--if-exists", "skip", "--verify", "--json", "--where", "n lt 9")
     copied, compared = map(json.loads, done.stdout.splitlines())
     assert (done.returncode, copied["equal"], copied["skipped"], copied["complete"]) == (1, 8, 1, True)
@@ -131,7 +127,7 @@ def test_a_copy_that_is_stopped(urls: tuple[str, str], tmp_path: Path, how: int,
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
 
     async def count(db: Database) -> int:
-        return len((await db.store.query("Transferred", RowQuery())).rows) if await db.tables() else 0
+        return len(await content_of(db)) if await db.tables() else 0
 
     written = 0
     while written < 100:

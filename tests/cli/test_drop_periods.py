@@ -2,14 +2,13 @@
 The command `tableorm drop-periods`: what it deletes and prints, and what it refuses.
 """
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tableorm import Database
-from tests.commandline import in_database, run_command
+from tests.commandline import in_database, run_command, write_module
 
 MODELS = """
 import datetime as dt
@@ -43,10 +42,7 @@ TABLES = [
 
 @pytest.fixture(autouse=True)
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "period_models", raising=False)
-    (tmp_path / "period_models.py").write_text(MODELS, encoding="utf-8")
+    write_module(tmp_path, "period_models", MODELS, monkeypatch)
     url = f"local:{tmp_path}/a.tables"
     monkeypatch.setenv("TABLEORM_URL", url)
 

@@ -35,9 +35,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mistakes")
     (folder / "mistaken.py").write_text(MODELS + ENTRY, encoding="utf-8")
     (folder / "broken.py").write_text(f"{MODELS}\n\nprint(Manager)\n", encoding="utf-8")
+    (folder / "hr.py").write_text(MODELS, encoding="utf-8")
+    (folder / "interrupted.py").write_text("import signal; signal.raise_signal(signal.SIGINT)", encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
-    (folder / "keyless.csv").write_text("id,name\n1,Ann\n", encoding="utf-8")
 
     async def fill(db: Database) -> None:
         await db.create_tables(Employee)
@@ -91,19 +92,21 @@ CASES = {
     "check hr.tabels": (1, "hr.tabels"),
     f"show {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
     f"query {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
+    f"query {URL} mistaken": (1, "tableorm: there is no table 'mistaken'; for a model write mistaken:MODEL\n"),
+    f"query {URL} hr --all": (1, "tableorm: there is no table 'hr'; for a model write hr:MODEL\n"),
+    f"query {URL} hr --explain": (1, "tableorm: query 'hr': The specified resource name length is not within"),
+    f"get {URL} hr department=Sales id=7": (1, "tableorm: there is no table 'hr'; for a model write hr:MODEL\n"),
     f"get {URL} Directory PartitionKey=P RowKey=R": (1, "there is no row ('P', 'R') in table Directory"),
     f"export {URL} Directory no/such/folder/x.csv": (1, "tableorm: no/such/folder/x.csv: "),
     "backup hr.tables no/such/folder/x": (1, "tableorm: no/such/folder/x: "),
     f"import {URL} Directory notes.txt": (1, "or give --format 'jsonl', 'csv' or 'parquet'"),
-    f"import {URL} Directory keyless.csv": (
-        1,
-        "keyless.csv, line 2: ['id', 'name'] are there, but no PartitionKey and no RowKey",
-    ),
     f"import {URL} Directory none.csv": (1, "none.csv"),
     # The models cannot be loaded.
     f"audit {URL} nowhere": (1, "'nowhere' cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
     f"audit {URL} broken": (1, "NameError: name 'Manager' is not defined (broken.py, line 9)"),
     f"audit {URL} misspelt": (1, "SyntaxError: '[' was never closed (misspelt.py, line 7)"),
+    f"audit {URL} interrupted --name n": (130, "interrupted; with --name or --state, the same command resumes where"),
+    "lint interrupted": (130, "tableorm: interrupted; run it again\n"),
     f"{MODULE}:Employe": (2, "mistaken has no attribute 'Employe': did you mean 'Employee'?"),
     f"{MODULE}:Mapped": (2, "'mistaken:Mapped' is not a model"),
     f"audit {URL} AccountName=acc;AccountKey=c2VjcmV0": (2, "the argument is not a model; give MODULE:MODEL"),
@@ -127,6 +130,12 @@ CASES = {
     ),
     f"rewrap {URL} mistaken:Employee": (1, "tableorm: rewrap needs keys; give --encryption MODULE:NAME"),
     f"drop-periods {URL} mistaken:Employee --before 2026-01-01": (1, "tableorm: drop-periods Employee is rejected: "),
+    f"query {URL} Directory --top 5 --top 5": (2, "query: argument --top: it is given twice; see tableorm query"),
+    f"export {URL} Directory - --where a --where=b": (2, "export: argument --where: it is given twice"),
+    f"get {URL} mistaken:Employee department=Sales department=HR id=7": (
+        1,
+        "'department=HR' is rejected: department is given twice",
+    ),
     f"query {URL} Directory --top 0": (2, "argument --top: '0' is not a whole number from 1 up"),
     f"get {URL} mistaken:Employee department=Sales": (1, "Employee.key needs 'id'"),
     f"get {URL} mistaken:Employee department=Sales id=x": (1, "needs an int, got 'x'"),

@@ -49,7 +49,7 @@ def test_a_folder_without_a_name_for_the_package(name: str, problem: str, tmp_pa
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="capability: there is no bash")
 @pytest.mark.parametrize("arguments", [[], ["show"], ["show", "local:./x.tables"], ["outbox"], ["outbox", "list"]])
-def test_completion_in_bash(arguments: list[str], tmp_path: Path) -> None:
+def test_completion_in_bash(arguments: list[str]) -> None:
     """The script completes the names of commands, of their actions, and of their options."""
     script = tableorm("completion", "bash").stdout
     words = dict(make_parser([]).words())

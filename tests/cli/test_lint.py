@@ -3,12 +3,11 @@ The command `tableorm lint`: what is found, as text and as JSON, and the exit st
 """
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.commandline import run_command
+from tests.commandline import run_command, write_module
 
 MODELS = """
 from tableorm import Entity, Mapped
@@ -27,11 +26,8 @@ class Item(Entity, table="LintShop", partition_key="{shop}", row_key="item_{numb
 
 @pytest.fixture(autouse=True)
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "lint_models", raising=False)
+    write_module(tmp_path, "lint_models", MODELS, monkeypatch)
     monkeypatch.setenv("TABLEORM_URL", "local::memory:")
-    (tmp_path / "lint_models.py").write_text(MODELS, encoding="utf-8")
 
 
 def lint(*arguments: str) -> tuple[int, str, str]:

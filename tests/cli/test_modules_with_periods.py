@@ -2,12 +2,11 @@
 Commands that take all models of a module, among which is one with a table for each period.
 """
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.commandline import in_database, run_command
+from tests.commandline import in_database, run_command, write_module
 
 MODELS = """
 import datetime as dt
@@ -31,10 +30,7 @@ COMMANDS = [("audit",), ("sweep",), ("worker", "--drain"), ("migrate", "rewrite"
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a module with both kinds of models, for a database whose tables exist."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "mixed_models", raising=False)
-    (tmp_path / "mixed_models.py").write_text(MODELS.format(start="Mixed"), encoding="utf-8")
+    write_module(tmp_path, "mixed_models", MODELS.format(start="Mixed"), monkeypatch)
     url = f"local:{tmp_path}/a.tables"
     monkeypatch.setenv("TABLEORM_URL", url)
 

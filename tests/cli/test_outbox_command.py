@@ -19,9 +19,10 @@ from tableorm.models.manifest import IndexEntry
 from tableorm.outbox.bell import OUTBOX, ring
 from tableorm.outbox.decision import Decision, Work, note_failure
 from tableorm.outbox.doorbell import Begun, Doorbell
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
+from tests.rows import insert_row, merge_row
 
 COMMAND = str(Path(sys.executable).with_name("tableorm"))
 MODEL = "tests.cli.models:Employee"
@@ -42,14 +43,10 @@ async def fill(url: str) -> None:
         await db.create_tables("Directory", "Other")
         for token, kind in zip(TOKENS, ("Employee", "Employee", "Dog", ""), strict=True):
             works = (Work(kind=kind, row_key="empid_000001"),) if kind else ()
-            await write(db, "Directory", Decision(partition_key="Sales", token=token, works=works))
+            await insert_row(db, "Directory", Decision(partition_key="Sales", token=token, works=works).to_row())
             if kind:
                 await ring(connection_of(db), Doorbell(changes=(begun(token),), kinds=(kind,)), delay_seconds=0)
         await note_failure(connection_of(db), begun(TOKENS[1]), "ValueError: no", 7)
-
-
-async def write(db: Database, table: str, decision: Decision) -> None:
-    await db.store.write(table, Operation(Verb.INSERT, decision.to_row()))
 
 
 def begun(token: str) -> Begun:
@@ -96,7 +93,7 @@ def test_one_change_is_shown(url: str) -> None:
     async def add(db: Database) -> None:
         work = Work(kind="Employee", row_key="r", entries={"by_name": (IndexEntry("name_jones"),)})
         decision = Decision(partition_key="p", token="another_token", works=(work,))
-        await write(db, "Other", decision)
+        await insert_row(db, "Other", decision.to_row())
 
     in_database(url, add)
     shown = tableorm("outbox", "show", url, "Other", "--token", "another_token")
@@ -114,11 +111,11 @@ def test_a_workflow_is_shown(url: str) -> None:
         arguments = '{"order":7,"authorization":"Bearer Ab1","urls":["https://x.org/?sig=abc"]}'
         works = tuple(Work(kind="workflow ship:1", row_key=key, arguments=arguments) for key in "abc")
         decision = Decision(partition_key="p", token="another_token", works=works)
-        await write(db, "Other", decision)
+        await insert_row(db, "Other", decision.to_row())
         reached = Decision(
             partition_key="p", token="another_token", progress={1: ("tell", {"parcel": "x"}), 2: (None, None)}
         )
-        await db.store.write("Other", Operation(Verb.MERGE, reached.progress_row(), "*"))
+        await merge_row(db, "Other", reached.progress_row())
 
     in_database(url, add)
     shown = tableorm("outbox", "show", url, "Other", "--token", "another_token").stdout
@@ -151,7 +148,7 @@ def test_a_row_that_cannot_be_read(url: str) -> None:
 
     async def damage(db: Database) -> None:
         row = {"PartitionKey": "Sales", "RowKey": f"~o_{TOKENS[0]}", "Work": '{"format": 9}'}
-        await db.store.write("Directory", Operation(Verb.MERGE, row, "*"))
+        await merge_row(db, "Directory", row)
 
     in_database(url, damage)
     listed = json.loads(tableorm("outbox", "list", url, "Directory", "--token", TOKENS[0]).stdout)
@@ -190,7 +187,7 @@ def test_a_decision_row_without_a_token_is_dropped(url: str) -> None:
 
 
 def insert(url: str, row: Row) -> None:
-    in_database(url, lambda db: db.store.write("Directory", Operation(Verb.INSERT, row)))
+    in_database(url, lambda db: insert_row(db, "Directory", row))
 
 
 def test_a_worker_empties_the_queue(url: str) -> None:
@@ -248,7 +245,7 @@ def test_queues_that_are_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixt
     async def begin(db: Database) -> None:
         await db.create_tables("Directory")
         works = (Work(kind="Employee", row_key="e"),)
-        await write(db, "Directory", Decision(partition_key="Sales", token=TOKENS[0], works=works))
+        await insert_row(db, "Directory", Decision(partition_key="Sales", token=TOKENS[0], works=works).to_row())
         doorbell = Doorbell(changes=(begun(TOKENS[0]),), kinds=("Employee",))
         await ring(connection_of(db), doorbell, delay_seconds=0)
 

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import Database, EncodeError, Entity, Expression, Index, Key, Mapped, ModelError, Timestamp, field
+from tableorm.cli import main
 from tableorm.cli.conditions import parse_where
 from tableorm.cli.tabular import format_table
 from tests.commandline import in_database
@@ -140,16 +141,38 @@ def test_odata_with_a_model(url: str, odata: str, python: str) -> None:
         )
 
 
+class Task(Entity, table="Tasks", partition_key="{ship}", row_key="task_{number}"):
+    ship: Mapped[str]
+    number: Mapped[int]
+    by: Mapped[Key[Sailor] | None]
+    tags: Mapped[list[str]]
+    days: Mapped[list[dt.date]]
+    paid: Mapped[dt.datetime] = field(name="PayDay")
+
+
+@pytest.mark.parametrize(
+    ("target", "conditions"),
+    [
+        ("Crew", ["PartitionKey eq 'Argo' or PartitionKey eq '北'", "age gt 47 and RowKey ge 'sailor_'"]),
+        (MODEL, ["ship == 'Argo' or ship == '北'", "age gt 47"]),
+    ],
+)
+def test_options_that_add_up(url: str, target: str, conditions: list[str]) -> None:
+    """All of several conditions hold, each in its own language, and several lists of fields are one."""
+    given = [text for each in conditions for text in ("--where", each)]
+    done = tableorm("query", url, target, *given, "--only", "name", "--only", "age", "--json", "--all")
+    plan = json.loads(tableorm("query", url, target, *given, "--explain", "--json", "--all").stdout)
+
+    found = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda row: int(row["name"][7:]))
+    assert found == [{"name": each.name, "age": each.age} for each in CREW if each.age > 47]
+    assert plan["where"] == ("OData" if target == "Crew" else "OData and Python")
+
+
 def test_odata_has_the_names_of_properties() -> None:
     """It may name the property in which a field is stored."""
-    assert str(parse_where("PayDay gt datetime'2026-01-01T00:00:00Z'", Wage)) == str(
-        Wage.paid > dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    assert str(parse_where("PayDay gt datetime'2026-01-01T00:00:00Z'", Task)) == str(
+        Task.paid > dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     )
-
-
-class Wage(Entity, table="Wages", partition_key="{ship}", row_key="wage"):
-    ship: Mapped[str]
-    paid: Mapped[dt.datetime] = field(name="PayDay")
 
 
 def test_csv(url: str) -> None:
@@ -160,6 +183,17 @@ def test_csv(url: str) -> None:
     assert header == ["id", "name", "born"]
     by_key = sorted(CREW, key=lambda each: (each.ship, each.id))
     assert rows == [[str(each.id), each.name, each.born.isoformat() if each.born else ""] for each in by_key]
+
+
+@pytest.mark.parametrize(
+    ("target", "only", "header"),
+    [(MODEL, [], "ship,id,name,age,pay,born,aboard\n"), (MODEL, ["--only", "id"], "id\n"), ("Crew", [], "")],
+)
+def test_csv_without_rows(url: str, target: str, only: list[str], header: str) -> None:
+    """It has the header if the columns are known."""
+    done = tableorm("query", url, target, "--where", "PartitionKey eq 'none'", "--csv", *only)
+
+    assert (done.returncode, done.stdout) == (0, header)
 
 
 def test_one_entity(url: str) -> None:
@@ -250,14 +284,6 @@ def test_what_is_no_condition(text: str, problem: str) -> None:
     assert problem in str(refused.value)
 
 
-class Task(Entity, table="Tasks", partition_key="{ship}", row_key="task_{number}"):
-    ship: Mapped[str]
-    number: Mapped[int]
-    by: Mapped[Key[Sailor] | None]
-    tags: Mapped[list[str]]
-    days: Mapped[list[dt.date]]
-
-
 def test_lists_and_links_in_conditions() -> None:
     """Lists are asked for an element, which is of the type of their elements, and links by their halves."""
     day = dt.date(2026, 1, 1)
@@ -306,6 +332,29 @@ def test_long_values_are_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     (_, line) = format_table([{"name": "é" * 32_000}], ["name"])
     assert line == "é" * 39 + "…"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["get", MODEL, "ship=Argo", "id=7"], "\nname    Jürgen 7\nage     27\n"),
+        (["query", MODEL, "--where", "ship == 'Argo'", "--top", "3"], "\nname    Jürgen 5\nage     25\n"),
+        (["audit", MODEL], "250 entities and 250\n      derived"),
+    ],
+)
+def test_narrow_terminals(
+    url: str, command: list[str], shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line for each value, and the last line of an audit, are wrapped."""
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    status = main([command[0], url, *command[1:]])
+    text = capsys.readouterr().out
+
+    assert status == 0
+    assert shown in text
+    assert max(map(len, text.splitlines())) <= 20
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")

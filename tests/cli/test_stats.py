@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tableorm import Database
-from tableorm.stores import Operation, Verb
 from tests.commandline import in_database, run_command
+from tests.rows import insert_row
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def url(tmp_path: Path) -> str:
 
     async def fill(db: Database) -> None:
         await db.create_tables("Empty", "Orders")
-        await db.store.write("Orders", Operation(Verb.INSERT, {"PartitionKey": "a", "RowKey": "b"}))
+        await insert_row(db, "Orders", {"PartitionKey": "a", "RowKey": "b"})
 
     in_database(url, fill)
     return url
@@ -88,8 +88,7 @@ def test_a_terminal(tmp_path: Path, columns: int) -> None:
     async def fill(db: Database) -> None:
         await db.create_tables("Orders")
         for key in ("A customer with a long name", "B"):
-            row = {"PartitionKey": key, "RowKey": "1", "EntityType": "OrderOfACustomer"}
-            await db.store.write("Orders", Operation(Verb.INSERT, row))
+            await insert_row(db, "Orders", {"PartitionKey": key, "RowKey": "1", "EntityType": "OrderOfACustomer"})
 
     in_database(url, fill)
     main, side = pty.openpty()

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tableorm import Database, Entity, Feed, Mapped, field, utc_now
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.stores import CLOCK
 from tests.cli.models import Employee
 from tests.commandline import in_database, run_command
+from tests.rows import insert_row
 
 MODULE = "tests.cli.test_sweep_command"
 
@@ -70,8 +71,7 @@ def test_what_cannot_be_deleted(url: str) -> None:
 
     async def spoil(db: Database) -> None:
         ends = {"expires": "1999-01-01T00:00:00Z", "expires@odata.type": "Edm.DateTime"}
-        row = {"PartitionKey": "p", "RowKey": "x", "EntityType": "Pass", **ends}
-        await db.store.write("CommandPasses", Operation(Verb.INSERT, row))
+        await insert_row(db, "CommandPasses", {"PartitionKey": "p", "RowKey": "x", "EntityType": "Pass", **ends})
 
     in_database(url, spoil)
     done = run_command("sweep", url, f"{MODULE}:Pass")
@@ -88,5 +88,6 @@ def test_models_that_never_expire(url: str) -> None:
 
     assert done.returncode == 1
     assert (
-        "there is nothing to sweep: no entities of Employee, Manager expire, and none has a change feed" in done.stderr
+        "there is nothing to sweep: no entities of Employee, Manager expire, and none has a change feed; "
+        "name models that have a field with `expiry=True`, or a `Feed`\n" in done.stderr
     )

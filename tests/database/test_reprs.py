@@ -95,6 +95,7 @@ async def test_queues_and_streams() -> None:
         async with stream:
             opened = repr(stream)
 
+        assert repr(db.store) == "<Engine :memory:>"
         assert repr(db.queues) == "<queues of a database>"
         assert repr(db.blobs) == "<blobs of a database>"
         assert (before, opened) == ("<EntityStream: not open>", "<EntityStream: open>")

@@ -123,6 +123,7 @@ async def use(url: str, place: str, options: dict[str, Any]) -> str:
     shown = f"{db!r} {connection_of(db).backend!r} {vars(connection_of(db).backend)!r}"
     try:
         async with db:
+            shown += repr(db.store)
             await db.tables()
     except (TableOrmError, TypeError, ValueError) as error:
         shown += shown_by(error)

@@ -20,7 +20,8 @@ from tableorm import Database, Entity, connect
 from tableorm.inspection import propose
 from tableorm.models.entity import schema_of
 from tableorm.protocol.edm import ANNOTATION
-from tableorm.stores import Row, RowQuery
+from tableorm.stores import Row
+from tableorm.testing.contract.base import everything
 from tests.commandline import run_command
 from tests.inspection.layouts import LAYOUTS, ROWS, Layout, fill
 
@@ -29,14 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 async def read_raw(db: Database, table: str) -> dict[tuple[str, str], Row]:
     """Return all rows of a table, as they are stored."""
-    found: dict[tuple[str, str], Row] = {}
-    continuation = None
-    while True:
-        page = await db.store.query(table, RowQuery(), 1000, continuation)
-        found |= {(row["PartitionKey"], row["RowKey"]): row for row in page.rows}
-        continuation = page.continuation
-        if continuation is None:
-            return found
+    return {(row["PartitionKey"], row["RowKey"]): row for row in await everything(db.store, table)}
 
 
 def load(text: str, folder: Path) -> ModuleType:

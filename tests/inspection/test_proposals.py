@@ -21,7 +21,7 @@ from tableorm.keys.formats import make_format
 from tableorm.models.periods import is_of_period
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION
-from tableorm.stores import Operation, StoreLayer, StoreRequest, Verb
+from tableorm.stores import StoreLayer, StoreRequest
 from tests.commandline import run_command
 from tests.databases import memory_database
 from tests.inspection.layouts import Long, fill, make_row
@@ -215,8 +215,7 @@ async def test_a_token_for_one_table() -> None:
 
     async with memory_database("Logs202602", "Logs202603") as db:
         for number in range(9):
-            row = make_row("p", f"2026-03-07_{number}")
-            await db.store.write("Logs202603", Operation(Verb.INSERT, row))
+            await insert_row(db, "Logs202603", make_row("p", f"2026-03-07_{number}"))
         assert 'table="Logs{day:%Y%m}"' in (await inspect_table(db, "Logs202603")).text
         connection_of(db).wrap_store(OneTable)
 

@@ -26,6 +26,7 @@ from tableorm import (
 from tableorm.logs import LogRecord, LogStream, read_log
 from tableorm.logs.segments import make_segments, read_records
 from tableorm.stores import CLOCK
+from tests.database.between import Between
 from tests.databases import database_fixture
 from tests.faults import QUICK, Fate, FaultyBackend
 from tests.torture import seeds
@@ -34,21 +35,15 @@ NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
 
 
-class TablesAlone(FaultyBackend):
-    """A store without blobs."""
-
-    @property
-    def blobs(self) -> None:  # type: ignore[override]
-        return None
-
-
 FAR = 3600  # seconds, which no test lasts
 
 
 db = database_fixture()
 
 
-async def read(db: Database, name: str, start: dt.datetime, end: dt.datetime) -> list[int]:
+async def read(
+    db: Database, name: str = "queue", start: dt.datetime = NOON, end: dt.datetime = NOON + HOUR
+) -> list[int]:
     """Return the member "n" of the records of a span."""
     return [record.data["n"] async for record in read_log(db, name, start, end)]
 
@@ -121,7 +116,7 @@ async def test_durable_records_share_a_segment(db: Database) -> None:
     """What is written at the same time waits for one segment, after the one that is being written."""
     async with LogStream(db, "queue", durable=True) as log:
         await asyncio.gather(*(log.write({"n": n}, at=NOON) for n in range(100)))
-        assert await read(db, "queue", NOON, NOON + HOUR) == list(range(100))
+        assert await read(db) == list(range(100))
     assert len(await names_of(db)) <= 2
 
 
@@ -130,11 +125,11 @@ async def test_flush_by_size(db: Database) -> None:
     async with LogStream(db, "queue", segment_bytes=1000, flush_seconds=FAR) as log:
         for n in range(100):
             await log.write({"n": n}, at=NOON)
-        stored = len(await read(db, "queue", NOON, NOON + HOUR))
+        stored = len(await read(db))
         assert 60 < stored < 100
     blobs = (await db.blobs.list_blobs("logs")).blobs
     assert max(blob.length for blob in blobs) <= 1000
-    assert await read(db, "queue", NOON, NOON + HOUR) == list(range(100))
+    assert await read(db) == list(range(100))
 
 
 async def test_flush_by_time(db: Database) -> None:
@@ -143,10 +138,10 @@ async def test_flush_by_time(db: Database) -> None:
         for n in range(2):
             await log.write({"n": n}, at=NOON)
             for _ in range(500):
-                if len(await read(db, "queue", NOON, NOON + HOUR)) > n:
+                if len(await read(db)) > n:
                     break
                 await asyncio.sleep(0.01)
-            assert await read(db, "queue", NOON, NOON + HOUR) == list(range(n + 1))
+            assert await read(db) == list(range(n + 1))
 
 
 async def test_only_what_overlaps_is_opened(db: Database) -> None:
@@ -165,9 +160,9 @@ async def test_only_what_overlaps_is_opened(db: Database) -> None:
 
 async def test_a_log_that_is_not_there(db: Database) -> None:
     """It has no records, whether there is the container or not."""
-    assert await read(db, "queue", NOON, NOON + HOUR) == []
+    assert await read(db) == []
     await db.blobs.create_container("logs")
-    assert await read(db, "queue", NOON, NOON + HOUR) == []
+    assert await read(db) == []
 
 
 MOMENTS = st.integers(0, 4 * 86_400_000_000 - 1).map(
@@ -271,7 +266,7 @@ async def test_a_store_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
         backend.tables.plan()
         await log.close()
 
-        assert await read(db, "log", NOON, NOON + HOUR) == list(range(taken))
+        assert await read(db, "log") == list(range(taken))
 
 
 async def test_a_cancelled_write(db: Database) -> None:
@@ -282,8 +277,8 @@ async def test_a_cancelled_write(db: Database) -> None:
         for task in tasks[::2]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert {*range(1, 20, 2)} <= {*await read(db, "queue", NOON, NOON + HOUR)}
-    found = await read(db, "queue", NOON, NOON + HOUR)
+        assert {*range(1, 20, 2)} <= {*await read(db)}
+    found = await read(db)
     assert len(found) == len({*found})
 
 
@@ -329,7 +324,7 @@ async def test_refused_arguments(db: Database) -> None:
 
 async def test_a_database_without_blobs() -> None:
     """A stream is rejected when it is opened, and not when it first has much to store."""
-    async with Database(TablesAlone(), retry=QUICK) as db:
+    async with Database(Between()) as db:
         with pytest.raises(NotSupported, match="has no blobs"):
             async with LogStream(db, "q"):
                 pass
@@ -344,7 +339,7 @@ async def test_refused_records(db: Database) -> None:
         with pytest.raises(EncodeError, match="has no time zone"):
             await log.write({}, at=NOON.replace(tzinfo=None))
         await log.write({"n": 1}, at=NOON)
-    assert await read(db, "queue", NOON, NOON + HOUR) == [1]
+    assert await read(db) == [1]
 
 
 TIMES = {"first": "2014-07-31T12:00:00Z", "last": "2014-07-31T12:30:00Z"}
@@ -367,7 +362,7 @@ async def test_damaged_segments(db: Database, data: bytes, metadata: dict[str, s
     await db.blobs.create_container("logs")
     await db.blobs.put("logs", "queue/2014/07/31/1200/000001.log", data, metadata=metadata)
     with pytest.raises(DecodeError, match=f"queue/2014/07/31/1200/000001.log.*{problem}"):
-        await read(db, "queue", NOON, NOON + HOUR)
+        await read(db)
 
 
 async def test_other_blobs_are_passed_over(db: Database) -> None:
@@ -381,7 +376,7 @@ async def test_other_blobs_are_passed_over(db: Database) -> None:
         await db.blobs.put("logs", name, b"x")
     async with LogStream(db, "queue") as log:
         await log.write({"n": 1}, at=NOON)
-    assert await read(db, "queue", NOON, NOON + HOUR) == [1]
+    assert await read(db) == [1]
 
 
 async def test_a_damaged_segment_keeps_no_writer_back(db: Database) -> None:

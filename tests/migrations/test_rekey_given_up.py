@@ -21,7 +21,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import RowPage, RowQuery
+from tableorm.stores import StoreRequest
 from tableorm_migrations import (
     finalize_rekey,
     rekey_phase,
@@ -97,10 +97,10 @@ def stop(report: RunReport) -> None:
 class SlowStore(FaultyStore):
     """A store whose answers to queries take so long that others send theirs in between."""
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        page = await super().query(table, query, limit, continuation)
-        await asyncio.sleep(0.01)
-        return page
+    async def send(self, request: StoreRequest) -> Any:
+        reply = await super().send(request)
+        await asyncio.sleep(0.01 if request.method == "query" else 0)
+        return reply
 
 
 @pytest.mark.parametrize("stopped", [False, True])

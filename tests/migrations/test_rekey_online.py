@@ -22,7 +22,7 @@ from tableorm import (
 )
 from tableorm.rekey.chunks import RowFailure, WindowReport
 from tableorm.rekey.phases import RekeyPhase, StoredPhase
-from tableorm.stores import Operation, RowAddress, Verb
+from tableorm.stores import RowAddress
 from tableorm_migrations import (
     finalize_move,
     plan_rekey,
@@ -36,7 +36,7 @@ from tableorm_migrations import (
 from tableorm_migrations.rekey import online, phases
 from tests.migrations.conftest import in_memory
 from tests.migrations.flights import DAY, Flight, TailFlight, expected_rows, fill, flights, rows_of
-from tests.rows import insert_row, put_row
+from tests.rows import delete_row, insert_row, merge_row, put_row, replace_row
 
 
 class Leg(Flight, table="OnlineLegs", tracked=True):
@@ -176,9 +176,8 @@ async def test_each_difference_is_found(db: Database, damage: str) -> None:
     if damage == "older":
         await db.insert(Leg(origin="JFK", day=DAY, number=99))
     else:
-        row = {"PartitionKey": "N1", "RowKey": "2024-01-01_000001"}
-        merge = Operation(Verb.MERGE, {**row, "seats": 8}, "*")
-        await db.store.write("OnlineTails", Operation(Verb.DELETE, row, "*") if damage == "missing" else merge)
+        change = delete_row if damage == "missing" else merge_row
+        await change(db, "OnlineTails", {"PartitionKey": "N1", "RowKey": "2024-01-01_000001", "seats": 8})
 
     report = await verify_move(db, TailLeg)
 
@@ -214,7 +213,7 @@ async def test_a_row_that_cannot_be_confirmed(db: Database, monkeypatch: pytest.
     place = RowAddress("OnlineTails", "N1", "2024-01-01_000001")
     row = await db.store.get(place.table, place.partition_key, place.row_key)
     row |= {"EntityType": "TailLeg#_tentative", "_mv": row["_mv"].replace("confirmed", "tentative")}
-    await db.store.write("OnlineTails", Operation(Verb.REPLACE, row, row["odata.etag"]))
+    await replace_row(db, "OnlineTails", row)
     monkeypatch.setattr(online, "resolve_window", fail)
 
     with pytest.raises(Conflict, match="cannot be completed yet"):

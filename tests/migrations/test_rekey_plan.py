@@ -1,5 +1,5 @@
 """
-Plans of re-keys: what will be read and written, and what stands against it.
+Plans of re-keys: what will be read and written, and what prevents it.
 """
 
 import datetime as dt

@@ -4,6 +4,7 @@ Calls of a re-key that find what an earlier one has begun, or that another proce
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tableorm import Database, NotSupported, RunReport
 from tableorm.connection.connection import connection_of
 from tableorm.jobs.rows import Run
 from tableorm.rekey.phases import RekeyPhase, StoredPhase
-from tableorm.stores import RowPage, RowQuery
+from tableorm.stores import StoreRequest
 from tableorm_migrations import rekey_phase, run_move, verify_move
 from tableorm_migrations.rekey import phases
 from tests.faults import FaultyStore
@@ -109,13 +110,13 @@ class InsertingStore(FaultyStore):
 
     inserted = 0
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        page = await super().query(table, query, limit, continuation)
-        if table == "OnlineLegs":
+    async def send(self, request: StoreRequest) -> Any:
+        reply = await super().send(request)
+        if request.method == "query" and request.table == "OnlineLegs":
             self.inserted += 1
             keys = {"PartitionKey": "LGA", "RowKey": f"2024-02-01_{self.inserted:06d}"}
-            await insert_row(self.store, table, {**keys, "EntityType": "Leg", "tail": "N1"})
-        return page
+            await insert_row(self.store, request.table, {**keys, "EntityType": "Leg", "tail": "N1"})
+        return reply
 
 
 async def test_a_move_that_finds_more_each_time(db: Database) -> None:

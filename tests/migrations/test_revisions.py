@@ -181,14 +181,16 @@ class Team(Entity, table="RevisionTeams", partition_key="{team}", row_key="team"
     members: Mapped[int] = field(default=0, maintained=True)
 
 
-class Bare(Entity, table="RevisionTeams", kind="Member", partition_key="{team}", row_key="m_{id}"):
+class AnyMember(Entity, table="RevisionTeams", abstract=True, partition_key="{team}", row_key="m_{id}"):
     team: Mapped[str]
     id: Mapped[int]
 
 
-class Member(Entity, table="RevisionTeams", kind="Member", partition_key="{team}", row_key="m_{id}"):
-    team: Mapped[str]
-    id: Mapped[int]
+class Bare(AnyMember, kind="Member"):
+    pass
+
+
+class Member(AnyMember):
     counted = Count(lambda: Team.members, team="{team}")
 
 
@@ -315,28 +317,16 @@ def test_files_that_are_no_revisions(tmp_path: Path, text: str, problem: str) ->
         load_revisions(tmp_path)
 
 
-def revision(**others: Any) -> Revision:
-    arguments: dict[str, Any] = {
-        "name": "0001_a",
-        "follows": None,
-        "after": {"Item": describe_models([First]).models[0]},
-    }
-    return Revision(**{**arguments, **others})
-
-
 class Source(Entity, table="RevisionSources", tracked=True, partition_key="{group}", row_key="source"):
     group: Mapped[str]
     name: Mapped[str] = field(default="")
 
 
-class Holder(Entity, table="RevisionSources", kind="Holder", partition_key="{group}", row_key="holder_{id}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Holder(Base, table="RevisionSources", row_key="holder_{id}"):
+    pass
 
 
-class HolderWithCopy(Entity, table="RevisionSources", kind="Holder", partition_key="{group}", row_key="holder_{id}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class HolderWithCopy(Base, table="RevisionSources", kind="Holder", row_key="holder_{id}"):
     name: Mapped[str | None] = field(default=None, maintained=True)
     source = Embedded(lambda: Source, {"name": "name"}, group="{group}")
 
@@ -345,9 +335,8 @@ def test_what_is_left_of_a_removed_index_is_deleted(tmp_path: Path) -> None:
     """By an audit: entities that nobody writes keep their entries."""
     revise(tmp_path, Elsewhere, Beside)
 
-    class Without(Entity, table=TABLE, kind="Beside", partition_key="{group}", row_key="beside_{id:03d}"):
-        group: Mapped[str]
-        id: Mapped[int]
+    class Without(Base, kind="Beside", row_key="beside_{id:03d}"):
+        pass
 
     assert revise(tmp_path, Elsewhere, Without).steps == (Repair("Without"),)
 

@@ -338,14 +338,11 @@ class Author(Entity, table="AppliedNotes", tracked=True, partition_key="{group}"
     name: Mapped[str] = field(default="")
 
 
-class Note(Entity, table="AppliedNotes", kind="Note", tracked=True, partition_key="{group}", row_key="note_{id}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Note(Base, table="AppliedNotes", tracked=True, row_key="note_{id}"):
+    pass
 
 
-class Signed(Entity, table="AppliedNotes", kind="Note", tracked=True, partition_key="{group}", row_key="note_{id}"):
-    group: Mapped[str]
-    id: Mapped[int]
+class Signed(Base, table="AppliedNotes", kind="Note", tracked=True, row_key="note_{id}"):
     author: Mapped[str | None] = field(default=None, maintained=True)
     signature = Embedded(lambda: Author, {"author": "name"}, group="{group}")
 

@@ -3,27 +3,16 @@ Processes that share a run and are killed, while others write and read what it c
 """
 
 import asyncio
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tableorm_local import Account, serve
 from tests.azurite import KEY, Azurite
-from tests.children import environment
+from tests.children import run_program
 from tests.torture import Rounds
 
-PROGRAMS = Path(__file__).with_name("programs")
-
-
-def run_program(name: str, *arguments: object) -> list[Any]:
-    """Run one of the programs, and return what it printed."""
-    command = [sys.executable, str(PROGRAMS / name), *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+BUILDS = Path(__file__).with_name("programs") / "killed_builds.py"
 
 
 @pytest.mark.one_of(3, group="killed")
@@ -32,7 +21,7 @@ def test_builders_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
     Two processes build one index, or one list, and die after any of their requests; the same call ends what they have
     begun. A reader is rejected, or finds each entity that a writer had confirmed; in the end an audit finds nothing.
     """
-    found = run_program("killed_builds.py", f"local:{tmp_path}/test.tables", rounds(1, 0), tmp_path, "list")
+    found = run_program(BUILDS, f"local:{tmp_path}/test.tables", rounds(1, 0), tmp_path, "list")
 
     assert len(found) == 1 or rounds(0, len(found)) > 50
     assert [each for each in found if each[1]] == []
@@ -43,7 +32,7 @@ async def test_builders_that_are_killed_on_a_server(tmp_path: Path, rounds: Roun
     """The same through a server, whose clients share nothing but what it stores."""
     async with serve(tmp_path / "test.tables", port=0, accounts=[Account(name="contoso", keys=(KEY,))]) as server:
         url = f"AccountName=contoso;AccountKey={KEY};TableEndpoint={server.url}"
-        found = await asyncio.to_thread(run_program, "killed_builds.py", url, rounds(1, 40), tmp_path)
+        found = await asyncio.to_thread(run_program, BUILDS, url, rounds(1, 40), tmp_path)
 
     assert len(found) == rounds(1, 40)
     assert [each for each in found if each[1]] == []
@@ -52,7 +41,7 @@ async def test_builders_that_are_killed_on_a_server(tmp_path: Path, rounds: Roun
 @pytest.mark.one_of(9, group="elsewhere")
 def test_builders_that_are_killed_on_azurite(azurite: Azurite, tmp_path: Path, rounds: Rounds) -> None:
     """The same on another store."""
-    found = run_program("killed_builds.py", azurite.connection_string, rounds(1, 40), tmp_path)
+    found = run_program(BUILDS, azurite.connection_string, rounds(1, 40), tmp_path)
 
     assert len(found) == rounds(1, 40)
     assert [each for each in found if each[1]] == []

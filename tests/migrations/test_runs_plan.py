@@ -3,6 +3,7 @@ The ranges of shared runs: each holds rows, wherever keys are, and together they
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from tableorm.jobs import plan as module
 from tableorm.jobs.plan import MOST_RANGES, plan_ranges
 from tableorm.keys.intervals import overlaps
 from tableorm.models.entity import schema_of
-from tableorm.stores import Bounds, RowPage, RowQuery
+from tableorm.stores import Bounds, StoreRequest
 from tableorm_migrations import rewrite
 from tests.database.between import Between
 from tests.databases import memory_database
@@ -76,11 +77,11 @@ class Sized(Between):
         super().__init__()
         self.sizes: list[int] = []
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        page = await super().query(table, query, limit, continuation)
-        if query.where is not None and table == "RunPlaces":
-            self.sizes.append(limit)
-        return page
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method == "query" and request.table == "RunPlaces":
+            query, size, _ = request.arguments
+            self.sizes += [size] if query.where is not None else []
+        return await super().send(request)
 
 
 @pytest.mark.parametrize(("rate", "size"), [(None, 1000), (5000, 100), (40, 40), (0.5, 1)])

@@ -24,15 +24,16 @@ pytestmark = pytest.mark.usefixtures("many_ranges")
 UPKEEP = "TableormUpkeep"
 
 
-class BoatV1(Entity, table="RunBoats", kind="Boat", partition_key="{harbour}", row_key="boat_{id:04d}"):
+class AnyBoat(Entity, table="RunBoats", abstract=True, partition_key="{harbour}", row_key="boat_{id:04d}"):
     harbour: Mapped[str]
     id: Mapped[int]
+
+
+class BoatV1(AnyBoat, kind="Boat"):
     name: Mapped[str]
 
 
-class Boat(Entity, table="RunBoats", version=2, partition_key="{harbour}", row_key="boat_{id:04d}"):
-    harbour: Mapped[str]
-    id: Mapped[int]
+class Boat(AnyBoat, version=2):
     title: Mapped[str]
 
 

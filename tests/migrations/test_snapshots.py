@@ -51,11 +51,14 @@ class Base(Entity, table="SnapshotItems", abstract=True, partition_key="{group}"
     id: Mapped[int]
 
 
-class First(Base, kind="Item"):
+class Noted(Base, abstract=True):
     note: Mapped[str] = field(default="")
-    parts: Mapped[list[Part] | None] = field(default=None, name="Parts")
 
     by_note = Index(row_key="note_{note}_{id:03d}", where=lambda item: item.id > 0)
+
+
+class First(Noted, kind="Item"):
+    parts: Mapped[list[Part] | None] = field(default=None, name="Parts")
 
 
 class Second(Base, kind="Item"):
@@ -68,10 +71,8 @@ class Third(Base, kind="Item"):
     by_note = Index(row_key="other_{id:03d}")
 
 
-class Fourth(Base, kind="Item"):
-    note: Mapped[str] = field(default="")
-
-    by_note = Index(row_key="note_{note}_{id:03d}", where=lambda item: item.id > 0)
+class Fourth(Noted, kind="Item"):
+    pass
 
 
 class Thing(Base, row_key="thing_{id:03d}"):

@@ -20,17 +20,21 @@ from tableorm import (
     ModelError,
     PropertyBag,
     Sum,
-    connect,
     field,
 )
+from tests.databases import memory_database
 from tests.writes.verbs import write
 
 KEYS: dict[str, Any] = {"table": "Shops", "partition_key": "{shop}", "row_key": "order_{number:06d}"}
 
 
-class Order(Entity, **KEYS):
+class Numbered(Entity, abstract=True):
     shop: Mapped[str]
     number: Mapped[int]
+
+
+class Order(Numbered, **KEYS):
+    pass
 
 
 ANY: Any = Order
@@ -183,7 +187,7 @@ def test_an_option_of_a_verb_is_no_key_field(option: str) -> None:
 async def test_two_models_of_one_kind() -> None:
     """Their rows could not be told apart: they are rejected when tables are made, and in one query."""
     twin: Any = declare({}, kind="Order", row_key="twin_{number}")
-    async with connect("local::memory:") as db:
+    async with memory_database() as db:
         for use in (lambda: db.create_tables(Order, twin), lambda: db.select(Order, twin).all()):
             with pytest.raises(
                 TypeError, match=r"Order and Wrong both have the kind 'Order' in table Shops, .* kind=\"...\""
@@ -192,20 +196,16 @@ async def test_two_models_of_one_kind() -> None:
 
 
 class Twins:
-    class Order(Entity, table="Shops", partition_key="{shop}", row_key="twin_{number:06d}"):
-        shop: Mapped[str]
-        number: Mapped[int]
+    class Order(Numbered, table="Shops", partition_key="{shop}", row_key="twin_{number:06d}"):
+        pass
 
-    class Export(Entity, table="Shops", partition_key="{shop}", row_key="export_{number}", kind=None):
-        shop: Mapped[str]
-        number: Mapped[int]
+    class Export(Numbered, table="Shops", partition_key="{shop}", row_key="export_{number}", kind=None):
+        pass
 
-    class Import(Entity, table="Shops", partition_key="{shop}", row_key="import_{number}", kind=None):
-        shop: Mapped[str]
-        number: Mapped[int]
+    class Import(Numbered, table="Shops", partition_key="{shop}", row_key="import_{number}", kind=None):
+        pass
 
 
-TWIN = Twins.Order
 USES: list[Callable[[Any, type[Entity]], Awaitable[object]]] = [
     lambda db, model: db.create_tables(model),
     lambda db, model: db.get(model, shop="a", number=1),
@@ -221,20 +221,18 @@ USES: list[Callable[[Any, type[Entity]], Awaitable[object]]] = [
 async def test_two_models_of_one_kind_on_one_database(second: Callable[[Any, type[Entity]], Awaitable[object]]) -> None:
     """The second one is rejected when the database is used with it, whatever each of them is used for."""
     for first in USES:
-        async with connect("local::memory:") as db:
-            await db.create_tables("Shops")
+        async with memory_database("Shops") as db:
             for row_key in ("order_000001", "twin_000001"):
                 await db.insert(PropertyBag("Shops", "a", row_key, {"EntityType": "Order"}))
             await first(db, Order)
             with pytest.raises(TypeError, match="Order and Order both have the kind 'Order' in table Shops"):
-                await second(db, TWIN)
+                await second(db, Twins.Order)
             await second(db, Order)
 
 
 async def test_models_without_a_kind_share_a_table() -> None:
     """What other programs have written tells no kind, so keys tell its models apart."""
-    async with connect("local::memory:") as db:
-        await db.create_tables("Shops")
+    async with memory_database("Shops") as db:
         for model in (Twins.Export, Twins.Import):
             await db.upsert(model(shop="a", number=1))
             found: Any = await db.get(model, shop="a", number=1)

@@ -10,6 +10,7 @@ import pytest
 
 from tableorm import (
     Count,
+    Database,
     EncodeError,
     Entity,
     Index,
@@ -18,9 +19,11 @@ from tableorm import (
     NotSupported,
     TableNotFound,
     WrongKind,
-    connect,
     field,
 )
+from tests.databases import database_fixture
+
+db = database_fixture()
 
 
 class Shop(Entity, table="ShopsOfMessages", partition_key="{shop}", row_key="shop"):
@@ -41,11 +44,10 @@ class Coin(Entity, table="CoinsOfMessages", partition_key="{land}", row_key="{ye
     year: Mapped[int]
 
 
-async def test_a_missing_table_of_a_counted_entity() -> None:
+async def test_a_missing_table_of_a_counted_entity(db: Database) -> None:
     """The error is that of the insert, although the row that keeps the count is asked for first."""
-    async with connect("local::memory:") as db:
-        with pytest.raises(TableNotFound) as caught:
-            await db.insert(Order(shop="tea", id=1))
+    with pytest.raises(TableNotFound) as caught:
+        await db.insert(Order(shop="tea", id=1))
 
     assert str(caught.value) == (
         "insert of Order ('tea', 'order_0001'), which reads ('tea', 'shop'): there is no table 'ShopsOfMessages'; "
@@ -92,18 +94,17 @@ def test_an_index_of_a_model_with_periods() -> None:
             by_user = Index(row_key="user_{user}_{at:ticks}")
 
 
-async def test_a_block_that_was_not_begun_is_a_mistake_of_the_call() -> None:
+async def test_a_block_that_was_not_begun_is_a_mistake_of_the_call(db: Database) -> None:
     """It is no lack of the backend, so it is not NotSupported."""
-    async with connect("local::memory:") as db:
-        calls: list[Any] = [
-            lambda: db.transaction().insert(Coin(land="dk", year=1)),
-            lambda: db.transaction().get(Coin, land="dk", year=1),
-            lambda: db.bulk().insert(Coin(land="dk", year=1)),
-            lambda: anext(aiter(db.select(Coin).allow_scan().stream())),
-        ]
-        for call in calls:
-            with pytest.raises(ModelError, match=r"use (it inside )?`async with"):
-                await call()
+    calls: list[Any] = [
+        lambda: db.transaction().insert(Coin(land="dk", year=1)),
+        lambda: db.transaction().get(Coin, land="dk", year=1),
+        lambda: db.bulk().insert(Coin(land="dk", year=1)),
+        lambda: anext(aiter(db.select(Coin).allow_scan().stream())),
+    ]
+    for call in calls:
+        with pytest.raises(ModelError, match=r"use (it inside )?`async with"):
+            await call()
 
 
 @pytest.mark.parametrize(
@@ -114,12 +115,11 @@ async def test_a_block_that_was_not_begun_is_a_mistake_of_the_call() -> None:
     ],
 )
 async def test_a_worker_says_what_it_is_for(
-    model: type[Entity], level: int, message: str, caplog: pytest.LogCaptureFixture
+    db: Database, model: type[Entity], level: int, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that has nothing to do looks like one that waits."""
     caplog.set_level(logging.INFO, "tableorm.worker")
-    async with connect("local::memory:") as db:
-        db.worker(model)
+    db.worker(model)
     assert [each.levelno for each in caplog.records if each.getMessage().startswith(message)] == [level]
 
 
@@ -134,24 +134,21 @@ class Kind(Entity, table="MistakenKinds", partition_key="{land}", row_key="coin_
     by_year = Index(row_key="year_{year:04d}")
 
 
-async def test_rows_without_a_kind_and_an_index_without_a_table_of_ours() -> None:
+async def test_rows_without_a_kind_and_an_index_without_a_table_of_ours(db: Database) -> None:
     """Each says what to declare, or to call; a copy under another key is offered an insert beside a move."""
-    async with connect("local::memory:") as db:
-        await db.create_tables("MistakenKinds")
-        await db.insert(Unkind(land="dk", year=1900))
-        with pytest.raises(
-            WrongKind, match=r"it has no kind; .*, or declare the model with kind=None if its rows have no"
-        ):
-            await db.get(Kind, land="dk", year=1900)
-        with pytest.raises(
-            NotSupported, match=r"For a new table, db\.create_tables\(Kind\) records that; for an existing one"
-        ):
-            await db.select(Kind.by_year).where(Kind.land == "dk").all()
-        coin = await db.get(Unkind, land="dk", year=1900)
-        copy = coin.evolve(year=1901)
-        with pytest.raises(
-            EncodeError, match=r"an upsert cannot move a row; .*another entity .*`await db\.insert\(entity\)`"
-        ):
-            await db.upsert(copy)
-        await db.insert(copy)
-        assert await db.select(Unkind).where(Unkind.land == "dk").count() == 2
+    await db.create_tables("MistakenKinds")
+    await db.insert(Unkind(land="dk", year=1900))
+    with pytest.raises(WrongKind, match=r"it has no kind; .*, or declare the model with kind=None if its rows have no"):
+        await db.get(Kind, land="dk", year=1900)
+    with pytest.raises(
+        NotSupported, match=r"For a new table, db\.create_tables\(Kind\) records that; for an existing one"
+    ):
+        await db.select(Kind.by_year).where(Kind.land == "dk").all()
+    coin = await db.get(Unkind, land="dk", year=1900)
+    copy = coin.evolve(year=1901)
+    with pytest.raises(
+        EncodeError, match=r"an upsert cannot move a row; .*another entity .*`await db\.insert\(entity\)`"
+    ):
+        await db.upsert(copy)
+    await db.insert(copy)
+    assert await db.select(Unkind).where(Unkind.land == "dk").count() == 2

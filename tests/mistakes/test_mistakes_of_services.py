@@ -11,6 +11,7 @@ import pytest
 
 from tableorm import (
     Count,
+    Database,
     EncodeError,
     Entity,
     Index,
@@ -21,12 +22,12 @@ from tableorm import (
     Sum,
     TableOrmError,
     TemplateError,
-    connect,
     field,
     from_dict,
     http_message,
     http_status,
 )
+from tests.databases import database_fixture
 
 
 @attrs.define
@@ -57,26 +58,27 @@ class Letter(Entity, table="MistakenLetters", partition_key="letters", row_key="
     subject: Mapped[str]
 
 
+db = database_fixture(Order)
+
+
 async def failing(call: Any) -> TableOrmError:
     with pytest.raises(TableOrmError) as caught:
         await call
     return caught.value
 
 
-async def test_whose_fault_an_error_is() -> None:
+async def test_whose_fault_an_error_is(db: Database) -> None:
     """What a client may have sent is 422; what only the program can have done is 500, so that it is in the log."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Order)
-        missing = await failing(db.insert(Order(id=1)))
-        unknown = await failing(db.get(Order, shop="a", idd=1))
-        large = await failing(db.get(Order, shop="a", id=10_000))
-        long = await failing(db.insert(Order(shop="a", id=1, email="x" * 600)))
-        counted = await failing(db.insert(Shop(shop="b", orders=7)))
-        order = Order(shop="a", id=1)
-        with pytest.raises(EncodeError) as none:
-            cast("Any", order).email = None
-        with pytest.raises(EncodeError) as query:
-            db.select(Order).where(Order.shop == "a", cast("Any", Order.id) == "x")
+    missing = await failing(db.insert(Order(id=1)))
+    unknown = await failing(db.get(Order, shop="a", idd=1))
+    large = await failing(db.get(Order, shop="a", id=10_000))
+    long = await failing(db.insert(Order(shop="a", id=1, email="x" * 600)))
+    counted = await failing(db.insert(Shop(shop="b", orders=7)))
+    order = Order(shop="a", id=1)
+    with pytest.raises(EncodeError) as none:
+        cast("Any", order).email = None
+    with pytest.raises(EncodeError) as query:
+        db.select(Order).where(Order.shop == "a", cast("Any", Order.id) == "x")
 
     given = [missing, unknown, large, long, counted, none.value, query.value]
     assert [http_status(error) for error in given] == [500, 500, 422, 422, 500, 500, 422]
@@ -88,15 +90,13 @@ async def test_whose_fault_an_error_is() -> None:
     assert large.fields == ("id",)
 
 
-async def test_a_maintained_field_of_a_new_entity() -> None:
+async def test_a_maintained_field_of_a_new_entity(db: Database) -> None:
     """An insert is told to leave it out, since nothing was read."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Order)
-        error = await failing(db.insert(Shop(shop="b", orders=7)))
-        await db.insert(Order(shop="a", id=1))
-        shop = await db.get(Shop, shop="a")
-        shop.orders = 7
-        changed = await failing(db.save(shop))
+    error = await failing(db.insert(Shop(shop="b", orders=7)))
+    await db.insert(Order(shop="a", id=1))
+    shop = await db.get(Shop, shop="a")
+    shop.orders = 7
+    changed = await failing(db.save(shop))
 
     assert str(error).endswith("nothing else may write it; leave it out, so that it begins with its default")
     assert str(changed).endswith("nothing else may write it; leave it as it was read")
@@ -161,26 +161,22 @@ def test_what_a_missing_member_has_to_be() -> None:
     ]
 
 
-async def test_a_dict_in_place_of_a_class() -> None:
+async def test_a_dict_in_place_of_a_class(db: Database) -> None:
     """The message names the class to give."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Order)
-        lines: Any = [Line("a", 1), {"article": "b", "cents": 2}]
-        error = await failing(db.insert(Order(shop="a", id=1, lines=lines)))
+    lines: Any = [Line("a", 1), {"article": "b", "cents": 2}]
+    error = await failing(db.insert(Order(shop="a", id=1, lines=lines)))
 
     assert "has the dict {'article': 'b', 'cents': 2} at [1] where the type is a class; give a Line" in str(error)
 
 
-async def test_which_field_is_too_large() -> None:
+async def test_which_field_is_too_large(db: Database) -> None:
     """The error says so in attributes, of which a handler can make the place in a body."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Order)
-        one = await failing(db.insert(Order(shop="a", id=1, note="x" * 40_000)))
-        many = {f"extra{number}": "x" * 30_000 for number in range(20)}
-        order = Order(shop="a", id=1)
-        for name, value in many.items():
-            order.extra[name] = value
-        all_in_all = await failing(db.insert(order))
+    one = await failing(db.insert(Order(shop="a", id=1, note="x" * 40_000)))
+    many = {f"extra{number}": "x" * 30_000 for number in range(20)}
+    order = Order(shop="a", id=1)
+    for name, value in many.items():
+        order.extra[name] = value
+    all_in_all = await failing(db.insert(order))
 
     assert isinstance(one, LimitExceeded)
     assert (one.model, one.field, one.limit, one.size) == ("Order", "note", 65_536, 80_000)

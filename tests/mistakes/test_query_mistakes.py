@@ -1,12 +1,13 @@
 """What those write who know another mapper, and what they are told to write instead."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tableorm import Database, Entity, EntityNotFound, Mapped, ModelError, TableOrmError, connect, field
 from tableorm.advice import measure_table
+from tests.databases import database_fixture
 
 
 class Order(Entity, table="MistakenOrders", partition_key="{shop}", row_key="{number:06d}"):
@@ -21,12 +22,7 @@ class Order(Entity, table="MistakenOrders", partition_key="{shop}", row_key="{nu
 ANY: Any = Order
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    """A database in memory, with the table."""
-    async with connect("local::memory:") as opened:
-        await opened.create_tables(Order)
-        yield opened
+db = database_fixture(Order)
 
 
 USES: list[tuple[Callable[[Any], object], str]] = [

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import tableorm
-from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, connect, field
+from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, field, many
+from tests.databases import database_fixture
 
 
 class Shown(Entity, table="ShownThings", partition_key="{owner}", row_key="thing_{id:03d}"):
@@ -20,6 +21,7 @@ class Shown(Entity, table="ShownThings", partition_key="{owner}", row_key="thing
     note: Mapped[str | None] = field(default=None)
 
     by_note = Index(row_key="note_{note}_{id:03d}")
+    same_owner = many(lambda: Shown, owner="{owner}", on_delete="keep")
 
 
 class Cells(HTMLParser):
@@ -54,56 +56,54 @@ def in_notebook(value: Any) -> Cells:
     return Cells(value._repr_html_())
 
 
-async def fill(db: Database) -> None:
-    await db.create_tables(Shown)
+db = database_fixture(Shown)
+
+
+async def test_notebooks_show_tables(db: Database) -> None:
+    """Of a page its entities, of an explanation its requests; what rows hold is text, whatever it looks like."""
     await db.insert(Shown(owner="a", id=1, note="<b>&amp;</b>"))
     await db.insert(Shown(owner="a", id=2))
+    query = db.select(Shown).where(Shown.owner == "a")
+    page = await query.page()
+    explained, written = (
+        query.where(Shown.note != "x").explain(),
+        db.explain_write("insert", Shown(owner="a", id=3)),
+    )
+
+    cells = in_notebook(page)
+    assert cells.lines == [["owner", "id", "note"], ["a", "1", "<b>&amp;</b>"], ["a", "2", ""]]
+    assert cells.tags == {"table", "caption", "tr", "th", "td"}
+    assert [line[:2] for line in in_notebook(explained).lines[1:]] == [
+        [each.access.value, str(each)] for each in explained.requests
+    ]
+    assert [line[0] for line in in_notebook(written).lines[1:]] == ["POST /ShownThings"]
+
+    loaded = db.explain_load(page.items, Shown.same_owner)
+    assert [line[:2] for line in in_notebook(loaded).lines[1:]] == [
+        [each.access.value, str(each)] for each in loaded.requests
+    ]
 
 
-async def test_notebooks_show_tables() -> None:
-    """Of a page its entities, of an explanation its requests; what rows hold is text, whatever it looks like."""
-    async with connect("local::memory:") as db:
-        await fill(db)
-        query = db.select(Shown).where(Shown.owner == "a")
-        page = await query.page()
-        explained, written = (
-            query.where(Shown.note != "x").explain(),
-            db.explain_write("insert", Shown(owner="a", id=3)),
-        )
-
-        cells = in_notebook(page)
-        assert cells.lines == [["owner", "id", "note"], ["a", "1", "<b>&amp;</b>"], ["a", "2", ""]]
-        assert cells.tags == {"table", "caption", "tr", "th", "td"}
-        assert [line[:2] for line in in_notebook(explained).lines[1:]] == [
-            [each.access.value, str(each)] for each in explained.requests
-        ]
-        assert [line[0] for line in in_notebook(written).lines[1:]] == ["POST /ShownThings"]
-
-
-async def test_notebooks_show_the_beginning_of_long_values() -> None:
+async def test_notebooks_show_the_beginning_of_long_values(db: Database) -> None:
     """A page of large values stays a table that a browser can draw."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Shown)
-        await db.insert(PropertyBag("ShownThings", "a", "long", {"text": "x" * 30_000}))
-        query = db.select_raw("ShownThings").where("PartitionKey eq 'a'")
-        (line,) = in_notebook(await query.page()).lines[1:]
-        assert "x" * 500 + "..." in line
+    await db.insert(PropertyBag("ShownThings", "a", "long", {"text": "x" * 30_000}))
+    query = db.select_raw("ShownThings").where("PartitionKey eq 'a'")
+    (line,) = in_notebook(await query.page()).lines[1:]
+    assert "x" * 500 + "..." in line
 
 
-async def test_a_prompt_says_what_an_object_is() -> None:
+async def test_a_prompt_says_what_an_object_is(db: Database) -> None:
     """A line, without what lies inside."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Shown)
-        with db.observe() as seen:
-            async with db.transaction() as tx:
-                tx.insert(Shown(owner="a", id=1, note="n"))
-                assert repr(tx) == "<transaction: 1 operation, open>"
-            async with db.bulk() as bulk:
-                await bulk.insert(Shown(owner="a", id=2))
-        assert repr(bulk) == "<bulk: 1 written, 0 failed>"
-        assert repr(seen) == "<observation: 2 requests, 3 rows>"
-        async with db.worker(Shown) as worker:
-            assert repr(worker) == "<worker: no messages so far>"
+    with db.observe() as seen:
+        async with db.transaction() as tx:
+            tx.insert(Shown(owner="a", id=1, note="n"))
+            assert repr(tx) == "<transaction: 1 operation, open>"
+        async with db.bulk() as bulk:
+            await bulk.insert(Shown(owner="a", id=2))
+    assert repr(bulk) == "<bulk: 1 written, 0 failed>"
+    assert repr(seen) == "<observation: 2 requests, 3 rows>"
+    async with db.worker(Shown) as worker:
+        assert repr(worker) == "<worker: no messages so far>"
 
 
 def test_a_refused_class_shows_two_frames() -> None:

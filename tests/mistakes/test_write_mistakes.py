@@ -1,6 +1,6 @@
 """Writes that cannot be meant: which error says so, and what it tells to do."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -19,11 +19,11 @@ from tableorm import (
     PreconditionFailed,
     TransactionFailed,
     UniqueViolation,
-    connect,
     field,
     http_message,
     http_status,
 )
+from tests.databases import database_fixture
 from tests.writes.verbs import write
 
 
@@ -46,15 +46,9 @@ class Person(Entity, table="Citizens", partition_key="{country}", row_key="perso
 class Note(Entity, table="Notes", partition_key="{topic}", row_key="{number:04d}"):
     topic: Mapped[str]
     number: Mapped[int]
-    text: Mapped[str] = field(default="")
 
 
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    """A database in memory, with the tables."""
-    async with connect("local::memory:") as opened:
-        await opened.create_tables(Team, Person, Note)
-        yield opened
+db = database_fixture(Team, Person, Note)
 
 
 NOTE = Note(topic="a", number=1)

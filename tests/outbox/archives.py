@@ -140,6 +140,10 @@ class World:
     async def _open_other(self) -> AsyncGenerator[Database]:
         yield self.other
 
+    async def archive(self) -> None:
+        """Archive the order."""
+        await self.db.archive(self.order, to=self.to)
+
     async def work(self, turns: int, requests: int = 1_000_000) -> None:
         """Let two workers work for some turns of the event loop, or until so many requests were sent, and crash."""
         with suppress(InterruptedError):

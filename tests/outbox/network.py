@@ -6,16 +6,18 @@ import asyncio
 import datetime as dt
 import enum
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from tableorm import Database
 from tableorm.outbox.worker import Worker
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
+from tableorm.stores import Operation, RetryPolicy, Row, StoreRequest, TableStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 HOUR = dt.timedelta(hours=1)
+READS = ("get", "query")
 FATES = tuple(fate for fate in Fate if fate is not Fate.FINE)
 
 
@@ -68,13 +70,10 @@ class Mortal(FaultyStore):
         alive, alive.late, self.late = FaultyStore(self.store), self.late, []
         await alive.deliver()
 
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        self._check()
-        return await super().get(table, partition_key, row_key, select)
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        self._check()
-        return await super().query(table, query, limit, continuation)
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method in READS:
+            self._check()
+        return await super().send(request)
 
     async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
         self._check()
@@ -90,6 +89,25 @@ class Mortal(FaultyStore):
     def _check(self) -> None:
         if self._left < 0:
             raise Fault("Dead", "The program is dead.")
+
+
+class LateWrite(FaultyStore):
+    """
+    A network on which a write comes late, and its sender dies.
+
+    Args:
+        store: The real store.
+        is_late: Says by the table and the first row whether it is this write.
+    """
+
+    def __init__(self, store: TableStore, is_late: Callable[[str, Row], bool]) -> None:
+        super().__init__(store)
+        self._is_late = is_late
+
+    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        if self._is_late(table, operations[0].row) and not self.late:
+            self.fates = chain([Fate.LATE], repeat(Fate.LOST_REQUEST))
+        return await super()._send(table, operations, transaction=transaction)
 
 
 class Unsteady(FaultyStore):
@@ -109,13 +127,10 @@ class Unsteady(FaultyStore):
         super().__init__(store, fates)
         self.requests, self._chance = 0, chance
 
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        await self._read()
-        return await super().get(table, partition_key, row_key, select)
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        await self._read()
-        return await super().query(table, query, limit, continuation)
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method in READS:
+            await self._read()
+        return await super().send(request)
 
     async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
         self.requests += 1
@@ -149,9 +164,11 @@ class Jittery(Mortal):
         self.fates = iter(lambda: chance.choice([*[Fate.FINE] * 12, *faults]), None)
         self._chance = chance
 
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method != "get":
+            return await super().send(request)
         await _wait(self._chance)
-        row = await super().get(table, partition_key, row_key, select)
+        row = await super().send(request)
         await _wait(self._chance)
         return row
 

@@ -2,7 +2,6 @@
 What archives are declared with, what blobs of them hold, who may archive, and what it costs.
 """
 
-import asyncio
 import datetime as dt
 import json
 from collections import Counter
@@ -40,7 +39,7 @@ from tableorm.testing import temporary_database
 from tableorm.writes.archive import carry_out_archives
 from tableorm.writes.archive_copy import kind_of
 from tests.azurite import Azurite
-from tests.commandline import run_command
+from tests.commandline import in_database, run_command
 from tests.databases import database_fixture
 from tests.outbox.archives import HOUR
 from tests.outbox.network import drain
@@ -363,14 +362,11 @@ def test_a_worker_of_the_command_line(tmp_path: Path) -> None:
     """`tableorm worker` takes archives beside models and workflows, and nothing else that is no class."""
     url = f"local:{tmp_path}/uses.tables"
 
-    async def begin() -> None:
-        async with connect(url) as db:
-            await db.create_tables(Plain)
-            plain = Plain(shop="a", id="p")
-            await db.insert(plain)
-            await db.archive(plain, to=PLAIN)
+    async def begin(db: Database) -> None:
+        await db.create_tables(Plain)
+        await db.archive(await insert_plain(db), to=PLAIN)
 
-    asyncio.run(begin())
+    in_database(url, begin)
     done = run_command("worker", url, f"{__name__}:PLAIN", "--drain", "--json")
 
     assert (json.loads(done.stdout), done.returncode) == ({"done": 1}, 0)

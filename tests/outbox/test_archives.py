@@ -16,7 +16,7 @@ from tableorm.outbox import worker as worker_module
 from tableorm.outbox.decision import Decision, delete_decision, settle_decision
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.protocol.codes import Fault
-from tableorm.stores import CLOCK
+from tableorm.stores import CLOCK, Row
 from tests.faults import Fate, FaultyStore
 from tests.outbox.archives import HOUR, Order, World
 from tests.torture import every, seeds
@@ -41,12 +41,17 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 # Without faults
 
 
+async def change(world: World) -> Row:
+    """Change the order, and read its row."""
+    await world.db.modify(Order, lambda order: order.evolve(code="d"), customer="ann", id=1)
+    return (await world.rows())["order_001"]
+
+
 async def test_unsaved_changes_are_archived(world: World) -> None:
     """Changes that were not saved are saved by the call; later ones of others are archived too."""
     world.order.total = 3.5
-    await world.db.archive(world.order, to=world.to)
-    await world.db.modify(Order, lambda order: order.evolve(code="d"), customer="ann", id=1)
-    now = (await world.rows())["order_001"]
+    await world.archive()
+    now = await change(world)
     await world.recover()
 
     assert (now["total"], now["code"]) == (3.5, "d")
@@ -55,10 +60,9 @@ async def test_unsaved_changes_are_archived(world: World) -> None:
 
 async def test_an_entity_that_has_changed(world: World) -> None:
     """The row must be as it was read; one that was never read has no ETag."""
-    await world.db.modify(Order, lambda order: order.evolve(code="d"), customer="ann", id=1)
-    now = (await world.rows())["order_001"]
+    now = await change(world)
     with pytest.raises(PreconditionFailed, match="archive of Order"):
-        await world.db.archive(world.order, to=world.to)
+        await world.archive()
     with pytest.raises(NotRead, match="archive of Order"):
         await world.db.archive(Order(customer="ann", id=2), to=world.to)
     await world.recover()
@@ -68,7 +72,7 @@ async def test_an_entity_that_has_changed(world: World) -> None:
 
 async def test_an_entity_that_is_gone(world: World) -> None:
     """An entity that was deleted before a worker came is not archived; nor one that was moved to another key."""
-    await world.db.archive(world.order, to=world.to)
+    await world.archive()
     await world.db.delete(world.order, if_match="*")
     await world.recover()
 
@@ -77,7 +81,7 @@ async def test_an_entity_that_is_gone(world: World) -> None:
 
 async def test_an_entity_of_others_is_archived(world: World) -> None:
     """What is archived is what has the key when a worker comes, also if it was deleted and inserted anew."""
-    await world.db.archive(world.order, to=world.to)
+    await world.archive()
     await world.db.delete(world.order, if_match="*")
     await world.db.insert(Order(customer="ann", id=1, code="new"))
     now = (await world.rows())["order_001"]
@@ -90,10 +94,10 @@ async def test_archived_twice(world: World) -> None:
     """Two calls for one entity archive it once."""
     before = (await world.rows())["order_001"]
     again = await world.db.get(Order, customer="ann", id=1)
-    await world.db.archive(world.order, to=world.to)
+    await world.archive()
     with suppress(PreconditionFailed):
         await world.db.archive(again, to=world.to)
-    await world.db.archive(world.order, to=world.to)
+    await world.archive()
     await world.recover()
 
     await world.check_archived(before)
@@ -101,7 +105,7 @@ async def test_archived_twice(world: World) -> None:
 
 async def test_a_message_that_comes_twice(world: World) -> None:
     """A second message for what is done already leaves another entity alone that has the key since."""
-    await world.db.archive(world.order, to=world.to)
+    await world.archive()
     (left,) = [each async for each in find_pending(connection_of(world.db), "ArchiveShop")]
     await world.recover()
     await world.db.insert(Order(customer="ann", id=1, code="new"))
@@ -131,7 +135,7 @@ async def end_decision(world: World, decision: Decision) -> None:
 async def test_a_worker_that_is_late(then: Callable[[World], Awaitable[None]] | None, void: bool) -> None:
     """A worker that copies when another one has done it all leaves the copy as it is, and another entity alone."""
     async with World("blob") as world:
-        await world.db.archive(world.order, to=world.to)
+        await world.archive()
         decision = await world.begun()
 
         async def overtake() -> None:
@@ -154,7 +158,7 @@ async def test_a_row_of_others_in_the_other_database() -> None:
     async with World("database") as world:
         await world.other.insert(Order(customer="ann", id=1, code="other"))
         before = (await world.rows())["order_001"]
-        await world.db.archive(world.order, to=world.to)
+        await world.archive()
         async with world.db.worker(Order, world.to, tries=1) as worker:
             await worker.drain()
         (left,) = [each async for each in find_pending(connection_of(world.db), "ArchiveShop")]
@@ -222,7 +226,7 @@ async def write_meanwhile(world: World, what: str) -> None:
 async def test_others_write_meanwhile(place: str, what: str, number: int, at: str) -> None:
     """Others write the entity after any write of a worker, before that knows of its end: none of it is lost."""
     async with World(place) as world:
-        await world.db.archive(world.order, to=world.to)
+        await world.archive()
         store = world.tables if at == "tables" else world.there
         store.fates = notice(store, number, lambda: write_meanwhile(world, what))
         await world.work(600)

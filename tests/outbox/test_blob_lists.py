@@ -4,9 +4,7 @@ Index lists in blobs: their names, what is sent, and what refuses a write before
 
 import asyncio
 import datetime as dt
-from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,16 +30,16 @@ from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list import blobs
 from tableorm.models.manifest import BlobListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS
-from tableorm.stores import CLOCK, Operation, RowAddress
+from tableorm.stores import CLOCK, RowAddress
 from tableorm.testing import MemoryStore, assert_requests, temporary_database
 from tableorm.testing.contract.base import everything
 from tableorm.writes import deferred
 from tableorm.writes.maintainer import deferred_rules
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite
+from tests.database.between import Between
 from tests.databases import database_fixture, memory_database
-from tests.faults import Fate, FaultyBackend, FaultyStore
-from tests.outbox.network import connected, drain
+from tests.outbox.network import LateWrite, connected, drain
 from tests.rows import insert_row
 
 
@@ -282,15 +280,9 @@ async def test_what_a_move_asks(db: Database, entity: Book | Note, asked: int) -
 # Where there are no blobs
 
 
-class WithoutBlobs(FaultyBackend):
-    @property
-    def blobs(self) -> Any:
-        return None
-
-
 async def test_a_database_without_blobs() -> None:
     """Writes that concern the list, and lookups, are rejected by name before anything is sent; all else is not."""
-    async with Database(WithoutBlobs(MemoryStore())) as db:
+    async with Database(Between()) as db:
         await db.create_tables(Book)
         before = db.stats.requests
         remedy = r"Book\.tagged keeps its lists in blobs: this database has no blobs; .* connect\(url, blobs=...\)"
@@ -466,20 +458,11 @@ async def test_dropped_tables_leave_lists(db: Database) -> None:
     assert await contents(db) == "tableorm index list 1\n"
 
 
-class LatePut(FaultyStore):
-    """A network on which the first write of a blob comes late, and its sender dies."""
-
-    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
-        if table == BLOB_LISTS.replace("-", "") and not self.late:
-            self.fates = chain([Fate.LATE], repeat(Fate.LOST_REQUEST))
-        return await super()._send(table, operations, transaction=transaction)
-
-
 @pytest.mark.usefixtures("quick_workers", "stopped_clock")
 async def test_a_blob_that_comes_too_late() -> None:
     """After its entity was deleted nobody looks at it again: no lookup returns it, and an audit takes it out."""
     store = MemoryStore()
-    network = LatePut(store)
+    network = LateWrite(store, lambda table, _: table == BLOB_LISTS.replace("-", ""))
     async with connected(store) as db:
         await db.create_tables(Book)
         await db.blobs.create_container(BLOB_LISTS)

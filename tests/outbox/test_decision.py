@@ -19,8 +19,9 @@ from tableorm.outbox.decision import Decision, Work, decision_of, read_decision,
 from tableorm.outbox.doorbell import Begun, Doorbell, doorbell_of
 from tableorm.protocol.codes import Fault
 from tableorm.protocol.limits import MAX_VALUE_BYTES, check_row
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Row
 from tests.databases import database_fixture
+from tests.rows import insert_row
 
 TOKEN = "Zm9vYmFyYmF6"
 ENTRIES: dict[str, tuple[ManifestEntry, ...]] = {
@@ -135,10 +136,6 @@ def test_a_doorbell() -> None:
 # In a table
 
 
-async def write(db: Database, row: Row, verb: Verb = Verb.INSERT) -> None:
-    await db.store.write("Outbox", Operation(verb, row))
-
-
 async def test_a_change_that_has_not_committed(db: Database) -> None:
     """Who asks for the decision of a change that has none makes it void; then its transaction cannot commit."""
     connection = connection_of(db)
@@ -148,7 +145,7 @@ async def test_a_change_that_has_not_committed(db: Database) -> None:
     assert not void.committed and void.etag is not None
     assert attrs.evolve(await settle_decision(connection, "Outbox", "red", TOKEN), timestamp=None) == void
     with pytest.raises(Fault, match="EntityAlreadyExists"):
-        await write(db, committed().to_row())
+        await insert_row(db, "Outbox", committed().to_row())
     assert await db.select(Person).where(Person.team == "red").all() == []
 
 
@@ -159,7 +156,7 @@ async def test_all_get_one_decision(db: Database) -> None:
     async def commit() -> bool:
         await asyncio.sleep(0)
         try:
-            await write(db, committed().to_row())
+            await insert_row(db, "Outbox", committed().to_row())
         except Fault:  # somebody else was first
             return False
         return True

@@ -10,7 +10,7 @@ import random
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, product, repeat
+from itertools import product, repeat
 from typing import Any
 
 import pytest
@@ -19,12 +19,12 @@ from tableorm import BulkFailed, Database, Entity, OutcomeUnknown, TableOrmError
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.protocol.codes import Fault
-from tableorm.stores import CLOCK, Operation, RetryPolicy, TableStore
+from tableorm.stores import CLOCK, RetryPolicy, TableStore
 from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
 from tests.outbox.clean_run import CleanRun, die_after_commit, prepared, recovered, run_plan, worker_writes
 from tests.outbox.members import Member
-from tests.outbox.network import FATES, HOUR, Death, Jittery, Unsteady, connected, failing_at
+from tests.outbox.network import FATES, HOUR, Death, Jittery, LateWrite, Unsteady, connected, failing_at
 from tests.outbox.plans import PLANS, Plan, archive, move, move_on, reinsert
 from tests.outbox.staff import (
     CITIES,
@@ -252,24 +252,11 @@ async def put_all(db: Database, bodies: Sequence[bytes]) -> None:
         await outbox_queues(connection_of(db)).put(OUTBOX, body)
 
 
-class LateEntry(FaultyStore):
-    """A network on which the first write of an index entry, or of a list, comes late, and its sender dies."""
-
-    def __init__(self, store: TableStore, kind: str) -> None:
-        super().__init__(store)
-        self._kind = kind
-
-    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
-        if operations[0].row.get("EntityType") == self._kind and not self.late:
-            self.fates = chain([Fate.LATE], repeat(Fate.LOST_REQUEST))
-        return await super()._send(table, operations, transaction=transaction)
-
-
 @pytest.mark.parametrize("name", ["by_city", "by_name", "in_city"])
 async def test_an_entry_that_comes_too_late(name: str) -> None:
     """After its entity was deleted nobody looks at it again: no read returns it, and an audit takes it out."""
     store = await prepared(PLANS[0])
-    network = LateEntry(store, f"Person#{name}")
+    network = LateWrite(store, lambda _, row: row.get("EntityType") == f"Person#{name}")
     async with connected(network) as db:
         await PLANS[0].act(db)
     async with connected(store) as db:

@@ -2,16 +2,13 @@
 Processes that are killed while they follow a plan, and workers that are killed while they finish it.
 """
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.azurite import Azurite
-from tests.children import environment
+from tests.children import run_program
 from tests.outbox.plans import PLANS
 from tests.torture import Rounds, choose_rounds
 
@@ -20,9 +17,7 @@ NAMES = [plan.name for plan in PLANS]
 
 def killed(url: str, count: int, names: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return of each run what has died, and what was wrong in the end."""
-    command = [sys.executable, str(Path(__file__).with_name("child_plans.py")), url, str(count), *names]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return run_program(Path(__file__).with_name("child_plans.py"), url, count, *names)
 
 
 SOME = pytest.param(NAMES[::3], id="some")

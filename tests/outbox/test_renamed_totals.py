@@ -103,17 +103,16 @@ class Ship(Entity, table="RenamedShips", partition_key="{port}", row_key="ship")
     cargo: Mapped[int] = field(default=0, maintained=True)
 
 
-class CrateV1(Entity, kind="Crate", table="RenamedShips", partition_key="{port}", row_key="crate_{id}"):
+class AnyCrate(Entity, table="RenamedShips", abstract=True, partition_key="{port}", row_key="crate_{id}"):
     port: Mapped[str]
     id: Mapped[int]
 
+
+class CrateV1(AnyCrate, kind="Crate"):
     loaded = Count(lambda: Ship.cargo, port="{port}")
 
 
-class Crate(Entity, table="RenamedShips", partition_key="{port}", row_key="crate_{id}"):
-    port: Mapped[str]
-    id: Mapped[int]
-
+class Crate(AnyCrate):
     counted = Count(lambda: Ship.cargo, port="{port}")
 
 

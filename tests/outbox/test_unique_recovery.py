@@ -27,6 +27,7 @@ from tests.faults import Fate, FaultyStore
 from tests.outbox.members import Member, Watched, extra_reservations, members_of, reservations_of, wrong_reservations
 from tests.outbox.network import HOUR, Jittery, Mortal, connected
 from tests.outbox.staff import committed_decisions, recover
+from tests.rows import insert_row
 from tests.torture import seeds
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
@@ -249,7 +250,7 @@ async def test_a_forged_message_gives_nothing_back() -> None:
     store = await one_member()
     row = {"EntityType": "Member#by_email", "_of": '["Guild","Bern","member_009"]', "_v": "x" * 12}
     keys = {"PartitionKey": "email_z@x", "RowKey": "taken"}
-    await store.write("GuildEmails", Operation(Verb.INSERT, {**keys, **row}))
+    await insert_row(store, "GuildEmails", {**keys, **row})
     place = PlacedEntry("email_z@x", "taken", "GuildEmails")
 
     async with connected(store) as db:

@@ -50,9 +50,10 @@ def queues_of(db: Database) -> QueueStore:
     return outbox_queues(connection_of(db))
 
 
-async def ring(db: Database, token: str, *, kind: str = "Person") -> None:
-    doorbell = Doorbell(changes=(Begun(table="Work", partition_key="red", token=token),), kinds=(kind,))
-    await queues_of(db).put(OUTBOX, doorbell.to_message())
+async def ring(db: Database, *tokens: str, kind: str = "Person") -> None:
+    """Put one message about changes."""
+    changes = tuple(Begun(table="Work", partition_key="red", token=token) for token in tokens)
+    await queues_of(db).put(OUTBOX, Doorbell(changes=changes, kinds=(kind,)).to_message())
 
 
 async def use_queues(db: Database, queues: QueueStore) -> None:
@@ -362,12 +363,16 @@ async def test_the_lag(db: Database, stopped_clock: None) -> None:
     assert db.stats.lag is None
 
 
-async def test_one_change_of_a_message_does_not_hold_up_the_others(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a message about several changes each goes on by itself: some are carried out, one fails, and one is left."""
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The changes of a message are settled apart at once, and what is put back stays away."""
     monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 30)
     monkeypatch.setattr(settle_module, "_SECONDS_UNTIL_APART", 0)
+
+
+@pytest.mark.usefixtures("apart")
+async def test_one_change_of_a_message_does_not_hold_up_the_others(db: Database) -> None:
+    """Of a message about several changes each goes on by itself: some are carried out, one fails, and one is left."""
     for token in TOKENS[:4]:
         await commit(db, token)
 
@@ -377,8 +382,7 @@ async def test_one_change_of_a_message_does_not_hold_up_the_others(
         if decision.token == TOKENS[1]:
             raise RuntimeError("no way")
 
-    begun = tuple(Begun(table="Work", partition_key="red", token=token) for token in TOKENS[:4])
-    await queues_of(db).put(OUTBOX, Doorbell(changes=begun, kinds=("Person",)).to_message())
+    await ring(db, *TOKENS[:4])
     worker = await drained(new_worker(db, handle, tries=2))
 
     other, failed, *done = [await find(db, token) for token in TOKENS[:4]]
@@ -388,10 +392,9 @@ async def test_one_change_of_a_message_does_not_hold_up_the_others(
     assert worker.counts == {Outcome.DONE: 1, Outcome.FAILED: 1, Outcome.DROPPED: 1, Outcome.LEFT: 1}
 
 
-async def test_what_a_message_leaves_to_others_stays_together(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("apart")
+async def test_what_a_message_leaves_to_others_stays_together(db: Database) -> None:
     """Of a message about many changes those that the worker leaves have one message, and no more than that."""
-    monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 30)
-    monkeypatch.setattr(settle_module, "_SECONDS_UNTIL_APART", 0)
     for token in TOKENS:
         await commit(db, token)
 
@@ -399,8 +402,7 @@ async def test_what_a_message_leaves_to_others_stays_together(db: Database, monk
         if decision.token != TOKENS[0]:
             raise NotSupported("another program's")
 
-    begun = tuple(Begun(table="Work", partition_key="red", token=token) for token in TOKENS)
-    await queues_of(db).put(OUTBOX, Doorbell(changes=begun, kinds=("Person",)).to_message())
+    await ring(db, *TOKENS)
     worker = await drained(new_worker(db, handle))
 
     assert worker.counts == {Outcome.DONE: 1, Outcome.LEFT: 1}

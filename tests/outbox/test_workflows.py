@@ -269,22 +269,17 @@ async def test_a_try_that_fails_is_a_line_of_the_log(db: Database, caplog: pytes
 async def test_workflows_that_cannot_start(db: Database) -> None:
     """Entities that the transaction does not write, other models, and arguments that are not JSON are rejected."""
     order, other = Order(customer="ann", id=7), Order(customer="ann", id=8)
-    with pytest.raises(NotSupported, match="which this transaction does not write"):
-        async with db.transaction() as tx:
-            tx.insert(order)
-            tx.start(Ship, other)
-    with pytest.raises(ModelError, match="about Gift"):
-        async with db.transaction() as tx:
-            tx.insert(order)
-            tx.start(cast("Any", Wrap), order)
-    with pytest.raises(ModelError, match="not a value of JSON"):
-        async with db.transaction() as tx:
-            tx.insert(order)
-            tx.start(Ship, order, {"x": object()})
-    with pytest.raises(ModelError, match="is not a workflow"):
-        async with db.transaction() as tx:
-            tx.insert(order)
-            tx.start(Workflow, order)
+    wrong: list[tuple[type[Exception], str, tuple[Any, ...]]] = [
+        (NotSupported, "which this transaction does not write", (Ship, other)),
+        (ModelError, "about Gift", (Wrap, order)),
+        (ModelError, "not a value of JSON", (Ship, order, {"x": object()})),
+        (ModelError, "is not a workflow", (Workflow, order)),
+    ]
+    for error, message, given in wrong:
+        with pytest.raises(error, match=message):
+            async with db.transaction() as tx:
+                tx.insert(order)
+                tx.start(*given)
     with pytest.raises(TransactionFailed, match=r"operation 1: .*bytes") as refused:
         async with db.transaction() as tx:
             tx.insert(other)

@@ -42,7 +42,6 @@ from tests.protocols.explorer import (
 )
 
 ENTITY: Key = ("p", "k")
-Message = tuple[str]
 
 
 def decision_of(token: str) -> Key:

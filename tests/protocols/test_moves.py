@@ -176,17 +176,25 @@ def work(broken: str = "") -> Program:
     return "idle" if message is None else Goto(attempt, (*message, ("work", message, broken), broken))
 
 
+def drop_forward(row: Row) -> Program:
+    """Delete the forward of a confirmed row, which is never written while that is there; return whether it was."""
+    if row.get("state") != CONFIRMED:
+        return False
+    here = yield Get(row.get("source"))
+    if is_forward(here, row.get("move")):
+        yield delete(row.get("source"), here.etag)
+        return True
+    return False
+
+
 def start(move: str, source: Key, target: Key, rings: bool, broken: str = "") -> Program:
     """Mark an entity, and move it; with a message, by which a worker can do it too."""
     again = Goto(start, (move, source, target, rings, broken))
     row = yield Get(source)
     if row is None or row.get("state") not in (LIVE, CONFIRMED):
         return "not found"
-    if row.get("state") == CONFIRMED:  # never written while its forward is there
-        here = yield Get(row.get("source"))
-        if is_forward(here, row.get("move")):
-            yield delete(row.get("source"), here.etag)
-            return again
+    if (yield from drop_forward(row)):
+        return again
     content = values(state=LIVE, text=row.get("text"), tokens=row.get("tokens"), leaving=(move, target))
     outcome, etag = yield replace(source, content, row.etag)
     if outcome == LOST:
@@ -237,11 +245,8 @@ def change(key: Key, text: str | None) -> Program:
         if is_forward(here, row.get("move")):
             return Goto(promote, (row.get("move"), row.get("source"), key, ("goto", tuple(again))))
         return "not found" if (yield Get(key)) == row else again
-    if row.get("state") == CONFIRMED:  # never written while its forward is there
-        here = yield Get(row.get("source"))
-        if is_forward(here, row.get("move")):
-            yield delete(row.get("source"), here.etag)
-            return again
+    if (yield from drop_forward(row)):
+        return again
     content = None if text is None else values(state=LIVE, text=row.get("text") + text, tokens=row.get("tokens"))
     outcome, _ = yield delete(key, row.etag) if content is None else replace(key, content, row.etag)
     return {OK: "done", LOST: "unknown", STALE: "conflict", MISSING: "conflict"}[outcome]

@@ -36,7 +36,7 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Bounds, RowQuery
+from tableorm.stores import Bounds, RowPage, RowQuery
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.databases import database_fixture
 from tests.rows import merge_row
@@ -320,6 +320,25 @@ async def test_children_that_keep_coming_end_in_a_lost_race(db: Database) -> Non
 
     left = await db.select(Room).where(Room.disk == "d").count()
     assert (await db.get(House, disk="d")).size == left > 0
+
+
+class EmptyFirst(StoreLayer):
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method == "query":
+            query, limit, cursor = request.arguments
+            if (pages := int(cursor or 0)) < 12:
+                return RowPage([], str(pages + 1))
+            request = StoreRequest("query", request.table, (query, limit, None))
+        return await super().send(request)
+
+
+async def test_a_parent_without_children_goes_after_empty_pages(db: Database) -> None:
+    """The service may look at other rows, and give a page of none with a cursor."""
+    folder = Folder(disk="d", name="a")
+    await db.insert(folder)
+    connection_of(db).wrap_store(EmptyFirst)
+
+    assert await db.delete(folder) and not await db.exists(FOLDER)
 
 
 @pytest.mark.parametrize("fate", ["reply lost", "request lost", "crash"])

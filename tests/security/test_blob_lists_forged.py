@@ -25,6 +25,10 @@ class Book(Entity, table="ForgedBooks", partition_key="{shelf}", row_key="book_{
     tagged = IndexList(partition_key="tags", row_key="tag_{tag}", consistency="eventual", blob=True)
 
 
+async def ids(db: Database) -> list[int]:
+    return [book.id for book in await db.lookup(Book.tagged, tag="new")]
+
+
 async def test_a_list_that_does_not_fit_into_memory_is_not_read(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blob far beyond the limit of a list is damaged, and is replaced by an audit as any other damaged one."""
     await db.create_tables(Book)
@@ -33,9 +37,9 @@ async def test_a_list_that_does_not_fit_into_memory_is_not_read(db: Database, mo
     monkeypatch.setattr("tableorm.derived.index_list.blobs.MOST_BYTES", 500)
     await db.blobs.put(BLOB_LISTS, LIST, data + b"a\tbook_001\t\n" * 100)
     with pytest.raises(DecodeError, match="is no index list"):
-        await db.lookup(Book.tagged, tag="new")
+        await ids(db)
     await db.blobs.put(BLOB_LISTS, LIST, data + b"a\tbook_002\twritten_once\n" * 30)
-    assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
+    assert await ids(db) == [1]
 
 
 LIST = "forgedbooks/Book=23tagged/tags/tag_new"
@@ -113,24 +117,24 @@ async def test_no_list_has_more_members_than_fit_into_a_full_one(db: Database, m
     """A blob with more lines than a full list of the shortest keys has is damaged, although it is not too large."""
     monkeypatch.setattr(blobs, "MOST_BYTES", 1600)
     data = await make_list(db, short_lines(99))
-    assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
+    assert await ids(db) == [1]
     await db.blobs.put(BLOB_LISTS, LIST, data + b"\tx\t\n")
     with pytest.raises(DecodeError, match="is no index list"):
-        await db.lookup(Book.tagged, tag="new")
+        await ids(db)
 
 
 async def test_a_line_without_an_end_is_no_line_of_a_list(db: Database) -> None:
     """A line that is longer than two keys and a token is damage; it is not decoded."""
     await make_list(db, [b"a\t" + b"x" * 20_000 + b"\t\n"])
     with pytest.raises(DecodeError, match="is no index list"):
-        await db.lookup(Book.tagged, tag="new")
+        await ids(db)
 
 
 @pytest.mark.parametrize("key", ["a/b", "x" * 3000, "\1", "b\0"])
 async def test_a_key_that_no_row_can_have_is_nobody_and_is_taken_out(db: Database, key: str) -> None:
     """Such a line ends no lookup, and an audit takes it out of the list."""
     await make_list(db, [f"{key}\tbook_001\t\na\t{key}\t\n".encode()])
-    assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
+    assert await ids(db) == [1]
     report = await db.audit(Book, repair=True)
     assert (report.counts, report.repaired) == ({"orphan": 2}, 2)
     assert key.encode() not in await db.blobs.read(BLOB_LISTS, LIST)

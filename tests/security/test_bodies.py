@@ -97,8 +97,7 @@ def request(line: str, body: bytes, *headers: str) -> bytes:
 async def test_what_is_not_authorized_is_not_decompressed(decompressors: Decompressors, line: str, status: int) -> None:
     """A compressed body is decompressed for nobody who may not send it, nor for pages that need none."""
     async with serve(None, port=0) as server:
-        wire = await Wire.connect(server)
-        wire.writer.write(request(line, BOMB))
+        wire = await Wire.connect(server, request(line, BOMB))
         assert await wire.status() == status
         await wire.close()
 
@@ -139,34 +138,35 @@ async def test_decompression_is_bounded(decompressors: Decompressors, api: Api) 
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "status", "code"),
+    ("kind", "body", "code"),
     [
-        ("gzip", BOMB[:-10], 400, "InvalidInput"),
-        ("gzip", BOMB + b"more", 400, "InvalidInput"),
-        ("gzip", b"no gzip", 400, "InvalidInput"),
-        ("deflate", b"\xff", 400, "InvalidInput"),
-        ("br", b"{}", 400, "InvalidHeaderValue"),
-        ("gzip, gzip", b"{}", 400, "InvalidHeaderValue"),
-        ("identity", b'{"PartitionKey":"p","RowKey":"r"}', 201, ""),
-        ("GZIP", gzip.compress(b'{"PartitionKey":"p","RowKey":"r"}', mtime=0), 201, ""),
-        ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}'), 201, ""),
-        ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}', wbits=-15), 201, ""),
+        ("gzip", BOMB[:-10], "InvalidInput"),
+        ("gzip", BOMB + b"more", "InvalidInput"),
+        ("gzip", b"no gzip", "InvalidInput"),
+        ("deflate", b"\xff", "InvalidInput"),
+        ("br", b"{}", "InvalidHeaderValue"),
+        ("gzip, gzip", b"{}", "InvalidHeaderValue"),
+        ("identity", b'{"PartitionKey":"p","RowKey":"r"}', ""),
+        ("GZIP", gzip.compress(b'{"PartitionKey":"p","RowKey":"r"}', mtime=0), ""),
+        ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}'), ""),
+        ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}', wbits=-15), ""),
     ],
     ids=[f"case{number}" for number in range(10)],
 )
-async def test_encodings(api: Api, kind: str, body: bytes, status: int, code: str) -> None:
+async def test_encodings(api: Api, kind: str, body: bytes, code: str) -> None:
     """Bodies are read in gzip and in both forms of deflate; what is malformed, or encoded otherwise, is rejected."""
     reply = await api("POST", "/Tab", body, Content_Encoding=kind)
 
-    assert (reply.status, reply.headers.get("x-ms-error-code", "")) == (status, code)
+    assert (reply.status, reply.headers.get("x-ms-error-code", "")) == (400 if code else 201, code)
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 50000000", "Transfer-Encoding: chunked"])
 async def test_a_refused_body_is_read_up_to_a_bound(fed: list[int], framing: str) -> None:
     """Of a body that is rejected as many bytes are read as a body may have, then the connection ends."""
     async with serve(None, port=0, limits=Limits(body_bytes=200_000)) as server:
-        wire = await Wire.connect(server)
-        wire.writer.write(f"POST /devstoreaccount1/Tab HTTP/1.1\r\n{UNSIGNED}{framing}\r\n\r\n".encode())
+        wire = await Wire.connect(
+            server, f"POST /devstoreaccount1/Tab HTTP/1.1\r\n{UNSIGNED}{framing}\r\n\r\n".encode()
+        )
         assert await wire.status() == 403
         part = bytes(50_000) if "Length" in framing else b"c350\r\n" + bytes(50_000) + b"\r\n"
         with contextlib.suppress(ConnectionError):
@@ -244,11 +244,7 @@ def test_a_change_set_whose_delimiter_begins_with_the_outer_one() -> None:
 )
 def test_members_are_counted_before_they_are_decoded(members: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """An object of thousands of members is rejected before it is decoded, which takes much longer."""
-
-    def decode(body: bytes) -> None:
-        raise AssertionError(body)
-
-    monkeypatch.setattr(bodies, "_decode", decode)
+    monkeypatch.delattr(bodies, "_decode")
     with pytest.raises(Fault) as refused:
         bodies.read_entity(f"{{{','.join(members)}}}".encode(), ("a", "b"))
 
@@ -264,11 +260,7 @@ def test_quotes_in_text_are_no_members(text: str) -> None:
 @pytest.mark.parametrize("escape", ['\\"', "\\\\", "\\\\\\n", "\\u0344"])
 def test_escapes_are_counted_before_they_are_decoded(escape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body with more escapes than an entity has characters is rejected at the speed of a search."""
-
-    def decode(body: bytes) -> None:
-        raise AssertionError(len(body))
-
-    monkeypatch.setattr(bodies, "_decode", decode)
+    monkeypatch.delattr(bodies, "_decode")
     count = MAX_ENTITY_BYTES // escape.count("\\") + 1
     with pytest.raises(Fault) as refused:
         bodies.read_entity(f'{{"b":"{escape * count}"}}'.encode(), ("a", "b"))

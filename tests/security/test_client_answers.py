@@ -26,7 +26,7 @@ from tableorm.stores import Operation, RowAddress, Verb
 from tableorm_azure.batch import find_throttled_part, read_etags
 from tableorm_local import serve
 from tableorm_local.server import DEVELOPMENT_KEY
-from tests.azure.stub import ETAG, Answer, Request, error_answer, row_answer
+from tests.azure.stub import ETAG, Answer, Request, error_answer, page_answer, row_answer
 from tests.security.world import Thing, client_of, kept_below, memory_below
 
 
@@ -47,8 +47,8 @@ async def test_a_query_that_goes_on_where_it_began_is_refused() -> None:
     """A server that gives the same continuation again, with rows or without, does not hold the query for ever."""
     page = json.loads(row_answer(EntityType="Thing").body)
     for rows in ([], [page]):
-        on = {"x-ms-continuation-NextPartitionKey": "p", "x-ms-continuation-NextRowKey": "r"}
-        async with client_of(Answer(200, on, json.dumps({"value": rows}).encode())) as (db, stub):
+        on = {"x_ms_continuation_NextPartitionKey": "p", "x_ms_continuation_NextRowKey": "r"}
+        async with client_of(page_answer(*rows, **on)) as (db, stub):
             with pytest.raises(TableOrmError, match="never end"):
                 await db.select(Thing).where(Thing.p == "p").all()
         assert len(stub.requests) <= 3
@@ -60,7 +60,7 @@ async def test_a_row_without_keys_or_etag_is_refused(member: str, value: object)
     """Rows of a page have keys and an ETag, which are texts; otherwise the error is one of the package."""
     row = json.loads(row_answer(EntityType="Thing").body) | {member: value}
     for each in (row, {name: row[name] for name in row if name != member}):
-        async with client_of(Answer(200, {}, json.dumps({"value": [each]}).encode())) as (db, _):
+        async with client_of(page_answer(each)) as (db, _):
             with pytest.raises(TableOrmError, match=f"its {member} is"):
                 await db.select(Thing).where(Thing.p == "p").all()
             with pytest.raises(TableOrmError, match=f"its {member} is"):
@@ -108,8 +108,8 @@ async def test_rows_out_of_order_do_not_hold_a_merged_query(monkeypatch: pytest.
     monkeypatch.setattr("tableorm.queries.merge.bisect_right", find)
     keys = [f"063900000000000000{number}_x" for number in (3, 2, 1)]
     rows = [json.loads(row_answer(EntityType="Login", PartitionKey="web_0", RowKey=key).body) for key in keys]
-    on = {"x-ms-continuation-NextPartitionKey": "web_0", "x-ms-continuation-NextRowKey": "r"}
-    async with client_of(Answer(200, on, json.dumps({"value": rows}).encode())) as (db, _):
+    on = {"x_ms_continuation_NextPartitionKey": "web_0", "x_ms_continuation_NextRowKey": "r"}
+    async with client_of(page_answer(*rows, **on)) as (db, _):
         with pytest.raises(Unavailable, match="query of Login: the store gave rows out of the order of their RowKeys"):
             await db.select(Login).where(Login.system == "web").all()
 
@@ -173,8 +173,7 @@ async def test_what_is_another_one_each_time_is_given_up(
 async def test_pages_that_begin_anew_end() -> None:
     """A server that does not care where a page begins gives the same page for ever, which is an error."""
     rows = [json.loads(row_answer(EntityType="Thing", RowKey=f"{number:03d}").body) for number in range(10)]
-    body = json.dumps({"value": rows}).encode()
-    async with client_of(lambda _: Answer(200 if len(stub.requests) < 100 else 400, {}, body)) as (db, stub):
+    async with client_of(lambda _: page_answer(*rows) if len(stub.requests) < 100 else Answer(400)) as (db, stub):
         pages = db.select(Thing).where(Thing.p == "p").pages(5)
         with pytest.raises(TableOrmError, match="returned rows from before the continuation"):
             _ = [page async for page in pages]
@@ -229,12 +228,11 @@ async def test_names_of_rows_are_not_kept_however_many() -> None:
 @pytest.mark.parametrize("again", [["Tab"], ["Tab", "Uab"]], ids=["the same", "two in turn"])
 async def test_a_list_of_tables_that_goes_on_where_it_was_is_refused(again: list[str]) -> None:
     """A server that gives the same continuations again does not make the client collect names for ever."""
-    body = json.dumps({"value": [{"TableName": "Tab"}]}).encode()
 
     def answer(_: Request) -> Answer:
         number = len(stub.requests)
-        on = {"x-ms-continuation-NextTableName": again[number % len(again)]} if number < 50 else {}
-        return Answer(200, {"Content-Type": "application/json", **on}, body)
+        on = {"x_ms_continuation_NextTableName": again[number % len(again)]} if number < 50 else {}
+        return page_answer({"TableName": "Tab"}, **on)
 
     async with client_of(answer) as (db, stub):
         with pytest.raises(TableOrmError, match="the list would never end"):
@@ -265,7 +263,7 @@ async def test_keys_of_rows_are_not_kept_however_long() -> None:
             json.loads(row_answer(EntityType="Part", PartitionKey=f"a_{next(number)}" + "x" * 100_000).body)
             for _ in range(10)
         ]
-        return Answer(200, {"Content-Type": "application/json"}, json.dumps({"value": rows}).encode())
+        return page_answer(*rows)
 
     with kept_below(5_000_000):  # of ten million characters
         async with client_of(answer) as (db, _):

@@ -39,16 +39,21 @@ async def db(db: Database) -> Database:
     return db
 
 
-@pytest.mark.parametrize("kinds", [[], ["Rung"]], ids=["no_kinds", "kinds_of_the_worker"])
-@pytest.mark.parametrize("count", [1, 2])
-async def test_a_doorbell_leads_to_tables_of_its_kinds_alone(db: Database, kinds: list[str], count: int) -> None:
-    """A worker makes no decision rows in a table of which it knows no model; there they are taken for entities."""
-    changes = [{"table": "Unkind", "partition_key": "ann", "token": f"token_{number:07d}"} for number in range(count)]
+async def answer_doorbell(db: Database, changes: list[dict[str, str]], kinds: list[str]) -> None:
+    """Put a message, and let a worker do what it can."""
     message = {"type": "doorbell", "changes": changes, "kinds": kinds, "format": 1}
     await db.queues.create_queue(OUTBOX)
     await db.queues.put(OUTBOX, json.dumps(message).encode())
     async with db.worker(Rung, tries=1) as running:
         await asyncio.wait_for(running.drain(), 20)
+
+
+@pytest.mark.parametrize("kinds", [[], ["Rung"]], ids=["no_kinds", "kinds_of_the_worker"])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_doorbell_leads_to_tables_of_its_kinds_alone(db: Database, kinds: list[str], count: int) -> None:
+    """A worker makes no decision rows in a table of which it knows no model; there they are taken for entities."""
+    changes = [{"table": "Unkind", "partition_key": "ann", "token": f"token_{number:07d}"} for number in range(count)]
+    await answer_doorbell(db, changes, kinds)
     assert [row.row_key async for row in db.select_raw("Unkind").allow_scan()] == ["purse"]
     assert [each.amount for each in await db.select(Unkind).where(Unkind.owner == "ann").all()] == [5]
 
@@ -57,11 +62,7 @@ async def test_a_doorbell_leads_to_tables_of_its_kinds_alone(db: Database, kinds
 async def test_a_doorbell_without_a_token_is_dropped(db: Database, token: str) -> None:
     """After its last try a message about a token that no program gives is dropped, and not tried for ever."""
     change = {"table": "Rung", "partition_key": "a", "token": token}
-    message = {"type": "doorbell", "changes": [change], "kinds": ["Rung"], "format": 1}
-    await db.queues.create_queue(OUTBOX)
-    await db.queues.put(OUTBOX, json.dumps(message).encode())
-    async with db.worker(Rung, tries=1) as running:
-        await asyncio.wait_for(running.drain(), 5)
+    await answer_doorbell(db, [change], ["Rung"])
     assert await db.queues.length(OUTBOX) == 0
 
 

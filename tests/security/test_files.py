@@ -312,6 +312,15 @@ async def test_values_of_another_kind(path: Path, statement: str) -> None:
     assert all("damaged" in fault.message for fault in faults if fault.code == Code.INTERNAL_ERROR)
 
 
+async def fill_others(engine: Engine, size: int) -> None:
+    """Write what is no row: a message, a blob and settings."""
+    await engine.queues.create_queue("queue")
+    await engine.queues.put("queue", b"message")
+    await engine.blobs.create_container("container")
+    await engine.blobs.put("container", "blob", b"x" * size)
+    await engine.access.change_policies("Things", lambda _: {"a": None})
+
+
 @seeds(1, 500)
 async def test_random_damage(path: Path, seed: int) -> None:
     """Whatever bytes of a file are changed, the engine answers, or says in its own words that it cannot."""
@@ -322,11 +331,7 @@ async def test_random_damage(path: Path, seed: int) -> None:
         row: Row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "N": number, "T": "x" * (number * 3)}
         await insert_row(engine, "Things", row)
     await engine.create_table("Gone")
-    await engine.queues.create_queue("queue")
-    await engine.queues.put("queue", b"message")
-    await engine.blobs.create_container("container")
-    await engine.blobs.put("container", "blob", b"x" * 1000)
-    await engine.access.change_policies("Things", lambda _: {"a": None})
+    await fill_others(engine, 1000)
     await engine.close()
     content = bytearray(path.read_bytes())
     for _ in range(chance.choice([1, 3, 30])):

@@ -23,8 +23,9 @@ INSERT = sign_sas(
 @pytest.mark.parametrize("body", [b"", b"{}"])
 async def test_what_follows_an_upgrade_is_not_read(server: Server, protocol: bytes, body: bytes) -> None:
     """A request to speak another protocol is answered as if it had not asked, and ends the connection."""
-    wire = await Wire.connect(server)
-    wire.writer.write(LINE + b"Connection: upgrade\r\nUpgrade: " + protocol + b"\r\nContent-Length: %d\r\n" % len(body))
+    wire = await Wire.connect(
+        server, LINE + b"Connection: upgrade\r\nUpgrade: " + protocol + b"\r\nContent-Length: %d\r\n" % len(body)
+    )
     wire.writer.write(b"\r\n" + body + 2 * (LINE + b"\r\n"))
     async with asyncio.timeout(5):
         answers = await wire.everything()
@@ -57,8 +58,7 @@ async def test_a_body_in_chunks_may_arrive_faster_than_it_is_read(server: Server
     body = b'{"PartitionKey":"p","RowKey":"r"' + b"".join(b',"A%d":"%b"' % (n, b"x" * 30_000) for n in range(8)) + b"}"
     parts = [body[at : at + 1_000] for at in range(0, len(body), 1_000)]
     line = f"POST /{DEVELOPMENT_ACCOUNT}/Tab?{INSERT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-    wire = await Wire.connect(server)
-    wire.writer.write(line.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+    wire = await Wire.connect(server, line.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
     await asyncio.sleep(0.02)  # for the server to begin with the body, of which it takes much at once then
     wire.writer.write(b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n")
     async with asyncio.timeout(10):

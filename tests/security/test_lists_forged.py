@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, IndexList, Mapped, field
+from tableorm import Database, Entity, Index, IndexList, Mapped
 from tableorm.connection.connection import TURN, Connection
 from tableorm.connection.rows import read_row
 from tableorm.derived.index_list import lookup
@@ -32,7 +32,7 @@ class Employee(Entity, table="ForgedStaff", partition_key="{department}", row_ke
 
 
 class Boss(Employee):
-    level: Mapped[int] = field(default=1)
+    pass
 
 
 @pytest.fixture

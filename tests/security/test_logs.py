@@ -220,8 +220,7 @@ async def test_no_target_keeps_its_request_out_of_the_access_log(caplog: pytest.
     """A target that names a character by thousands of digits has its entry, like any other, and no signature in it."""
     log = io.BytesIO()
     async with serve(None, port=0, access_log=log) as server:
-        wire = await Wire.connect(server)
-        wire.writer.write(f"GET {LONG_NUMBER} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        wire = await Wire.connect(server, f"GET {LONG_NUMBER} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert await wire.status() == 403
         await wire.close()
 

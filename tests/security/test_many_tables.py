@@ -16,6 +16,7 @@ from tableorm_local import serve
 from tableorm_local.engine import Engine, catalog
 from tableorm_local.engine.write_session import LongSteps, WriteSession
 from tableorm_local.server.operations import table_changes
+from tests.local.engine.conftest import opened
 from tests.local.server.client import Api, root_of
 from tests.security.world import serve_file
 
@@ -56,14 +57,9 @@ async def test_a_table_is_renamed_beside_the_event_loop(tmp_path: Path, monkeypa
         yield from steps
 
     monkeypatch.setattr(catalog, "drop_table", note_thread)
-    engine = Engine(tmp_path / "data.tables")
-    await engine.open()
-    try:
-        await engine.create_table("Tab")
+    async with opened(tmp_path / "data.tables", "Tab") as engine:
         await engine.delete_table("Tab")
         assert await engine.list_tables() == []
-    finally:
-        await engine.close()
     assert len(threads) == 1 and threads[0] != threading.get_ident()
 
 
@@ -79,15 +75,10 @@ async def test_many_settings_are_deleted_beside_the_event_loop(tmp_path: Path, m
         counts.append(session.connection.execute("SELECT count(*) FROM settings").get)
 
     monkeypatch.setattr(catalog, "drop_table", count)
-    engine = Engine(tmp_path / "data.tables")
-    await engine.open()
-    try:
-        await engine.create_table("Tab")
+    async with opened(tmp_path / "data.tables", "Tab") as engine:
         for number in range(3):
             await engine.settings.change(f"s{number}", lambda _: b"x", "Tab")
         await engine.delete_table("Tab")
-    finally:
-        await engine.close()
     assert counts == [3, 0]
 
 

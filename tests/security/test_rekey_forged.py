@@ -252,27 +252,22 @@ class Loan(
     pass
 
 
-class Borrowed(
+class AnyBorrowed(
     Traded,
-    table="ForgedBorrowed",
+    abstract=True,
     tracked=True,
     discriminator="row_key",
-    moved_from=MovedFrom(Loan, old_keys=sale_keys),
     partition_key="{customer}",
     row_key="borrowed_{number:03d}",
 ):
     pass
 
 
-class Lent(
-    Traded,
-    table="ForgedLent",
-    tracked=True,
-    discriminator="row_key",
-    moved_from=MovedFrom(Loan, old_keys=sale_keys),
-    partition_key="{customer}",
-    row_key="borrowed_{number:03d}",
-):
+class Borrowed(AnyBorrowed, table="ForgedBorrowed", moved_from=MovedFrom(Loan, old_keys=sale_keys)):
+    pass
+
+
+class Lent(AnyBorrowed, table="ForgedLent", moved_from=MovedFrom(Loan, old_keys=sale_keys)):
     pass
 
 

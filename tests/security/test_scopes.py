@@ -229,14 +229,20 @@ class Badge(Located, table="Staff", partition_key="{country}", row_key="badge_{t
     person = Embedded(lambda: Person, {"name": "name"}, country="{country}", tenant="{owner}", id="{id}")
 
 
+async def fill(db: Database, *numbers: int) -> None:
+    """Two tenants who share a partition, each with a group and these persons."""
+    await db.insert(Country(country="SE"))
+    for tenant in ("acme", "other"):
+        await db.insert(Group(country="SE", tenant=tenant, name="sales"))
+        for number in numbers:
+            await db.insert(Person(country="SE", tenant=tenant, id=number, name=f"secret of {tenant}"))
+
+
 @pytest.fixture
 async def mine(db: Database) -> Scope:
     """The scope of one tenant, who shares a partition with another one; both have a group and a person."""
     await db.create_tables(Person, Badge)
-    await db.insert(Country(country="SE"))
-    for tenant in ("acme", "other"):
-        await db.insert(Group(country="SE", tenant=tenant, name="sales"))
-        await db.insert(Person(country="SE", tenant=tenant, id=1, name=f"of {tenant}"))
+    await fill(db, 1)
     return db.scope(tenant="acme")
 
 
@@ -808,11 +814,8 @@ async def test_a_random_program(db: Database, seed: int) -> None:
     """Whatever a program does in a scope, each row of another tenant stays as it is, and nothing of it is shown."""
     random = Random(seed)
     await db.create_tables(Person, User)
-    await db.insert(Country(country="SE"))
+    await fill(db, 1, 2)
     for tenant in ("acme", "other"):
-        await db.insert(Group(country="SE", tenant=tenant, name="sales"))
-        for number in (1, 2):
-            await db.insert(Person(country="SE", tenant=tenant, id=number, name=f"secret of {tenant}"))
         await db.insert(User(country="SE", tenant=tenant, id=1, mail=f"{tenant}@x", nick=tenant))
     # What the database itself has made across tenants: a scope must leave that as it is.
     await db.insert(Person(country="SE", tenant="acme", id=3, owner="other", group="sales"))

@@ -155,8 +155,7 @@ async def test_what_nobody_waits_for_is_not_worked_on(monkeypatch: pytest.Monkey
         await api("POST", "/Tables", {"TableName": "Tab"})
         monkeypatch.setattr(Engine, "query", query)
         for _ in range(20):
-            wire = await Wire.connect(server)
-            wire.writer.write(head("GET", "/Tab()"))
+            wire = await Wire.connect(server, head("GET", "/Tab()"))
             await began.acquire()
             await wire.close()
             async with asyncio.timeout(10):

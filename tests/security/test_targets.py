@@ -37,8 +37,7 @@ async def test_percent_signs_that_begin_no_escape_are_not_decoded(
     note(options, "parse_qsl")
     note(addressing, "unquote_to_bytes")
     for target in (f"/{text}", f"/Tab()?a={text}", f"/Tab()?{text}"):
-        wire = await Wire.connect(server)
-        wire.writer.write(head("GET", target))
+        wire = await Wire.connect(server, head("GET", target))
         assert await wire.status() == 400
         await wire.close()
 
@@ -48,8 +47,7 @@ async def test_percent_signs_that_begin_no_escape_are_not_decoded(
 @pytest.mark.parametrize("table", ["%54ab", "Tab%28%29"])
 async def test_percent_signs_that_begin_an_escape_are_decoded(server: Server, api: Api, table: str) -> None:
     """A target may have any character as an escape."""
-    wire = await Wire.connect(server)
-    wire.writer.write(head("GET", f"/{table}"))
+    wire = await Wire.connect(server, head("GET", f"/{table}"))
     assert await wire.status() == 200
     await wire.close()
 
@@ -129,8 +127,7 @@ async def test_the_host_in_a_part_is_not_normalised(api: Api, normalised: list[s
 @pytest.mark.usefixtures("api")
 async def test_nothing_in_a_head_is_normalised(server: Server, normalised: list[str], sent: str, host: str) -> None:
     """What the head of a request has, but the host of an absolute URL, is brought into no normal form."""
-    wire = await Wire.connect(server)
-    wire.writer.write(sent.format(host).encode())
+    wire = await Wire.connect(server, sent.format(host).encode())
     status = await wire.status()
     await wire.close()
 

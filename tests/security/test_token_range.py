@@ -26,7 +26,6 @@ Keys = tuple[str, str]
 
 # Characters that sort otherwise in UTF-16 than by code point, that filters and URLs quote, and a prefix of another key.
 TEXTS = ("", "a", "aa", "a'", "b", " ", "%27", "é", "\ud7ff", "\ue000", "\uffff", "\U00010000", "a\uffff", "A")
-WRITES = (Verb.INSERT, Verb.MERGE, Verb.REPLACE, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE, Verb.DELETE)
 
 
 def units(text: str) -> bytes:

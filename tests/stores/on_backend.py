@@ -13,15 +13,18 @@ class OnBackend:
 
     kind: ClassVar[Literal["tables", "queues", "blobs"]]
 
+    def store_of(self, backend: Any) -> Any:
+        return getattr(backend, self.kind)
+
     @pytest.fixture
     def store(self, backend: Any) -> Any:
-        return getattr(backend, self.kind)
+        return self.store_of(backend)
 
     @pytest.fixture
     def reopen(self, backend: Any) -> Callable[[], Awaitable[Any]]:
         async def reopen() -> Any:
             await backend.close()
             await backend.open()
-            return getattr(backend, self.kind)
+            return self.store_of(backend)
 
         return reopen

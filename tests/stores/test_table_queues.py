@@ -9,11 +9,12 @@ import pytest
 
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.stores import QueueStore
-from tableorm.testing import MemoryStore, QueueStoreContract, ReopenQueues
+from tableorm.testing import MemoryStore, QueueStoreContract
 from tableorm_azure import AzureBackend
 from tests.azure.cosmos import URL, serve_cosmos
-from tests.azurite import Azurite
+from tests.stores.on_backend import OnBackend
 from tests.stores.passing_time import PassingTime
+from tests.stores.test_azurite import OnAzurite
 
 
 class TestMemory(PassingTime, QueueStoreContract):
@@ -23,21 +24,9 @@ class TestMemory(PassingTime, QueueStoreContract):
 
 
 @pytest.mark.one_of(5, group="queues in tables")
-class OnTables(PassingTime, QueueStoreContract):
-    """A subclass gives the fixture `backend`."""
-
-    @pytest.fixture
-    def store(self, backend: Any) -> QueueStore:
+class OnTables(OnBackend, PassingTime, QueueStoreContract):
+    def store_of(self, backend: Any) -> QueueStore:
         return TableQueueStore(backend.tables)
-
-    @pytest.fixture
-    def reopen(self, backend: Any) -> ReopenQueues:
-        async def reopen() -> QueueStore:
-            await backend.close()
-            await backend.open()
-            return TableQueueStore(backend.tables)
-
-        return reopen
 
 
 class TestCosmosStub(OnTables):
@@ -50,8 +39,5 @@ class TestCosmosStub(OnTables):
             yield backend
 
 
-class TestAzurite(OnTables):
-    @pytest.fixture
-    async def backend(self, azurite: Azurite) -> AsyncIterator[AzureBackend]:
-        async with AzureBackend.from_url(azurite.connection_string, timeout=30.0, options={}) as backend:
-            yield backend
+class TestAzurite(OnTables, OnAzurite):
+    pass

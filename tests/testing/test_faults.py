@@ -27,8 +27,8 @@ from tableorm import (
     field,
 )
 from tableorm.logs import LogStream
-from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults, temporary_database
+from tests.rows import insert_row
 
 
 class Note(Entity, table="Notes", partition_key="notes", row_key="note_{id}"):
@@ -367,7 +367,7 @@ def test_what_cannot_be_asked_for(faults: Faults) -> None:
 async def test_a_lost_reply_to_a_merge_into_more(db: Database, faults: Faults) -> None:
     """A row that has more than was merged into it shows all the same that the merge was done."""
     row = {"PartitionKey": "notes", "RowKey": "note_a", "EntityType": "Note", "More": 1}
-    await db.store.write("Notes", Operation(Verb.INSERT, row))
+    await insert_row(db, "Notes", row)
     note = Note(id="a", text="new")
     with faults.lose_reply("insert-or-merge"), db.observe() as seen:
         await db.upsert(note)

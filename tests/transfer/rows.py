@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tableorm import Database
-from tableorm.connection.connection import Connected
 from tableorm.protocol.edm import ANNOTATION
-from tableorm.stores import Operation, Row, RowQuery, TableStore, Verb
+from tableorm.stores import Operation, Row, TableStore, Verb
+from tableorm.testing.contract.base import everything
 from tableorm.transfer.formats import encode_row
 from tests.azure.test_operations_random import KEYS, LARGE_PROPERTIES, PARTITIONS, VALUES
 
@@ -65,16 +65,10 @@ async def fill(store: TableStore, rows: Iterable[Row], table: str = TABLE) -> No
             await store.transact(table, some[start : start + size])
 
 
-async def content_of(db: Connected | Database, table: str = TABLE) -> list[str]:
+async def content_of(db: Database, table: str = TABLE) -> list[str]:
     """Return the rows of a table as the lines that an export writes, without ETag and Timestamp."""
-    assert isinstance(db, Database)
     found: list[str] = []
-    continuation: str | None = None
-    while True:
-        page = await db.store.query(table, RowQuery(), 1000, continuation)
-        for row in page.rows:
-            del row["odata.etag"], row["Timestamp"]
-            found.append(encode_row(row).decode())
-        continuation = page.continuation
-        if continuation is None:
-            return found
+    for row in await everything(db.store, table):
+        del row["odata.etag"], row["Timestamp"]
+        found.append(encode_row(row).decode())
+    return found

@@ -30,6 +30,7 @@ from tableorm.jobs import scan
 from tests.azurite import Azurite
 from tests.commandline import run_command
 from tests.database.between import Between
+from tests.databases import memory_database
 from tests.transfer.rows import content_of
 
 TABLE = "TransferPhotos"
@@ -118,7 +119,7 @@ async def test_through_azurite_and_back(azurite: Azurite, tmp_path: Path, monkey
 
 async def test_a_comparison_reads_blobs() -> None:
     """A blob that is missing, or has other bytes of the same length, is a failure of its row."""
-    async with connect("local::memory:") as db, connect("local::memory:") as target:
+    async with memory_database() as db, memory_database() as target:
         await fill(db, 6)
         await db.copy_rows(target)
         first, second, *_ = names = sorted(await blobs_of(db))
@@ -136,7 +137,7 @@ async def test_a_comparison_reads_blobs() -> None:
 
 async def test_a_blob_that_is_missing_or_other() -> None:
     """The row is copied, and its blob reported; a blob of another length is never replaced."""
-    async with connect("local::memory:") as db, connect("local::memory:") as target:
+    async with memory_database() as db, memory_database() as target:
         await fill(db, 6)
         first, second, *_ = sorted(await blobs_of(db))
         await db.blobs.delete(CONTAINER, first)
@@ -194,8 +195,7 @@ class Scan(Entity, table="TransferScans", partition_key="{ward}", row_key="{id:0
 async def test_encrypted_blobs_are_copied_as_they_are() -> None:
     """A copy knows no keys: the stored bytes go along, and whoever has the keys reads them in the target."""
     keys = KeyRing({"k1": bytes(range(32))}, wrap_with="k1")
-    async with connect("local::memory:", encryption=Encryption(keys)) as db, connect("local::memory:") as target:
-        await db.create_tables(Scan)
+    async with memory_database(Scan, encryption=Encryption(keys)) as db, memory_database() as target:
         await db.insert(Scan(ward="b", id=1, image=Blob(b"an image" * 50_000)))
 
         assert (await db.copy_rows(target)).blobs == 1

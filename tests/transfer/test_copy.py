@@ -2,12 +2,12 @@
 `copy_rows` and `compare_rows`: rows come as they are stored, nothing is overwritten, and every difference is seen.
 """
 
-import datetime as dt
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,17 +26,17 @@ from tableorm import (
     connect,
 )
 from tableorm.jobs import scan
-from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb
+from tableorm.stores import Row, StoreRequest
 from tableorm.testing import MemoryStore
 from tableorm_local import Account, serve
 from tests.azurite import KEY, Azurite
 from tests.database.between import Between, Shuffled
+from tests.databases import memory_database
 from tests.faults import Fate, FaultyStore
 from tests.outbox.network import FATES, Death, connected, failing_at
+from tests.rows import replace_row
 from tests.torture import Rounds, every, examples
 from tests.transfer.rows import TABLE, content_of, fill, make_rows, row_lists
-
-THEN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 class Part(Entity, table="TransferParts", partition_key="{shop}", row_key="part_{id:04d}"):
@@ -49,7 +49,7 @@ class Part(Entity, table="TransferParts", partition_key="{shop}", row_key="part_
 @asynccontextmanager
 async def two(rows: list[Row]) -> AsyncGenerator[tuple[Database, Database]]:
     """Two databases in memory, of which the first has these rows."""
-    async with connect("local::memory:") as db, connect("local::memory:") as target:
+    async with memory_database() as db, memory_database() as target:
         await fill(db.store, rows)
         yield db, target
 
@@ -106,8 +106,7 @@ def _as_azurite_keeps(row: str) -> str:
 
 async def test_a_whole_database() -> None:
     """Entities, index entries, unique values and states of indexes: a program goes on with the copy."""
-    async with connect("local::memory:") as db, connect("local::memory:") as target:
-        await db.create_tables(Part)
+    async with memory_database(Part) as db, memory_database() as target:
         for number in range(20):
             await db.insert(Part(shop=f"s{number % 3}", id=number, name=f"n{number}"))
         await db.copy_rows(target, name="nightly")
@@ -129,7 +128,8 @@ async def test_what_is_there_stays() -> None:
         await db.copy_rows(target, TABLE)
         changed = await target.select_raw(TABLE).where("n lt 3").allow_scan().all()
         for bag in changed:
-            await target.save(_with(bag, n=-1))
+            bag["n"] = -1
+            await target.save(bag)
         await target.delete(PropertyBag.key(TABLE, "p3", "000003"), if_match="*")
         before = await content_of(target)
 
@@ -145,25 +145,15 @@ async def test_what_is_there_stays() -> None:
         assert await content_of(target) == await content_of(db)
 
 
-def _with(bag: PropertyBag, **values: object) -> PropertyBag:
-    bag.update(values)
-    return bag
-
-
 async def test_a_comparison_sees_every_difference() -> None:
     """A changed row, a missing one, one more, and a value of another type are found, each by its keys."""
     async with two(make_rows(1_100)) as (db, target):
         await db.copy_rows(target)
         assert (await db.compare_rows(target)).complete
-        key = PropertyBag.key(TABLE, "p1", "000001")
-        await target.delete(key, if_match="*")
+        await target.delete(PropertyBag.key(TABLE, "p1", "000001"), if_match="*")
         await target.insert(PropertyBag(TABLE, "p9", "more"))
-        typed = await target.get(PropertyBag.key(TABLE, "p2", "000002"))
-        typed["n"] = 2.0
-        await target.save(typed)
-        extra = await target.get(PropertyBag.key(TABLE, "p3", "000003"))
-        extra["m"] = 1
-        await target.save(extra)
+        await target.merge(PropertyBag(TABLE, "p2", "000002", {"n": 2.0}), if_match="*")
+        await target.merge(PropertyBag(TABLE, "p3", "000003", {"m": 1}), if_match="*")
 
         report = await db.compare_rows(target)
 
@@ -218,16 +208,11 @@ async def test_one_database_under_two_connections(served: str, tmp_path: Path, m
 
 async def test_other_names() -> None:
     """Prefixes are those of either side; a scope copies nothing, and a mistake is told before anything is made."""
-    memory = "local::memory:"
-    async with connect(memory, prefix="dev") as db, connect(memory, prefix="prod") as target:
-        await db.create_tables(Part)
+    async with memory_database(Part, prefix="dev") as db, memory_database(prefix="prod") as target:
         await db.insert(Part(shop="s", id=1, name="n"))
         await db.copy_rows(target, "TransferParts")
         assert await target.tables() == ["TransferParts"]
-        assert (await target.store.list_tables(), len(await target.select(Part).allow_scan().all())) == (
-            ["TransferParts"],
-            1,
-        )
+        assert await target.select(Part).allow_scan().count() == 1
         with pytest.raises(AccessDenied, match="copy_rows"):
             await db.scope(Part, shop="s").copy_rows(target)
         with pytest.raises(ModelError, match="both sides are one database"):
@@ -312,13 +297,12 @@ class Raced(Between):
 
     raced = False
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        page = await super().query(table, query, limit, continuation)
-        if any(row["RowKey"] == "000000" for row in page.rows) and not self.raced:
+    async def send(self, request: StoreRequest) -> Any:
+        reply = await super().send(request)
+        if request.method == "query" and any(row["RowKey"] == "000000" for row in reply.rows) and not self.raced:
             self.raced = True
-            row = {"PartitionKey": "p0", "RowKey": "000000", "n": 77}
-            await self.write(table, Operation(Verb.REPLACE, row, "*"))
-        return page
+            await replace_row(self, request.table, {"PartitionKey": "p0", "RowKey": "000000", "n": 77})
+        return reply
 
 
 async def test_a_row_that_is_written_meanwhile() -> None:

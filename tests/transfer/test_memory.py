@@ -2,13 +2,11 @@
 The memory of transfers does not depend on how many rows there are.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.children import environment
+from tests.children import run_program
 from tests.torture import choose_rounds
 
 PROGRAM = Path(__file__).with_name("programs.py")
@@ -21,7 +19,6 @@ MOST_KIB = 8 * 1024
 @pytest.mark.parametrize("name", ["copy", "jsonl", "parquet"])
 def test_memory_is_flat(tmp_path: Path, name: str) -> None:
     """A copy, or an export and an import, of many rows takes little more than one of the first 5,000."""
-    command = [sys.executable, str(PROGRAM), str(tmp_path), str(COUNT), name]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
+    (grown,) = run_program(PROGRAM, tmp_path, COUNT, name)
 
-    assert int(done.stdout) < MOST_KIB
+    assert grown < MOST_KIB

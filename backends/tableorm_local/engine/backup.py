@@ -14,6 +14,7 @@ from .faults import open_error_from
 from .files import connect_immutable, open_file
 
 _TIMEOUT = 30.0  # seconds to wait for other processes at most
+_STEPS = 100_000  # of SQLite, after each of which Python takes notice of Ctrl-C
 
 
 def back_up_file(path: str, copy: str, *, overwrite: bool) -> None:
@@ -34,6 +35,7 @@ def back_up_file(path: str, copy: str, *, overwrite: bool) -> None:
         with write_draft(copy, overwrite=overwrite) as draft:
             # SQLite attaches the copy for this statement alone.
             files.reader.limit(apsw.SQLITE_LIMIT_ATTACHED, 1)
+            files.reader.set_progress_handler(lambda: False, _STEPS)
             files.reader.execute("VACUUM INTO ?", (draft.name,))
             _check(draft.name, path)
     except apsw.Error as error:

@@ -134,6 +134,9 @@ class Engine:
         self.settings = Settings(self)
         self.access = AccessRecords(self.settings)
 
+    def __repr__(self) -> str:
+        return f"<Engine {self._name}>"
+
     async def open(self) -> None:
         """
         Open the file, or create it, with mode 0600.

@@ -5,7 +5,7 @@ Every connection is made here, and is told before its first statement to run not
 been made by somebody else.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 import apsw
@@ -79,6 +79,10 @@ class Connection(Protocol):
 
     def limit(self, number: int, value: int, /) -> int:
         """Set a limit of the connection. See the constants SQLITE_LIMIT_ of SQLite."""
+        ...
+
+    def set_progress_handler(self, handler: Callable[[], bool], steps: int, /) -> None:
+        """Call a function during statements, once in so many steps; they are ended if it returns True or raises."""
         ...
 
     def set_busy_timeout(self, milliseconds: int) -> None:

@@ -28,7 +28,7 @@ from .bars import show_run
 
 class _PlanAction:
     """
-    `tableorm migrate plan URL MODULE:MODEL` prints what a re-key will read and write, and what stands against it. The
+    `tableorm migrate plan URL MODULE:MODEL` prints what a re-key will read and write, and what prevents it. The
     exit status is 1 if something does.
 
     Examples:
@@ -36,7 +36,7 @@ class _PlanAction:
         tableorm migrate plan local:./hr.tables hr.models:Employee --full
     """
 
-    help = "print what a re-key of a model with moved_from= will do, and what stands against it"
+    help = "print what a re-key of a model with moved_from= will do, and what prevents it"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -170,7 +170,7 @@ REKEY_ACTIONS: dict[str, Command] = {
         help="compare the entities of both models of a re-key", online=verify_move, offline=verify_rekey
     ),
     "seal": _RekeyAction(
-        help="verify a re-key again, and let nobody look at the older keys any more",
+        help="verify a re-key again, and end all reads of the older keys",
         online=seal_move,
         flags=(_Flag("--no-old-programs", "say that no program of the older model alone is left", False),),
     ),

@@ -181,7 +181,7 @@ class _Copy:
 
     async def _settle(self, entity: Any, error: Exception | None) -> str | None:
         """
-        Look why an entity was not inserted, and do what is left to do; return what stands against it.
+        Look why an entity was not inserted, and do what is left to do; return what prevents it.
 
         Raises:
             TableOrmError: The store cannot be reached; or two entities get one key, and that is to stop everything.

@@ -246,7 +246,7 @@ async def seal_move(
     on_progress: OnProgress = None,
 ) -> RunReport:
     """
-    Verify everything a second time, and then let nobody look at the older keys any more. There is no way back.
+    Verify everything a second time, and then end all reads of the older keys. There is no way back.
 
     It waits until two minutes after phase *move* began: by then every program knows it. A verification that an earlier
     call has begun is taken part in; unless that call seals the re-key then, everything is verified once more, as some

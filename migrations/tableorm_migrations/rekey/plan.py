@@ -1,5 +1,5 @@
 """
-`plan_rekey`: what a re-key will read and write, and what stands against it. Nothing is written but a file.
+`plan_rekey`: what a re-key will read and write, and what prevents it. Nothing is written but a file.
 """
 
 import math
@@ -83,7 +83,7 @@ class RekeyPlan:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing stands against the re-key, as far as the entities say that were read."""
+        """Whether nothing prevents the re-key, as far as the entities say that were read."""
         return not (self.collisions or self.failed)
 
     @property
@@ -147,7 +147,7 @@ async def plan_rekey(
     rejected: Path | None = None,
 ) -> RekeyPlan:
     """
-    Say what a re-key will do, and what stands against it. Nothing is written to any table.
+    Say what a re-key will do, and what prevents it. Nothing is written to any table.
 
     Args:
         db: The open database that has the entities of the older model.

@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def opened(path: Path | str, *tables: str, patience: float = 30.0) -> AsyncGenerator[Engine]:
+async def opened(path: Path | str | None, *tables: str, patience: float = 30.0) -> AsyncGenerator[Engine]:
     """An engine of a file with these new tables, which is closed in the end."""
     engine = Engine(path, timeout=patience)
     await engine.open()

@@ -29,6 +29,12 @@ async def insert_rows(engine: Engine, rows: Iterable[Row], table: str = "Shared"
         await engine.transact(table, operations[start : start + 100])
 
 
+async def count_rows(engine: Engine, table: str) -> int:
+    """Count the rows of a table of the file."""
+    sql = f"SELECT count(*) FROM {table}"
+    return int(await engine.read(lambda connection: connection.execute(sql).get))
+
+
 def change_file(path: Path, statement: str, *values: object) -> None:
     """Change a file as no engine does."""
     connection: Any = apsw.Connection(str(path))

@@ -18,6 +18,7 @@ from tableorm_local.engine import Engine, blob_contents
 from tableorm_local.engine.sqlite import Connection, connect
 from tableorm_local.engine.write_session import WriteSession
 from tests.local.engine.conftest import opened
+from tests.local.engine.rows import count_rows
 from tests.local.engine.turns import Turns
 
 LARGE = random.Random(0).randbytes(3_000_000)
@@ -30,17 +31,12 @@ async def container(engine: Engine) -> str:
     return "shared"
 
 
-async def rows(engine: Engine, table: str) -> int:
-    sql = f"SELECT count(*) FROM {table}"
-    return int(await engine.read(lambda connection: connection.execute(sql).get))
-
-
 async def given_back(engine: Engine, contents: int) -> None:
     """Wait until so many contents are left."""
     async with asyncio.timeout(60):
-        while await rows(engine, "contents") > contents:  # noqa: ASYNC110
+        while await count_rows(engine, "contents") > contents:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-    assert await rows(engine, "contents") == contents
+    assert await count_rows(engine, "contents") == contents
 
 
 async def change(engine: Engine, sql: str) -> None:
@@ -122,7 +118,7 @@ async def test_cancelled_upload_is_given_back(engine: Engine, container: str) ->
 
     put = asyncio.create_task(engine.blobs.put(container, "x", wait()))
     await waiting.wait()
-    assert await rows(engine, "contents") == 1
+    assert await count_rows(engine, "contents") == 1
     put.cancel()
     with pytest.raises(asyncio.CancelledError):
         await put

@@ -13,9 +13,8 @@ import apsw
 import pytest
 
 from tableorm.stores import Clock
-from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import connect
-from tests.local.engine.conftest import Child
+from tests.local.engine.conftest import Child, opened
 from tests.torture import seeds
 
 SCRIPT = "child_stores.py"
@@ -38,10 +37,8 @@ async def test_killed_writers_lose_nothing_acknowledged(
 ) -> None:
     """After SIGKILL each blob is a whole version, none older than acknowledged; what was half-way is given back."""
     chance, script = random.Random(seed), child_module()
-    engine = Engine(path)
-    await engine.open()
-    await engine.blobs.create_container("shared")
-    await engine.close()
+    async with opened(path) as engine:
+        await engine.blobs.create_container("shared")
     for run in range(3):
         process = child("blobs_for_ever", path, run, script=SCRIPT)
         assert process.stdout is not None

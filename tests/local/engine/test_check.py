@@ -13,7 +13,7 @@ from tests.commandline import run_command
 from tests.local.engine.conftest import opened
 from tests.local.engine.rows import change_file
 from tests.rows import insert_row
-from tests.security.test_files import craft
+from tests.security.test_files import craft, fill_others
 
 
 async def fill(path: Path) -> None:
@@ -22,11 +22,7 @@ async def fill(path: Path) -> None:
         for number in range(100):
             row: Row = {"PartitionKey": "p", "RowKey": f"Zürich-{number:03d}", "Text": "x" * number * 10}
             await insert_row(engine, "Things", row)
-        await engine.access.change_policies("Things", lambda _: {"a": None})
-        await engine.queues.create_queue("queue")
-        await engine.queues.put("queue", b"message")
-        await engine.blobs.create_container("container")
-        await engine.blobs.put("container", "blob", b"x" * 1_000_000)
+        await fill_others(engine, 1_000_000)
 
 
 @pytest.fixture

@@ -9,31 +9,18 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tableorm.stores import Row, RowQuery
-from tableorm_local.engine import Engine
+from tableorm.testing.contract.base import everything
 from tableorm_local.engine.sqlite import connect
-from tests.local.engine.conftest import Child
+from tests.local.engine.conftest import Child, opened
 from tests.torture import seeds
-
-
-async def all_rows(engine: Engine, query: RowQuery | None = None) -> list[Row]:
-    rows: list[Row] = []
-    page = await engine.query("Shared", query or RowQuery())
-    while True:
-        rows += page.rows
-        if page.continuation is None:
-            return rows
-        page = await engine.query("Shared", query or RowQuery(), continuation=page.continuation)
 
 
 @pytest.mark.one_of(3, group="killed")
 @seeds(1, 40)
 async def test_killed_writers_lose_nothing_acknowledged(path: Path, child: Child, seed: int) -> None:
     """After SIGKILL at random moments each acknowledged write is there with its ETag, and each transaction is whole."""
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Shared")
-    await engine.close()
+    async with opened(path, "Shared") as engine:
+        pass
     chance = random.Random(seed)
     acknowledged: dict[tuple[str, str], str] = {}
     for run in range(3):
@@ -49,7 +36,9 @@ async def test_killed_writers_lose_nothing_acknowledged(path: Path, child: Child
                 key = ("single", words[1]) if words[0] == "single" else (words[1], "4")
                 acknowledged[key] = words[2]
         await engine.open()
-        stored = {(each["PartitionKey"], each["RowKey"]): each["odata.etag"] for each in await all_rows(engine)}
+        stored = {
+            (each["PartitionKey"], each["RowKey"]): each["odata.etag"] for each in await everything(engine, "Shared")
+        }
         await engine.close()
 
         assert {key: stored.get(key) for key in acknowledged} == acknowledged

@@ -14,7 +14,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import RowQuery
 from tableorm_local.engine import Engine
 from tests.local.engine.conftest import opened
-from tests.local.engine.rows import change_file
+from tests.local.engine.rows import change_file, row
 from tests.rows import insert_row
 
 FORKS_AND_DIES = """
@@ -40,12 +40,9 @@ asyncio.run(main())
 
 async def open_damaged(path: Path, statement: str) -> Engine:
     """Return an engine, open, of a file with two rows in which a statement was run."""
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Things")
-    for name in ("a", "b"):
-        await insert_row(engine, "Things", {"PartitionKey": "p", "RowKey": name})
-    await engine.close()
+    async with opened(path, "Things") as engine:
+        for name in ("a", "b"):
+            await insert_row(engine, "Things", row(name))
     change_file(path, statement)
     await engine.open()
     return engine

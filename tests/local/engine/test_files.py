@@ -344,9 +344,8 @@ async def test_no_connection_stays_open(
     immutable: bool,
 ) -> None:
     """Of a file that is rejected, and of one that is closed; each open checks it again."""
-    engine = Engine(path)
-    await engine.open()
-    await engine.close()
+    async with opened(path) as engine:
+        pass
     if statement:
         change_file(path, statement)
     if immutable:
@@ -384,9 +383,8 @@ async def test_no_connection_stays_open_if_a_second_one_fails(
     path: Path, connections: list[Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the connection for reading cannot be made, that for writing is closed."""
-    engine = Engine(path)
-    await engine.open()
-    await engine.close()
+    async with opened(path) as engine:
+        pass
 
     def fail(name: str, flags: int) -> Connection:
         if flags == apsw.SQLITE_OPEN_READONLY:
@@ -435,11 +433,8 @@ async def test_a_file_in_a_folder_that_is_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], name: str
 ) -> None:
     """It is opened as it stands, for reading alone, and nothing is made beside it; in a writable folder it is not."""
-    engine = Engine(tmp_path / name)
-    await engine.open()
-    await engine.create_table("Shared")
-    await insert_row(engine, "Shared", row("r", A=1))
-    await engine.close()
+    async with opened(tmp_path / name, "Shared") as engine:
+        await insert_row(engine, "Shared", row("r", A=1))
     (tmp_path / f"{name}-lock").unlink()
     forbid_logs(monkeypatch, error)
     await engine.open()

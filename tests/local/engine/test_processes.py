@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, RowQuery, Verb
+from tableorm.stores import Operation, Verb
+from tableorm.testing.contract.base import everything
 from tableorm_local.engine import Engine
 from tests.local.engine.conftest import Child, opened
 from tests.local.engine.rows import row
@@ -29,17 +30,6 @@ def heard(process: "subprocess.Popen[str]") -> str:
     return process.stdout.readline().strip()
 
 
-async def everything(engine: Engine) -> list[Row]:
-    rows: list[Row] = []
-    continuation: str | None = None
-    while True:
-        page = await engine.query("Shared", RowQuery(), continuation=continuation)
-        rows += page.rows
-        continuation = page.continuation
-        if continuation is None:
-            return rows
-
-
 @pytest.mark.one_of(2, group="processes")
 async def test_four_writers(engine: Engine, path: Path, child: Child) -> None:
     """Four processes write at once: every row arrives once, no ETag occurs twice, none waits for the others' end."""
@@ -52,7 +42,7 @@ async def test_four_writers(engine: Engine, path: Path, child: Child) -> None:
     await asyncio.gather(*(asyncio.to_thread(process.wait) for process in children))
     tags = [line.split()[2] for process in children if process.stdout is not None for line in process.stdout]
 
-    rows = await everything(engine)
+    rows = await everything(engine, "Shared")
     assert len(rows) == 4 * count
     assert sorted(tags) == sorted(each["odata.etag"] for each in rows)
     assert len(set(tags)) == 4 * count
@@ -78,7 +68,7 @@ async def test_recreated_by_another_engine(engine: Engine, path: Path, verb: Ver
             await (engine.write("Shared", operations[0]) if count == 1 else engine.transact("Shared", operations))
 
         await write()
-        assert [each["RowKey"] for each in await everything(engine)] == ["new0", "new1"][:count]
+        assert [each["RowKey"] for each in await everything(engine, "Shared")] == ["new0", "new1"][:count]
         await other.delete_table("shared")
     for _ in range(2):
         with pytest.raises(Fault) as caught:
@@ -89,27 +79,32 @@ async def test_recreated_by_another_engine(engine: Engine, path: Path, verb: Ver
         )
 
 
-async def test_held_lock(engine: Engine, path: Path, child: Child) -> None:
-    """While another process holds the lock, reads go on and writes wait; they go on when it is given back."""
+def hold(child: Child, path: Path) -> subprocess.Popen[str]:
+    """Start a process that holds the lock."""
     holder = child("hold", path)
     assert heard(holder) == "held"
+    return holder
+
+
+async def test_held_lock(engine: Engine, path: Path, child: Child) -> None:
+    """While another process holds the lock, reads go on and writes wait; they go on when it is given back."""
+    holder = hold(child, path)
     writes = [asyncio.ensure_future(insert_row(engine, "Shared", row(str(n)))) for n in range(20)]
     await asyncio.sleep(0.05)
 
     assert not any(write.done() for write in writes)
-    assert await everything(engine) == []
+    assert await everything(engine, "Shared") == []
     writes[3].cancel()
     told(holder, "go")
     outcomes = await asyncio.gather(*writes, return_exceptions=True)
     assert isinstance(outcomes[3], asyncio.CancelledError)
-    assert len(await everything(engine)) == 19
+    assert len(await everything(engine, "Shared")) == 19
 
 
 async def test_lock_held_too_long(path: Path, child: Child) -> None:
     """A write that waited its time-out is rejected, naming file and cause; it does not happen later."""
     async with opened(path, "Shared", patience=0.1) as engine:
-        holder = child("hold", path)
-        assert heard(holder) == "held"
+        holder = hold(child, path)
         with pytest.raises(Fault) as caught:
             await insert_row(engine, "Shared", row("late"))
 
@@ -119,14 +114,13 @@ async def test_lock_held_too_long(path: Path, child: Child) -> None:
         told(holder, "go")
         holder.wait()
         await insert_row(engine, "Shared", row("after"))
-        assert [each["RowKey"] for each in await everything(engine)] == ["after"]
+        assert [each["RowKey"] for each in await everything(engine, "Shared")] == ["after"]
 
 
 async def test_close_while_another_process_holds_the_lock(path: Path, child: Child) -> None:
     """Closing waits for queued writes no longer than their time-out, and then ends."""
     async with opened(path, "Shared", patience=0.1) as engine:
-        holder = child("hold", path)
-        assert heard(holder) == "held"
+        holder = hold(child, path)
         write = asyncio.ensure_future(insert_row(engine, "Shared", row("late")))
         await asyncio.sleep(0)
 

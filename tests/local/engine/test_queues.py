@@ -13,6 +13,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Clock
 from tableorm_local.engine import Engine
 from tests.local.engine.conftest import Child
+from tests.local.engine.rows import count_rows
 from tests.local.engine.turns import Turns
 
 
@@ -21,11 +22,6 @@ async def queue(engine: Engine) -> str:
     """A new queue."""
     await engine.queues.create_queue("shared")
     return "shared"
-
-
-async def rows(engine: Engine, table: str) -> int:
-    sql = f"SELECT count(*) FROM {table}"
-    return int(await engine.read(lambda connection: connection.execute(sql).get))
 
 
 async def bodies(engine: Engine, queue: str) -> list[bytes]:
@@ -68,7 +64,7 @@ async def test_many_expired_do_not_hide_the_living(engine: Engine, queue: str, t
 
     assert await bodies(engine, queue) == [b"new", b"newer", b"newest"]
     assert await engine.queues.length(queue) == 3
-    assert await rows(engine, "messages") == 3
+    assert await count_rows(engine, "messages") == 3
 
 
 async def test_time_to_live_beyond_all_time(engine: Engine, queue: str) -> None:

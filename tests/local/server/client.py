@@ -3,12 +3,15 @@ A client that sends exactly what a test says, signed or not.
 """
 
 import asyncio
+import base64
 import contextlib
 import datetime as dt
 import html
 import io
+import subprocess
 from collections.abc import AsyncGenerator, Generator, Mapping
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
@@ -23,6 +26,8 @@ T = TypeVar("T")
 
 NO_METADATA = "application/json;odata=nometadata"
 FULL_METADATA = "application/json;odata=fullmetadata"
+
+KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
 
 
 @attrs.frozen
@@ -186,14 +191,16 @@ class Wire:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def connect(cls, server: "Server | Api") -> "Wire":
-        return cls(*await asyncio.open_connection("127.0.0.1", server.port))
+    async def connect(cls, server: "Server | Api", sent: bytes = b"") -> "Wire":
+        """Open a connection, and send something."""
+        wire = cls(*await asyncio.open_connection("127.0.0.1", server.port))
+        wire.writer.write(sent)
+        return wire
 
     @classmethod
     async def ask(cls, server: Server, request: bytes) -> int:
         """Send a request by a connection of its own, and return the status of the answer."""
-        wire = await cls.connect(server)
-        wire.writer.write(request)
+        wire = await cls.connect(server, request)
         status = await wire.status()
         await wire.close()
         return status
@@ -214,3 +221,12 @@ class Wire:
         self.writer.close()
         with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for this machine, signed with itself, and its key, in a new folder."""
+    folder.mkdir()
+    kind = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    command = f"openssl req -x509 {kind} -addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem"
+    subprocess.run(command.split(), cwd=folder, capture_output=True, check=True)
+    return folder / "cert.pem", folder / "key.pem"

@@ -16,9 +16,8 @@ from tableorm.protocol.sas import AccountSas, TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
 from tableorm_local.engine import AccessRecords
 from tableorm_local.server import DEVELOPMENT_KEY, Account, Server, serve
-from tests.local.server.client import Api, Wire, head, root_of
+from tests.local.server.client import KEYS, Api, Wire, head, root_of
 
-KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
 ONE = "/Tab(PartitionKey='p',RowKey='r')"
 
 

@@ -128,32 +128,32 @@ async def test_an_insert_whose_answer_nobody_accepts(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "annotation", "stored"),
+    ("value", "annotation", "stored"),
     [
-        ("X", "12", "Edm.Int64", ("12", "Edm.Int64")),
-        ("X", 12, "Edm.Int64", ("12", "Edm.Int64")),
-        ("X", "7", "Edm.Int32", (7, None)),
-        ("X", 5, "Edm.Double", (5.0, None)),
-        ("X", "NaN", "Edm.Double", ("NaN", "Edm.Double")),
-        ("X", "False", "Edm.Boolean", (False, None)),
-        ("X", True, "Edm.Boolean", (True, None)),
-        ("X", "text", "Edm.String", ("text", None)),
-        ("X", "2024-02-29T12:34:56+02:00", "Edm.DateTime", ("2024-02-29T10:34:56.0000000Z", "Edm.DateTime")),
-        ("X", "C9DA6455-213D-42C9-9A79-3E9149A57833", "Edm.Guid", ("c9da6455-213d-42c9-9a79-3e9149a57833", "Edm.Guid")),
-        ("X", 2**40, None, (float(2**40), None)),
-        ("X", -(2**31), None, (-(2**31), None)),
+        ("12", "Edm.Int64", ("12", "Edm.Int64")),
+        (12, "Edm.Int64", ("12", "Edm.Int64")),
+        ("7", "Edm.Int32", (7, None)),
+        (5, "Edm.Double", (5.0, None)),
+        ("NaN", "Edm.Double", ("NaN", "Edm.Double")),
+        ("False", "Edm.Boolean", (False, None)),
+        (True, "Edm.Boolean", (True, None)),
+        ("text", "Edm.String", ("text", None)),
+        ("2024-02-29T12:34:56+02:00", "Edm.DateTime", ("2024-02-29T10:34:56.0000000Z", "Edm.DateTime")),
+        ("C9DA6455-213D-42C9-9A79-3E9149A57833", "Edm.Guid", ("c9da6455-213d-42c9-9a79-3e9149a57833", "Edm.Guid")),
+        (2**40, None, (float(2**40), None)),
+        (-(2**31), None, (-(2**31), None)),
     ],
 )
-async def test_forms_of_values(api: Api, name: str, value: object, annotation: str | None, stored: Any) -> None:
+async def test_forms_of_values(api: Api, value: object, annotation: str | None, stored: Any) -> None:
     """Each form in which clients send a value is stored with its type, and comes back in the service's form."""
-    sent = entity(**{name: value})
+    sent = entity(X=value)
     if annotation:
-        sent |= {f"{name}@odata.type": annotation, f"{name}@odata.type@odata.type": "Edm.String"}
+        sent |= {"X@odata.type": annotation, "X@odata.type@odata.type": "Edm.String"}
     await api("POST", "/Tab", sent)
 
     row = (await api("GET", ONE)).json
-    assert (row[name], row.get(f"{name}@odata.type")) == stored
-    assert type(row[name]) is type(stored[0])
+    assert (row["X"], row.get("X@odata.type")) == stored
+    assert type(row["X"]) is type(stored[0])
 
 
 @pytest.mark.parametrize(
@@ -240,29 +240,29 @@ async def test_spellings_of_paths(api: Api, path: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "code"),
+    ("path", "code"),
     [
-        ("/Tab(PartitionKey='p',RowKey='a%2Fb')", 400, "InvalidInput"),
-        ("/Tab(PartitionKey='p',RowKey='a%09b')", 400, "InvalidInput"),
-        (f"/Tab(PartitionKey='p',RowKey='{'x' * 513}')", 400, "OutOfRangeInput"),
-        ("/Tab(PartitionKey='p')", 400, "InvalidInput"),
-        ("/Tab(PartitionKey='p',RowKey='r", 400, "InvalidInput"),
-        ("/Tab('p','r')", 400, "InvalidInput"),
-        ("/()", 400, "InvalidInput"),
-        ("/Tab(PartitionKey='p',RowKey='%ff')", 400, "InvalidUri"),
-        ("/No(PartitionKey='p',RowKey='r')", 400, "OutOfRangeInput"),
-        ("/No-1(PartitionKey='p',RowKey='r')", 400, "InvalidResourceName"),
-        ("/None(PartitionKey='p',RowKey='r')", 404, "TableNotFound"),
-        ("/Tab(PartitionKey='p',RowKey='r')", 404, "ResourceNotFound"),
-        ("/Tab/Column", 400, "InvalidInput"),
-        ("/None/Column", 404, "TableNotFound"),
+        ("/Tab(PartitionKey='p',RowKey='a%2Fb')", "InvalidInput"),
+        ("/Tab(PartitionKey='p',RowKey='a%09b')", "InvalidInput"),
+        (f"/Tab(PartitionKey='p',RowKey='{'x' * 513}')", "OutOfRangeInput"),
+        ("/Tab(PartitionKey='p')", "InvalidInput"),
+        ("/Tab(PartitionKey='p',RowKey='r", "InvalidInput"),
+        ("/Tab('p','r')", "InvalidInput"),
+        ("/()", "InvalidInput"),
+        ("/Tab(PartitionKey='p',RowKey='%ff')", "InvalidUri"),
+        ("/No(PartitionKey='p',RowKey='r')", "OutOfRangeInput"),
+        ("/No-1(PartitionKey='p',RowKey='r')", "InvalidResourceName"),
+        ("/None(PartitionKey='p',RowKey='r')", "TableNotFound"),
+        ("/Tab(PartitionKey='p',RowKey='r')", "ResourceNotFound"),
+        ("/Tab/Column", "InvalidInput"),
+        ("/None/Column", "TableNotFound"),
     ],
 )
-async def test_paths_that_lead_nowhere(api: Api, path: str, status: int, code: str) -> None:
+async def test_paths_that_lead_nowhere(api: Api, path: str, code: str) -> None:
     """What is wrong with a path is said with the service's code."""
     reply = await api("GET", path)
 
-    assert (reply.status, reply.code) == (status, code)
+    assert (reply.status, reply.code) == (404 if "NotFound" in code else 400, code)
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,6 @@ async def test_headers_of_every_answer(api: Api) -> None:
         ({"x_ms_version": "2011-08-18"}, 400),
         ({"x_ms_version": "2019-13-45"}, 400),
         ({"x_ms_version": "latest"}, 400),
-        ({"x_ms_client_request_id": "x" * 1024}, 200),
-        ({"x_ms_client_request_id": "x" * 1025}, 400),
         ({"x_ms_client_request_id": "a b"}, 400),
         ({"DataServiceVersion": "3.0;NetFx", "MaxDataServiceVersion": "3.0;"}, 200),
     ],
@@ -96,8 +94,7 @@ async def test_head(api: Api) -> None:
 async def test_expect(server: Server, api: Api) -> None:
     """100-continue comes once the request is allowed, and not before."""
     body = json.dumps(ROW).encode()
-    wire = await Wire.connect(server)
-    wire.writer.write(head("POST", "/Tab", "Expect: 100-continue", f"Content-Length: {len(body)}"))
+    wire = await Wire.connect(server, head("POST", "/Tab", "Expect: 100-continue", f"Content-Length: {len(body)}"))
     assert await wire.status() == 100
     wire.writer.write(body)
     assert await wire.status() == 201
@@ -106,8 +103,7 @@ async def test_expect(server: Server, api: Api) -> None:
 
 async def test_a_body_that_was_not_asked_for(server: Server, api: Api) -> None:
     """After a refusal instead of 100-continue the connection ends: another request is not taken for the body."""
-    wire = await Wire.connect(server)
-    wire.writer.write(head("POST", "/None", "Expect: 100-continue", "Content-Length: 10"))
+    wire = await Wire.connect(server, head("POST", "/None", "Expect: 100-continue", "Content-Length: 10"))
     refused = await wire.reader.readuntil(b"\r\n\r\n")
     assert refused.startswith(b"HTTP/1.1 404 ")
     assert b"Connection: close\r\n" in refused
@@ -141,8 +137,7 @@ async def test_gzip_of_answers(
 async def test_a_body_that_breaks_off_as_nonsense(caplog: pytest.LogCaptureFixture, arrives: bytes) -> None:
     """Chunks that are none end the connection, once the time for a body is over; it is no error of the server."""
     async with served(limits=Limits(body_seconds=0.2)) as api:
-        wire = await Wire.connect(api)
-        wire.writer.write(head("POST", "/Tables", "Transfer-Encoding: chunked", "Expect: 100-continue"))
+        wire = await Wire.connect(api, head("POST", "/Tables", "Transfer-Encoding: chunked", "Expect: 100-continue"))
         assert await wire.status() == 100
         wire.writer.write(arrives)
         async with asyncio.timeout(20):
@@ -267,8 +262,7 @@ async def test_the_timeout_of_a_request_is_obeyed(tmp_path: Path, monkeypatch: p
     async with serve(path, port=0) as server, aiohttp.ClientSession() as session:
         api = Api(session, root_of(server))
         await api("POST", "/Tables", {"TableName": "Tab"})
-        wire = await Wire.connect(server)
-        wire.writer.write(head("POST", "/Tab?timeout=1", "Content-Length: 100") + b"{")
+        wire = await Wire.connect(server, head("POST", "/Tab?timeout=1", "Content-Length: 100") + b"{")
         assert b"OperationTimedOut" in await wire.everything()
         await wire.close()
         # Another process, since locks of one process are no locks to itself.
@@ -286,14 +280,12 @@ async def test_the_timeout_of_a_request_is_obeyed(tmp_path: Path, monkeypatch: p
 
 async def test_half_closed(server: Server, api: Api) -> None:
     """A client that closes its sending side still gets what it asked for, or nothing; the server goes on."""
-    wire = await Wire.connect(server)
-    wire.writer.write(head("GET", "/Tab()"))
+    wire = await Wire.connect(server, head("GET", "/Tab()"))
     wire.writer.write_eof()
     assert (await wire.everything())[:12] in (b"", b"HTTP/1.1 200")
     await wire.close()
 
-    wire = await Wire.connect(server)
-    wire.writer.write(head("POST", "/Tab", "Content-Length: 100") + b"{")
+    wire = await Wire.connect(server, head("POST", "/Tab", "Content-Length: 100") + b"{")
     await wire.close()
     assert (await api("GET", "/Tab()")).rows == []
 
@@ -305,8 +297,7 @@ async def test_a_stop_that_is_cancelled() -> None:
     await server.start()
     async with aiohttp.ClientSession() as session:
         await Api(session, root_of(server))("POST", "/Tables", {"TableName": "Tab"})
-    wire = await Wire.connect(server)
-    wire.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
+    wire = await Wire.connect(server, head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
     assert await wire.status() == 100
     stopping = asyncio.create_task(server.stop())
     await asyncio.sleep(0)
@@ -505,8 +496,7 @@ async def test_body_of_a_connection_that_is_closed_at_once(
 ) -> None:
     """A request whose connection is closed before it is looked at ends without a fault of the server."""
     for _ in range(20):
-        wire = await Wire.connect(server)
-        wire.writer.write(head("POST", "/Tab", "Content-Length: 100") + b"{")
+        wire = await Wire.connect(server, head("POST", "/Tab", "Content-Length: 100") + b"{")
         wire.writer.transport.abort()
     assert (await api("GET", "/Tab()")).status == 200
 

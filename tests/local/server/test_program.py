@@ -3,7 +3,6 @@
 """
 
 import asyncio
-import base64
 import contextlib
 import datetime as dt
 import os
@@ -23,10 +22,9 @@ from azure.data.tables.aio import TableServiceClient
 from tableorm import Entity, Mapped, connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.commandline import run_command
-from tests.local.server.client import Api
+from tests.local.server.client import KEYS, Api, make_certificate
 
 COMMAND = [sys.executable, "-m", "tableorm.cli", "serve"]
-KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such signals")
 
@@ -305,22 +303,15 @@ async def test_no_file_tokens(start: Start, session: aiohttp.ClientSession, tmp_
     assert (await Api(session, program.root)("GET", "/Items()", query=token, scheme=None)).status == 403
 
 
-def make_certificate(folder: Path) -> None:
-    """A key and a certificate for this machine, signed with itself."""
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem"
-    extension = ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*command.split(), *extension], cwd=folder, capture_output=True, check=True)
-
-
 async def test_a_wrong_certificate_changes_nothing(start: Start, tmp_path: Path) -> None:
     """If one of the files that SIGHUP has read again is wrong, also the others are not used."""
-    await asyncio.to_thread(make_certificate, tmp_path)
-    cert, keys = tmp_path / "cert.pem", tmp_path / "one.keys"
+    cert, key = await asyncio.to_thread(make_certificate, tmp_path / "tls")
+    keys = tmp_path / "one.keys"
     context = ssl.create_default_context(cafile=str(cert))
     keys.write_text(KEYS[0])
     keys.chmod(0o600)
     account = "--account", "one", "--key-file", keys
-    program = start("--data", ":memory:", "--cert", cert, "--cert-key", tmp_path / "key.pem", *account)
+    program = start("--data", ":memory:", "--cert", cert, "--cert-key", key, *account)
     good, stderr = cert.read_text(), program.process.stderr
     assert stderr is not None
     statuses = list[list[int]]()

@@ -20,22 +20,6 @@ async def ask(api: Api, where: str, more: str = "") -> Reply:
     return await api("GET", "/Tab()", query=f"$filter={quote(where)}{more}")
 
 
-@pytest.mark.parametrize(
-    ("where", "status", "code"),
-    [
-        ("N eq 'abc", 400, "InvalidInput"),
-        ("not (" * 100 + "N eq 1" + ")" * 100, 400, "InvalidInput"),
-        ("startswith(RowKey,'a')", 501, "NotImplemented"),
-        ("substringof('a',RowKey)", 501, "NotImplemented"),
-    ],
-)
-async def test_filters_that_are_refused(api: Api, where: str, status: int, code: str) -> None:
-    """A malformed filter is 400, a function is 501."""
-    reply = await ask(api, where)
-
-    assert (reply.status, reply.code) == (status, code)
-
-
 async def test_empty_filter(api: Api) -> None:
     """An empty filter is none."""
     await fill(api, 2)
@@ -53,30 +37,30 @@ async def test_plus_is_a_space_in_a_query(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "code"),
+    ("query", "code"),
     [
-        ("$top=1001", 400, "InvalidInput"),
-        ("$top=-1", 400, "InvalidInput"),
-        ("$top=x", 400, "InvalidInput"),
-        ("$select=" + ",".join(f"A{n}" for n in range(256)), 400, "InvalidInput"),
-        ("$orderby=N", 501, "NotImplemented"),
-        ("$skip=1", 501, "NotImplemented"),
-        ("$top=1&$top=2", 400, "InvalidQueryParameterValue"),
-        ("$filter=%ff", 400, "InvalidQueryParameterValue"),
-        ("timeout=x", 400, "InvalidQueryParameterValue"),
-        ("timeout=9999999999", 400, "InvalidQueryParameterValue"),
-        ("timeout=%C2%B2", 400, "InvalidQueryParameterValue"),
-        ("NextPartitionKey=x", 400, "InvalidInput"),
-        ("NextPartitionKey=1!3!AAA&NextRowKey=", 400, "InvalidInput"),
-        ("comp=what", 400, "InvalidQueryParameterValue"),
-        ("timeout=30&$top=1000&sv=1&unknown=2", 400, "InvalidHeaderValue"),
+        ("$top=1001", "InvalidInput"),
+        ("$top=-1", "InvalidInput"),
+        ("$top=x", "InvalidInput"),
+        ("$select=" + ",".join(f"A{n}" for n in range(256)), "InvalidInput"),
+        ("$orderby=N", "NotImplemented"),
+        ("$skip=1", "NotImplemented"),
+        ("$top=1&$top=2", "InvalidQueryParameterValue"),
+        ("$filter=%ff", "InvalidQueryParameterValue"),
+        ("timeout=x", "InvalidQueryParameterValue"),
+        ("timeout=9999999999", "InvalidQueryParameterValue"),
+        ("timeout=%C2%B2", "InvalidQueryParameterValue"),
+        ("NextPartitionKey=x", "InvalidInput"),
+        ("NextPartitionKey=1!3!AAA&NextRowKey=", "InvalidInput"),
+        ("comp=what", "InvalidQueryParameterValue"),
+        ("timeout=30&$top=1000&sv=1&unknown=2", "InvalidHeaderValue"),
     ],
 )
-async def test_options_that_are_refused(api: Api, query: str, status: int, code: str) -> None:
+async def test_options_that_are_refused(api: Api, query: str, code: str) -> None:
     """What the service does not have, or cannot read, is rejected and not ignored."""
     reply = await api("GET", "/Tab()", query=query)
 
-    assert (reply.status, reply.code) == (status, code)
+    assert (reply.status, reply.code) == (501 if code == "NotImplemented" else 400, code)
 
 
 async def test_a_page_of_no_rows(api: Api) -> None:

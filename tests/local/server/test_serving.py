@@ -8,7 +8,6 @@ import io
 import json
 import socket
 import ssl
-import subprocess
 import threading
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,7 +23,7 @@ from tableorm_local.server import Account, Server, serve, serving
 from tableorm_local.server.dispatch import Service
 from tableorm_local.server.security.cors import CorsRule, write_rules
 from tableorm_local.server.serving import read_certificate
-from tests.local.server.client import Api, Wire, head, served
+from tests.local.server.client import Api, Wire, head, make_certificate, served
 
 ROW = {"PartitionKey": "p", "RowKey": "r"}
 LARGE = ROW | {f"B{number}": "x" * 30_000 for number in range(4)}
@@ -65,8 +64,7 @@ async def test_a_name_that_stands_for_an_address_of_other_machines(monkeypatch: 
 
 async def test_a_port_can_be_used_again_at_once(server: Server) -> None:
     """A server listens where another one has just ended, whose connections the system still remembers."""
-    wire = await Wire.connect(server)
-    wire.writer.write(head("GET", "/Tables", "Connection: close"))
+    wire = await Wire.connect(server, head("GET", "/Tables", "Connection: close"))
     assert b" 200 OK" in await wire.everything()
     await server.stop()
     await wire.close()
@@ -133,8 +131,7 @@ async def test_what_the_service_raises(
     monkeypatch.setattr(Service, "answer", fail)
     log = io.BytesIO()
     async with serve(None, port=0, access_log=log) as server:
-        wire = await Wire.connect(server)
-        wire.writer.write(head("GET", "/Tab"))
+        wire = await Wire.connect(server, head("GET", "/Tab"))
         top = (await wire.reader.readuntil(b"\r\n\r\n")).decode()
         await wire.close()
     entry = json.loads(log.getvalue())
@@ -233,17 +230,9 @@ async def test_a_stop_waits_for_requests_at_work(server: Server, api: Api, monke
         await wire.close()
 
 
-def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Make a certificate for this machine, and its key."""
-    paths = folder / f"{name}.pem", folder / f"{name}.key"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
-    subprocess.run([*command.split(), "-out", paths[0], "-keyout", paths[1]], capture_output=True, check=True)
-    return paths
-
-
 async def test_a_certificate_that_is_replaced(tmp_path: Path) -> None:
     """New connections get the new certificate; the old one stays in use if the new one cannot be read."""
-    first, second = (make_certificate(tmp_path, name) for name in ("first", "second"))
+    first, second = (make_certificate(tmp_path / name) for name in ("first", "second"))
     used, mismatch = list[str](), pytest.raises(OSError, match=r"(?i)mismatch")
     async with serve(None, port=0, cert=first[0], cert_key=first[1]) as server:
         for files, problem in ((first, nullcontext()), (second, nullcontext()), ((first[0], second[1]), mismatch)):

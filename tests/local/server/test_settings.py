@@ -2,7 +2,6 @@
 What a server is made of: data, addresses, accounts, limits, rules of CORS and metrics.
 """
 
-import base64
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ import pytest
 from tableorm_local.server import Account, serve
 from tableorm_local.server.security.accounts import Accounts, read_keys
 from tableorm_local.server.serving import bind, data_files
-
-KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
+from tests.local.server.client import KEYS
 
 
 def test_the_data_of_accounts(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ while they are rewritten.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 
 from tableorm import Database, DecodeError, Entity, EntityNotFound, Key, Mapped, PropertyBag, field, upgrade
-from tableorm.stores import Row, RowQuery, TableStore
+from tableorm.testing.contract.base import everything
 
 TABLE = "RunAccounts"
 BRANCHES = 10
@@ -92,17 +92,6 @@ async def visit(db: Database, numbers: range, chance: random.Random, over: Calla
     return visits
 
 
-async def rows_of(store: TableStore) -> AsyncGenerator[Row]:
-    continuation: str | None = None
-    while True:
-        page = await store.query(TABLE, RowQuery(), 1000, continuation)
-        for row in page.rows:
-            yield row
-        continuation = page.continuation
-        if continuation is None:
-            return
-
-
 async def find_problems(db: Database, count: int, writers: list[Visits]) -> list[str]:
     """
     Return what is wrong with the accounts after the rewrite.
@@ -120,7 +109,7 @@ async def find_problems(db: Database, count: int, writers: list[Visits]) -> list
             closed |= {number} if times == CLOSED else set()
     problems: list[str] = []
     seen = 0
-    async for row in rows_of(db.store):
+    for row in await everything(db.store, TABLE):
         number = int(row["RowKey"].removeprefix("account_"))
         seen += 1
         wanted = {"EntityType": "Account:2", "cents": number * 100, "visits": total[number], "upgrades": 1}

@@ -1,5 +1,5 @@
 """
-Processes that write one log and are killed: nothing is lost that was acknowledged, and nothing is there twice.
+Logs on the emulator of the service, as two programs write them.
 """
 
 import datetime as dt
@@ -9,27 +9,6 @@ import pytest
 from tableorm import connect
 from tableorm.logs import LogStream, read_log
 from tests.azurite import Azurite
-
-NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
-
-WRITER = """
-import asyncio, datetime as dt, sys
-from tableorm import connect
-from tableorm.logs import LogStream
-
-NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
-
-async def write(log, name, task):
-    for number in range(1000000):
-        await log.write({"by": name, "task": task, "n": number}, at=NOON + dt.timedelta(milliseconds=number))
-        print(task, number, flush=True)
-
-async def main(url, name):
-    async with connect(url) as db, LogStream(db, "shared", durable=True) as log:
-        await asyncio.gather(*(write(log, name, task) for task in range(3)))
-
-asyncio.run(main(*sys.argv[1:]))
-"""
 
 
 @pytest.mark.parametrize("durable", [False, True])
