@@ -220,12 +220,16 @@ class World:
         self.seed = seed
         self.log: list[str] = []
         self.network: list[FaultyStore] = []
-        if self.model.__schema__.write_token:
+        if self.schema.write_token:
             connection_of(db).wrap_store(self.beneath)
 
     def beneath(self, store: TableStore) -> FaultyStore:
         self.network.append(FaultyStore(store))
         return self.network[0]
+
+    @property
+    def schema(self) -> Any:
+        return self.model.__schema__
 
     @property
     def row_key(self) -> str:
@@ -488,7 +492,7 @@ class World:
         path = self.random.choice([path for path in self.paths if "[" in path])
         value = self.random.choice(self.shaped[path.partition("[")[0]].values)
         found, none = self.query(self.expression(path) == value), self.query(self.expression(path).is_none())
-        if self.model.__schema__.by_path[path].property in self.model.__schema__.opaque:
+        if self.schema.by_path[path].property in self.schema.opaque:
             await refused(EncryptionError, found.all())
             return
         row = self.row or {}
@@ -516,8 +520,7 @@ class World:
         if self.row is None:
             return
         entity, older = await self.stored(), dict(self.key)
-        schema = self.model.__schema__
-        if schema.split is not None or not schema.tracked or self.random.random() < 0.5:
+        if self.schema.split is not None or not self.schema.tracked or self.random.random() < 0.5:
             self.key["id"] += 500
         else:
             self.key["place"] = "q" if self.key["place"] == "p" else "p"
@@ -558,10 +561,8 @@ class World:
             return
         age, index = self.row.get("age"), self.model.by_age
         for value in (0, 1, 9):
-            found = (
-                await self.db.select(index).where(self.model.place == self.key["place"], self.model.age == value).all()
-            )
-            own = [each for each in found if each.id == self.key["id"]]
+            entries = self.db.select(index).where(self.model.place == self.key["place"], self.model.age == value)
+            own = [each for each in await entries.all() if each.id == self.key["id"]]
             assert len(own) == (value == age), self.log
             for each in own:
                 whole = await self.stored()
@@ -606,13 +607,13 @@ class World:
             return
         keys = Bounds(self.row_key, f"{self.row_key}~99")
         rows = (await self.db.store.query(TABLE, RowQuery(Bounds.only(self.key["place"]), keys))).rows
-        stored = [name for row in rows for name in row if name in self.model.__schema__.by_property]
-        opaque = self.model.__schema__.opaque
-        assert all(row.get(f"{name}@odata.type") == "Edm.Binary" for row in rows for name in row if name in opaque)
+        stored = [name for row in rows for name in row if name in self.schema.by_property]
+        sealed = [row.get(f"{name}@odata.type") for row in rows for name in row if name in self.schema.opaque]
+        assert {*sealed} <= {"Edm.Binary"}
         assert len({*stored}) == len(stored), self.log
         found_paths = {
             path.removesuffix("[0]").removesuffix(".address") if path[0] in "xyzpq" else path
-            for path, each in self.model.__schema__.by_path.items()
+            for path, each in self.schema.by_path.items()
             if each.property in stored
         }
         assert {path for path in self.paths if path in found_paths} == {*self.row}, self.log

@@ -688,10 +688,9 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
     async with memory_database(Between, encryption=ENCRYPTION) as db2:
         await copy_rows(db, db2)
         query = db2.select(Between)
-        assert [each.salary for each in await query.all()] == [SECRET] * 6
-        assert [each.salary for each in await query.only(Between.salary).all()] == [SECRET] * 6
         entries = db2.select(Between.by_id)
-        assert [each.salary for each in await entries.all()] == [SECRET] * 6
+        for asked in (query, query.only(Between.salary), entries):
+            assert [each.salary for each in await asked.all()] == [SECRET] * 6
         one, two = await db2.get(Between, id=1), await db2.get(Between, id=2)
         one.name = "Bea"
         await db2.save(one)
@@ -733,11 +732,11 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
             await other.insert(person)
         assert asked == {"salary", "name", "scan", "more"}
         rows = await rows_of(other)
-        assert ["secret" in str(row) for row in rows.values()] == [False, True]
-        assert ["extra" in str(row) for row in rows.values()] == [False, True]
+        for text in ("secret", "extra"):
+            assert [text in str(row) for row in rows.values()] == [False, True]
         query = other.select(Person)
-        assert [each.name for each in await query.all()] == ["secret 1", "secret 2"]
-        assert [each.name for each in await query.only(Person.name).all()] == ["secret 1", "secret 2"]
+        for asked_for in (query, query.only(Person.name)):
+            assert [each.name for each in await asked_for.all()] == ["secret 1", "secret 2"]
         first = await other.get(Person, id=1)
         assert first.extra["more"] == "extra 1"
         first.name, first.extra["more"] = "secret 3", "extra 3"

@@ -207,19 +207,16 @@ async def test_a_projection_has_the_whole_of_it(db: Database) -> None:
     """Asked for as a whole or by a part: an entity has all of a value or nothing; a save of it writes what changed."""
     await db.insert(Place(id=1, spot=Spot(1, 1.5), last=Spot(2, 2.5)))
     for asked in (Place.spot, Place.spot.x):
-        place = await db.select(Place).only(asked).first()
-        assert place is not None
+        place = await db.select(Place).only(asked).one()
         assert place.spot == Spot(1, 1.5)
         with pytest.raises(NotLoaded):
             _ = place.last
-    place = await db.select(Place).only(Place.age).first()
-    assert place is not None
+    place = await db.select(Place).only(Place.age).one()
     place.last = Spot(3)  # of what was not read, the row tells whether there is something to remove
     await db.save(place)
     assert (await get(db)).last == Spot(3)
     await db.insert(Place(id=2, spot=Spot(1), home=Spot(0)))
-    place = await db.select(Place).where(Place.id == 2).only(Place.home).first()
-    assert place is not None
+    place = await db.select(Place).where(Place.id == 2).only(Place.home).one()
     place.home = Spot(0, 0.5)  # the default, and not what the row has
     await db.save(place)
     assert (await get(db, 2)).home == Spot(0, 0.5)
