@@ -249,33 +249,31 @@ async def test_a_blob_of_the_first_format_is_opened() -> None:
                 assert await opened_blob(stored, size, start, length) == data[start:][:length]
 
 
+async def refuses_blob(*given: Any, **named: Any) -> None:
+    with pytest.raises(EncryptionError, match=r"^the blob of A\.b "):
+        await opened_blob(*given, **named)
+
+
 async def test_whatever_is_changed_in_a_blob_shows() -> None:
     """Each byte; chunks that are cut, repeated, left out or exchanged, also with those of another blob."""
     for at in range(len(BLOB)):
-        with pytest.raises(EncryptionError, match=r"^the blob of A\.b "):
-            await opened_blob(BLOB[:at] + bytes([BLOB[at] ^ 1]) + BLOB[at + 1 :], 9)
-        with pytest.raises(EncryptionError):
-            await opened_blob(BLOB[:at], 9)
+        await refuses_blob(BLOB[:at] + bytes([BLOB[at] ^ 1]) + BLOB[at + 1 :], 9)
+        await refuses_blob(BLOB[:at], 9)
     data = bytes(3 * CHUNK)
     stored = await sealed_blob(data)
     header, chunks = stored[:16], [stored[at : at + CHUNK + 16] for at in range(16, len(stored), CHUNK + 16)]
     other = (await sealed_blob(data, key=b"1" + bytes(32)))[16:][: CHUNK + 16]
     last = (await sealed_blob(bytes(CHUNK)))[16:]
     for changed in ([0, 1], [0, 2], [1, 0, 2], [0, 1, 1], [0, 1, 2, 2], [2], [], [0, 1, 2, 1], [0, 2, 1]):
-        with pytest.raises(EncryptionError):
-            await opened_blob(header + b"".join(chunks[at] for at in changed), len(data))
+        await refuses_blob(header + b"".join(chunks[at] for at in changed), len(data))
     for one in (other, last):
-        with pytest.raises(EncryptionError):
-            await opened_blob(header + one + chunks[1] + chunks[2], len(data))
+        await refuses_blob(header + one + chunks[1] + chunks[2], len(data))
     for total in (0, 1, CHUNK, 2 * CHUNK, len(data) - 1, len(data) + 1, 4 * CHUNK):
-        with pytest.raises(EncryptionError):
-            await opened_blob(stored, total)
+        await refuses_blob(stored, total)
     for start, length in ((0, 1), (CHUNK, 1), (2 * CHUNK + 5, None)):
-        with pytest.raises(EncryptionError):
-            await opened_blob(header + chunks[2] + chunks[0] + chunks[1], len(data), start, length)
+        await refuses_blob(header + chunks[2] + chunks[0] + chunks[1], len(data), start, length)
     for key, token in ((b"1" + bytes(32), TOKEN), (BLOB_KEY, "other"), (b"2" + BLOB_KEY[1:], TOKEN), (b"1", TOKEN)):
-        with pytest.raises(EncryptionError):
-            await opened_blob(BLOB, 9, key=key, token=token)
+        await refuses_blob(BLOB, 9, key=key, token=token)
     assert len({new_blob_key() for _ in range(9)}) == 9
 
 

@@ -195,8 +195,7 @@ async def test_conditions_ask_whether_it_is_there(db: Database) -> None:
     for refused in compared:
         with pytest.raises(EncodeError, match=r"Note\.text.*stored in parts.*short field beside it"):
             refused()
-    note = await query.only(Note.text).where(Note.id == 1).first()
-    assert note is not None
+    note = await query.only(Note.text).where(Note.id == 1).one()
     assert note.text == "a" * 70_000
     note.text = "b"
     await db.save(note)

@@ -106,8 +106,7 @@ def pair(**options: Any) -> Any:
 # Models
 
 
-class Place(Entity, table="Toys", partition_key="{city}", row_key="place_{id}", naming="pascal"):
-    city: Mapped[str] = field(default="c")
+class Place(Entity, table="Toys", partition_key="c", row_key="place_{id}", naming="pascal"):
     id: Mapped[int]
     spot: Pairs[Spot]
     last: Pairs[Spot | None] = pair(default=None)
@@ -115,8 +114,7 @@ class Place(Entity, table="Toys", partition_key="{city}", row_key="place_{id}", 
     age: Mapped[int] = field(default=1)
 
 
-class Shop(Entity, table="Toys", partition_key="{city}", row_key="shop_{id}"):
-    city: Mapped[str] = field(default="c")
+class Shop(Entity, table="Toys", partition_key="c", row_key="shop_{id}"):
     id: Mapped[int]
     name: Mapped[str]
 
@@ -130,7 +128,7 @@ async def row_of(db: Database, row_key: str) -> dict[str, Any]:
 
 
 async def get(db: Database, number: int = 1) -> Place:
-    return await db.get(Place, city="c", id=number)
+    return await db.get(Place, id=number)
 
 
 async def test_a_value_is_stored_in_several_properties(db: Database) -> None:
@@ -187,7 +185,7 @@ async def test_a_part_is_compared(db: Database) -> None:
     for number in range(6):
         last = Spot(number, None if number % 2 else 1.5) if number > 1 else None
         await db.insert(Place(id=number, spot=Spot(number), last=last))
-    everything = db.select(Place).where(Place.city == "c")
+    everything = db.select(Place)
 
     async def found(*where: Expression) -> list[int]:
         return [each.id for each in await everything.where(*where).all()]
@@ -209,19 +207,16 @@ async def test_a_projection_has_the_whole_of_it(db: Database) -> None:
     """Asked for as a whole or by a part: an entity has all of a value or nothing; a save of it writes what changed."""
     await db.insert(Place(id=1, spot=Spot(1, 1.5), last=Spot(2, 2.5)))
     for asked in (Place.spot, Place.spot.x):
-        place = await db.select(Place).where(Place.city == "c").only(asked).first()
-        assert place is not None
+        place = await db.select(Place).only(asked).one()
         assert place.spot == Spot(1, 1.5)
         with pytest.raises(NotLoaded):
             _ = place.last
-    place = await db.select(Place).where(Place.city == "c").only(Place.age).first()
-    assert place is not None
+    place = await db.select(Place).only(Place.age).one()
     place.last = Spot(3)  # of what was not read, the row tells whether there is something to remove
     await db.save(place)
     assert (await get(db)).last == Spot(3)
     await db.insert(Place(id=2, spot=Spot(1), home=Spot(0)))
-    place = await db.select(Place).where(Place.city == "c", Place.id == 2).only(Place.home).first()
-    assert place is not None
+    place = await db.select(Place).where(Place.id == 2).only(Place.home).one()
     place.home = Spot(0, 0.5)  # the default, and not what the row has
     await db.save(place)
     assert (await get(db, 2)).home == Spot(0, 0.5)
@@ -229,16 +224,16 @@ async def test_a_projection_has_the_whole_of_it(db: Database) -> None:
 
 def test_json_is_that_of_the_value() -> None:
     """Clients see a value and no properties; what does not fit is rejected with its path."""
-    place = from_dict(Place, {"city": "c", "id": 1, "spot": {"x": 1, "y": 2.5}, "last": None})
+    place = from_dict(Place, {"id": 1, "spot": {"x": 1, "y": 2.5}, "last": None})
     assert place.spot == Spot(1, 2.5)
     assert to_dict(place)["spot"] == Spot(1, 2.5)
     adapter = TypeAdapter(Place)
     assert b'"spot":{"x":1,"y":2.5}' in adapter.dump_json(place)
     assert adapter.json_schema()["properties"]["spot"] == {"$ref": "#/$defs/Spot"}
     with pytest.raises(InvalidInput, match=r"spot.*unlucky"):
-        from_dict(Place, {"city": "c", "id": 1, "spot": {"x": 13}})
+        from_dict(Place, {"id": 1, "spot": {"x": 13}})
     with pytest.raises(InvalidInput, match=r"spot\.x|spot.*x"):
-        from_dict(Place, {"city": "c", "id": 1, "spot": {"x": "no"}})
+        from_dict(Place, {"id": 1, "spot": {"x": "no"}})
 
 
 async def test_a_value_that_does_not_fit_is_refused(db: Database) -> None:
@@ -250,88 +245,62 @@ async def test_a_value_that_does_not_fit_is_refused(db: Database) -> None:
             await db.insert(Place(id=1, spot=bad))
 
 
+KEYS: dict[str, Any] = {"table": "Toys2", "partition_key": "c", "row_key": "r"}
+REQUIRED = pair()
+
+
+def refuses(problem: str, kind: Any = Pairs[Spot], declared: Any = REQUIRED, derived: Any = None) -> None:
+    with pytest.raises(ModelError, match=rf"Refused\.(spot|by_spot).*{problem}"):
+
+        class Refused(Entity, **KEYS):  # pyright: ignore[reportUnusedClass]
+            spot: kind = declared  # pyright: ignore[reportInvalidTypeForm]
+            if derived is not None:
+                by_spot = derived
+
+
 def test_what_takes_a_field_of_one_property_refuses_it() -> None:
     """Keys, lists by each, sums, counts, copies, expiry and maintained fields, when the class is made."""
-    keys: dict[str, Any] = {"table": "Toys2", "partition_key": "{city}"}
     with pytest.raises(ModelError, match="spot"):
 
-        class Keyed(Entity, row_key="{spot}", **keys):  # pyright: ignore[reportUnusedClass]
-            city: Mapped[str]
+        class Keyed(Entity, table="Toys2", partition_key="c", row_key="{spot}"):  # pyright: ignore[reportUnusedClass]
             spot: Pairs[Spot]
 
-    with pytest.raises(ModelError, match="spot"):
-
-        class Listed(Entity, row_key="{city}", **keys):  # pyright: ignore[reportUnusedClass]
-            city: Mapped[str]
-            spot: Pairs[Spot]
-            by_spot = IndexList(row_key="list_{spot:each}")
-
-    with pytest.raises(ModelError, match=r"Kept\.spot = field\(maintained=True\).* 2 properties"):
-
-        class Kept(Entity, row_key="{city}", **keys):  # pyright: ignore[reportUnusedClass]
-            city: Mapped[str]
-            spot: Pairs[Spot | None] = pair(default=None, maintained=True)
-
-    with pytest.raises(ModelError, match=r"Ending\.spot = field\(expiry=True\)"):
-
-        class Ending(Entity, row_key="{city}", **keys):  # pyright: ignore[reportUnusedClass]
-            city: Mapped[str]
-            spot: Pairs[Spot | None] = pair(default=None, expiry=True)
-
-    with pytest.raises(ModelError, match=r"Late\.at = field\(expiry=True\)"):
-
-        class Late(Entity, row_key="{city}", **keys):  # pyright: ignore[reportUnusedClass]
-            city: Mapped[str]
-            at: Moments[dt.datetime | None] = pair(default=None, expiry=True)
-
-    with pytest.raises(ModelError, match=r"Adding\.total: 'spot' is stored in 2 properties"):
-
-        class Adding(Entity, row_key="{city}", **keys):  # pyright: ignore[reportUnusedClass]
-            city: Mapped[str]
-            spot: Pairs[Spot]
-            total = Sum("spot", lambda: Shop.name, city="{city}")  # type: ignore[arg-type, return-value]
-
-    with pytest.raises(ModelError, match=r"Counted\.total: Place\.spot\.x is not a maintained field"):
-
-        class Counted(Entity, table="Toys", partition_key="{city}", row_key="n_{city}"):  # pyright: ignore[reportUnusedClass]
-            city: Mapped[str]
-            total = Count(lambda: Place.spot.x, city="{city}", id="1")
+    optional = Pairs[Spot | None]
+    refuses("take 'each' of this type", derived=IndexList(row_key="list_{spot:each}"))
+    refuses(r"field\(maintained=True\).* 2 properties", optional, pair(default=None, maintained=True))
+    refuses(r"field\(expiry=True\)", optional, pair(default=None, expiry=True))
+    refuses(r"field\(expiry=True\)", Moments[dt.datetime | None], pair(default=None, expiry=True))
+    refuses("'spot' is stored in 2 properties", derived=Sum("spot", lambda: Shop.name, id="1"))  # type: ignore[arg-type, return-value]
+    refuses(r"Place\.spot\.x is not a maintained field", derived=Count(lambda: Place.spot.x, id="1"))
 
     with pytest.raises(ModelError, match=r"Copying\.source: 'spot' of Whole is stored in 2 properties"):
 
-        class Whole(Entity, table="Toys3", partition_key="{city}", row_key="whole", tracked=True):
-            city: Mapped[str]
+        class Whole(Entity, table="Toys2", partition_key="c", row_key="{id}", tracked=True):
+            id: Mapped[int]
             spot: Pairs[Spot]
 
-        class Copying(Entity, table="Toys3", partition_key="{city}", row_key="copy"):  # pyright: ignore[reportUnusedClass]
-            city: Mapped[str]
+        class Copying(Entity, table="Toys2", partition_key="c", row_key="copy_{id}"):  # pyright: ignore[reportUnusedClass]
+            id: Mapped[int]
             copied: Mapped[Spot | None] = field(default=None, maintained=True)
-            source = Embedded(Whole, {"copied": "spot"}, city="{city}")
+            source = Embedded(Whole, {"copied": "spot"}, id="{id}")
 
 
 def test_names_and_defaults_are_checked() -> None:
     """Members must not have the name of another property, and a default must be one that can be stored."""
-    keys: dict[str, Any] = {"table": "Toys2", "partition_key": "{city}", "row_key": "{city}"}
     with pytest.raises(ModelError, match=r"'spot_x' and 'spot\.x' are both stored as 'spot_x'"):
 
-        class Twice(Entity, **keys):  # pyright: ignore[reportUnusedClass]
-            city: Mapped[str]
+        class Twice(Entity, **KEYS):  # pyright: ignore[reportUnusedClass]
             spot_x: Mapped[int]
             spot: Pairs[Spot]
 
-    with pytest.raises(ModelError, match=r"Unlucky\.spot has the default .* unlucky"):
-
-        class Unlucky(Entity, **keys):  # pyright: ignore[reportUnusedClass]
-            city: Mapped[str]
-            spot: Pairs[Spot] = pair(default=Spot(13))
+    refuses("has the default .* unlucky", declared=pair(default=Spot(13)))
 
     class Base(Entity, abstract=True):
-        city: Mapped[str]
         spot: Pairs[Spot]
 
     with pytest.raises(ModelError, match=r"Child\.spot has other parts than Base\.spot"):
 
-        class Child(Base, **keys):  # pyright: ignore[reportUnusedClass]
+        class Child(Base, **KEYS):  # pyright: ignore[reportUnusedClass]
             spot: Mapped[Spot]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
@@ -339,17 +308,16 @@ async def test_a_filled_value_is_written(db: Database) -> None:
     """`on_write` makes a value of several members, unless another was assigned."""
     made = iter([Spot(1), Spot(2, 0.0), Spot(3)])
 
-    class Noted(Entity, table="Toys", partition_key="{city}", row_key="noted"):
-        city: Mapped[str]
+    class Noted(Entity, table="Toys", partition_key="c", row_key="noted"):
         at: Mapped[dt.datetime | None] = field(default=None)
         spot: Pairs[Spot | None] = pair(default=None, on_write=lambda: next(made))
 
-    noted = Noted(city="c")
+    noted = Noted()
     await db.insert(noted)
     noted.at = dt.datetime.now(dt.UTC)
     await db.save(noted)
-    assert (await db.get(Noted, city="c")).spot == Spot(2, 0.0)
+    assert (await db.get(Noted)).spot == Spot(2, 0.0)
     for assigned in (Spot(2, -0.0), Spot(9)):
         noted.spot = assigned
         await db.save(noted)
-        assert str((await db.get(Noted, city="c")).spot) == str(assigned)
+        assert str((await db.get(Noted)).spot) == str(assigned)

@@ -76,11 +76,11 @@ class Reversed(RowStage):
 # Models
 
 
-class Boxed(Entity, abstract=True):
-    box: Mapped[str] = field(default="b")
+class Boxed(Entity, table="Stages", partition_key="b", abstract=True):
+    pass
 
 
-class Letter(Boxed, table="Stages", partition_key="{box}", row_key="letter_{id:03d}", write_token=True):
+class Letter(Boxed, row_key="letter_{id:03d}", write_token=True):
     id: Mapped[int]
     note: Mapped[str | None] = field(default=None)
     secret: Mapped[list[str]] = field(factory=list)
@@ -90,14 +90,15 @@ class Letter(Boxed, table="Stages", partition_key="{box}", row_key="letter_{id:0
     turned = Reversed("note", "secret", "weight")
 
 
-class Note(Boxed, table="Stages", partition_key="{box}", row_key="note_{id:03d}"):
+class Note(Boxed, row_key="note_{id:03d}"):
     id: Mapped[int]
     note: Mapped[str | None]
 
     turned = Reversed("note")
 
 
-class Box(Boxed, table="Stages", partition_key="{box}", row_key="box"):
+class Box(Entity, table="Stages", partition_key="{box}", row_key="box"):
+    box: Mapped[str] = field(default="b")
     note: Mapped[str] = field(default="n", name="text")
     secret: Mapped[list[str]] = field(factory=lambda: ["s"])
     parcels: Mapped[int] = field(default=0, maintained=True, validator=attrs.validators.le(3), name="note")
@@ -105,7 +106,8 @@ class Box(Boxed, table="Stages", partition_key="{box}", row_key="box"):
     turned = Reversed("note", "secret")
 
 
-class Parcel(Boxed, table="Stages", partition_key="{box}", row_key="parcel_{id:03d}"):
+class Parcel(Entity, table="Stages", partition_key="{box}", row_key="parcel_{id:03d}"):
+    box: Mapped[str] = field(default="b")
     id: Mapped[int]
     note: Mapped[str] = field(default="n")
     secret: Mapped[list[str]] = field(factory=lambda: ["s"])
@@ -123,7 +125,7 @@ async def stored(db: Database, row_key: str) -> dict[str, Any]:
 
 
 async def get(db: Database, number: int = 1) -> Letter:
-    return await db.get(Letter, box="b", id=number)
+    return await db.get(Letter, id=number)
 
 
 async def test_calls_of_modify_that_wait_for_each_other_unseal_what_is_stored(db: Database) -> None:
@@ -136,8 +138,8 @@ async def test_calls_of_modify_that_wait_for_each_other_unseal_what_is_stored(db
         note.note = f"{note.note}!"
 
     with db.observe() as seen:
-        await asyncio.gather(*(db.modify(Note, add, box="b", id=1) for _ in range(20)))
-    assert (await db.get(Note, box="b", id=1)).note == "n" + 20 * "!"
+        await asyncio.gather(*(db.modify(Note, add, id=1) for _ in range(20)))
+    assert (await db.get(Note, id=1)).note == "n" + 20 * "!"
     assert len(called) == 20
     assert seen.cost <= 40
 
@@ -152,7 +154,7 @@ async def test_a_condition_on_an_opaque_property_is_evaluated_here(db: Database)
     """Comparisons, `in_`, `startswith`, absence and their negations; the service is asked about the others alone."""
     for number, note in enumerate(["abc", "abd", "b", None, "~"]):
         await db.insert(Letter(id=number, note=note, sent=number, weight=10 + number))
-    everything = db.select(Letter).where(Letter.box == "b")
+    everything = db.select(Letter)
 
     async def found(*where: Any) -> list[int]:
         return [each.id for each in await everything.where(*where).all()]
@@ -210,7 +212,7 @@ async def test_a_lost_reply_is_resolved(db: Database, verb: str, arrives: bool, 
     letter.note = "again"
     await db.save(letter)
     row = await stored(db, letter.key.row_key)
-    assert ((await db.get(model, box="b", id=1)).note, row["note"]) == ("again", "~niaga|")
+    assert ((await db.get(model, id=1)).note, row["note"]) == ("again", "~niaga|")
 
 
 async def test_a_row_that_was_not_sealed_is_refused(db: Database) -> None:
@@ -220,14 +222,14 @@ async def test_a_row_that_was_not_sealed_is_refused(db: Database) -> None:
     with pytest.raises(DecodeError, match=r"Letter.*cannot be unsealed: 'plain' is not reversed"):
         await get(db)
     with pytest.raises(DecodeError, match="cannot be unsealed"):
-        await db.select(Letter).where(Letter.box == "b").all()
+        await db.select(Letter).all()
     with pytest.raises(EntityExists):
         await db.insert(Letter(id=1))
     await db.upsert(Letter(id=1, note="new"))
     assert (await get(db)).note == "new"
 
 
-class Thick(Boxed, table="Stages", partition_key="{box}", row_key="thick_{id:03d}"):
+class Thick(Boxed, row_key="thick_{id:03d}"):
     id: Mapped[int]
     note: Mapped[str]
 
@@ -246,14 +248,14 @@ async def test_limits_are_those_of_what_is_stored(db: Database) -> None:
     async with db.bulk() as bulk:
         for number in range(60):
             await bulk.insert(Thick(id=number, note="€" * 10900))
-    thick = await db.get(Thick, box="b", id=59)
+    thick = await db.get(Thick, id=59)
     assert thick.note == "€" * 10900
 
 
 async def test_each_class_has_the_stages_of_its_bases(db: Database) -> None:
     """Bound to its own fields: classes may store a field under other names, and declare a stage anew."""
 
-    class Base(Boxed, table="Stages", partition_key="{box}", abstract=True):
+    class Base(Boxed, abstract=True):
         note: Mapped[str] = field(default="abc")
         turned = Reversed("note")
 
@@ -271,31 +273,28 @@ async def test_each_class_has_the_stages_of_its_bases(db: Database) -> None:
         assert await db.get(entity.key) == entity
     rows = [await stored(db, name) for name in ("one", "two", "three")]
     assert [row.get("note") or row["text"] for row in rows] == ["~cba|", "~cba|", "~cba|cba|"]
-    assert len(await db.select(Base).where(Base.box == "b", Base.note == "abc").all()) == 3
+    assert len(await db.select(Base).where(Base.note == "abc").all()) == 3
 
 
 def test_what_must_see_an_opaque_property_is_refused() -> None:
     """Expiry, maintained fields, an index that holds it and copies of it, when the class is made."""
-    keys: dict[str, Any] = {"table": "Stages2", "partition_key": "{box}"}
+    keys: dict[str, Any] = {"table": "Stages2", "partition_key": "b", "row_key": "r"}
 
     with pytest.raises(ModelError, match=r"Ending\.at cannot be used by expiry=True"):
 
-        class Ending(Entity, row_key="e", **keys):  # pyright: ignore[reportUnusedClass]
-            box: Mapped[str]
+        class Ending(Entity, **keys):  # pyright: ignore[reportUnusedClass]
             at: Mapped[datetime | None] = field(default=None, expiry=True)
             turned = Reversed("at")
 
     with pytest.raises(ModelError, match=r"Kept\.kept cannot be used by maintained=True"):
 
-        class Kept(Entity, row_key="k", **keys):  # pyright: ignore[reportUnusedClass]
-            box: Mapped[str]
+        class Kept(Entity, **keys):  # pyright: ignore[reportUnusedClass]
             kept: Mapped[str | None] = field(default=None, maintained=True)
             turned = Reversed("kept")
 
     with pytest.raises(ModelError, match=r"Held\.note cannot be used by Held\.by_size"):
 
-        class Held(Entity, row_key="h", **keys):  # pyright: ignore[reportUnusedClass]
-            box: Mapped[str]
+        class Held(Entity, **keys):  # pyright: ignore[reportUnusedClass]
             note: Mapped[str]
             size: Mapped[int]
             turned = Reversed("note")
@@ -303,15 +302,15 @@ def test_what_must_see_an_opaque_property_is_refused() -> None:
 
     with pytest.raises(ModelError, match=r"Whole\.note cannot be used by Copying\.source"):
 
-        class Whole(Entity, table="Stages3", partition_key="{box}", row_key="w", tracked=True):
-            box: Mapped[str]
+        class Whole(Entity, table="Stages2", partition_key="b", row_key="{id}", tracked=True):
+            id: Mapped[int]
             note: Mapped[str]
             turned = Reversed("note")
 
-        class Copying(Entity, table="Stages3", partition_key="{box}", row_key="c"):  # pyright: ignore[reportUnusedClass]
-            box: Mapped[str]
+        class Copying(Entity, table="Stages2", partition_key="b", row_key="copy_{id}"):  # pyright: ignore[reportUnusedClass]
+            id: Mapped[int]
             copied: Mapped[str | None] = field(default=None, maintained=True)
-            source = Embedded(Whole, {"copied": "note"}, box="{box}")
+            source = Embedded(Whole, {"copied": "note"}, id="{id}")
 
 
 async def test_a_move_to_another_partition_is_refused(db: Database) -> None:
