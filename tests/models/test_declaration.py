@@ -342,7 +342,7 @@ def test_too_many_fields() -> None:
     def declare(count: int, **keywords: Any) -> Any:
         annotations = {f"f{number}": Mapped[int] for number in range(count)}
         space = {"__annotations__": annotations, "__module__": __name__}
-        return type("Wide", (Entity,), space, table="Wide", partition_key="p", row_key="r", **keywords)
+        return type("Wide", (Entity,), space, table="Broad", partition_key="p", row_key="r", **keywords)
 
     declare(251)
     declare(252, kind=None)
