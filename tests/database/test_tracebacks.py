@@ -86,7 +86,9 @@ async def test_the_traceback_of_a_refusal_is_short(
         with pytest.raises(error, match=said) as caught:
             await call(db)
 
-    modules = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+    # Before Python 3.12 a comprehension has a frame of its own.
+    modules = [frame.f_globals["__name__"] for frame in frames if frame.f_code.co_name != "<listcomp>"]
     assert sum(name.startswith("tableorm") for name in modules) <= 5
     text = "".join(traceback.format_exception(caught.value))
     assert len(re.findall("^[a-z_.]+[A-Za-z]+: ", text, re.MULTILINE)) == 1

@@ -296,7 +296,9 @@ async def test_the_traceback_of_a_refusal_is_short(
     with pytest.raises(error) as caught:
         await call(db)
     text = "".join(traceback.format_exception(caught.value))
-    assert len(re.findall(r'File ".*tableorm/.*"', text.replace("\\", "/"))) <= 5
+    # Before Python 3.12 a comprehension has a frame of its own.
+    frames = re.findall(r'File ".*tableorm/.*", line \d+, in (?!<listcomp>)', text.replace("\\", "/"))
+    assert 1 <= len(frames) <= 5
     assert len(re.findall("^[a-z_.]+[A-Za-z]+: ", text, re.MULTILINE)) == 1
     assert said in text
 
