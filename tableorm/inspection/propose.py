@@ -16,7 +16,6 @@ from ..errors import ModelError, TableOrmError
 from ..models.class_body import pascal_case
 from ..models.entity import schema_of
 from ..models.kinds import KindSet
-from ..models.periods import forgetting_periods
 from ..models.placement import forget_models
 from ..models.reserved import ENTITY_TYPE
 from ..protocol.redaction import escape_unprintable
@@ -114,14 +113,13 @@ def _propose(
     doc = f"Models of the table {table}, as `tableorm inspect` proposes them for {which} of its rows, {len(rows):,}."
     text = write_module(doc, texts, told_by=groups[0].property, labels=labels)
     module = ModuleType(f"tableorm_proposal_{next(_NUMBERS)}")
-    with forgetting_periods():
-        try:
-            _execute(text, module)
-            made = [vars(module)[each.name] for each in texts]
-            kinds = KindSet.of(made, table)
-            models = [_read(each, group.rows, kinds) for each, group in zip(made, groups, strict=True)]
-        finally:
-            forget_models(module.__name__)
+    try:
+        _execute(text, module)
+        made = [vars(module)[each.name] for each in texts]
+        kinds = KindSet.of(made, table)
+        models = [_read(each, group.rows, kinds) for each, group in zip(made, groups, strict=True)]
+    finally:
+        forget_models(module.__name__)
     noted = [
         attrs.evolve(each, remarks=[*str(model).splitlines(), *each.remarks])
         for each, model in zip(texts, models, strict=True)

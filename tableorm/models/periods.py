@@ -7,8 +7,7 @@ The field of the template is a key field that a key holds in full, so that the k
 
 import datetime as dt
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -105,17 +104,6 @@ class PeriodTables:
 _DECLARED: dict[str, PeriodTables] = {}
 
 
-@contextmanager
-def forgetting_periods() -> Generator[None]:
-    """Forget afterwards what models declare meanwhile, which were made to look at them."""
-    before = {*_DECLARED}
-    try:
-        yield
-    finally:
-        for each in {*_DECLARED} - before:
-            del _DECLARED[each]
-
-
 def find_periods(table: str | None, model: str, fields: Mapping[str, FieldInfo]) -> PeriodTables | None:
     """
     Return the tables that a template of names stands for; None for a plain name, or none.
@@ -150,6 +138,12 @@ def find_periods(table: str | None, model: str, fields: Mapping[str, FieldInfo])
     except Fault as fault:
         raise ModelError(f"{model}: table={table!r} is rejected: {fault.message}") from None
     return _DECLARED.setdefault(f"{table} of {type(single.low).__name__}", periods)
+
+
+def forget_periods(gone: Collection[PeriodTables | None]) -> None:
+    """Forget what no model declares any more."""
+    for name in [name for name, each in _DECLARED.items() if each in gone]:
+        del _DECLARED[name]
 
 
 def is_of_period(table: str) -> bool:

@@ -13,7 +13,7 @@ import attrs
 from ..errors import ModelError
 from ..keys.overlap import may_meet, may_share, refuse_meeting
 from ..keys.template import Template
-from .periods import tables_may_meet
+from .periods import forget_periods, tables_may_meet
 from .schema import DerivedSchema, Schema
 
 # By module and name, so that a class that is declared again, in a notebook or by a reload, replaces the one before.
@@ -118,8 +118,8 @@ def note_model(schema: Schema) -> None:
 
 def forget_models(module: str) -> None:
     """Forget the models of a module that was executed to look at them, so that they hinder no others."""
-    for name in [name for name in _declared if name[0] == module]:
-        del _declared[name]
+    gone = [_declared.pop(name) for name in [*_declared] if name[0] == module]
+    forget_periods({each.periods for each in gone} - {each.periods for each in [*_declared.values()]})
     _staged.clear()
 
 

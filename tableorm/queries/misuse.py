@@ -70,7 +70,7 @@ class _NotAPlainStream:
 
 
 not_a_plain_stream = partial(give_methods, _NotAPlainStream)
-"""Decorates a stream of changes, which is read by `async for`: another use says what to write instead."""
+"""Decorates a stream of changes: `await` and plain `for` raise an error that says to write `async for`."""
 
 
 class _NotAList:
@@ -106,7 +106,7 @@ class _NotAList:
 
 
 not_a_list = partial(give_methods, _NotAList)
-"""Decorates what is read in pages: it is no list, and each use as one says what to write instead."""
+"""Decorates a query: using it as a list raises an error that says what to write instead."""
 
 
 def check_count(what: str, count: object) -> None:

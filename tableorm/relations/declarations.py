@@ -75,8 +75,9 @@ class Many(RelationDeclaration, Generic[C]):
             raise ModelError(f"{what} needs tracked=True in it, so that every write keeps the note that an entity goes")
         if schema.stages or schema.home is not None or schema.periods is not None:
             raise ModelError(
-                f"{what} is rejected with encrypted fields, several rows for an entity, moved_from= and a table for "
-                "each period; declare on_delete='keep', and delete the children by a query"
+                f"{what} is rejected with encrypted fields, several rows for an entity, entities that a model takes "
+                "over from an older one, and a table for each period; declare on_delete='keep', and delete the children "
+                "by a query"
             )
         lost = next((name for name in self.sources if name not in schema.key_holders), None)
         if lost is not None:

@@ -3,6 +3,7 @@
 import datetime as dt
 import enum
 import logging
+import re
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,7 +111,8 @@ def told(thing: object) -> str:
 
 
 def check(text: str, *use: Any) -> None:
-    """Nothing of a canary is in a text."""
+    """Nothing of a canary is in a text, but for digits of a time that was measured."""
+    text = re.sub(r"seconds=[\d.e-]+|:\d\d\.\d+Z", "", text)
     assert not [mark for mark in MARKS if mark in text], f"{use}: {text[:500]}"
 
 
