@@ -76,8 +76,8 @@ class Many(RelationDeclaration, Generic[C]):
         if schema.stages or schema.home is not None or schema.periods is not None:
             raise ModelError(
                 f"{what} is rejected with encrypted fields, several rows for an entity, entities that a model takes "
-                "over from an older one, and a table for each period; declare on_delete='keep', and delete the children "
-                "by a query"
+                "over from an older one, and a table for each period; declare on_delete='keep', and delete the "
+                "children by a query"
             )
         lost = next((name for name in self.sources if name not in schema.key_holders), None)
         if lost is not None:
