@@ -219,7 +219,7 @@ def _explain(
     missing = [
         "other tables; making, listing and deleting tables; stored access policies",
         "queues and blobs, including those that entities refer to",
-        "moves to another partition or table, archives and workflows, because they send messages to workers through a queue",
+        "moves to another partition or table, archives and workflows, which send messages through a queue",
     ]
     outside = [] if schema is None else _derived_outside(schema, keys, prefix)
     if outside:

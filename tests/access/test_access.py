@@ -143,7 +143,7 @@ async def test_a_grant_tells_of_eventual_indexes(db: Database) -> None:
     whole = " ".join((await db.grant(Guest, "raud", HOUR)).not_covered)
 
     for told in (partition, whole):
-        assert "moves to another partition or table, archives and workflows, because they send messages" in told
+        assert "moves to another partition or table, archives and workflows, which send messages" in told
     assert "what is kept for Guest.by_name, Guest.of_all in table AllGuests, where its keys are not in" in partition
     assert "what is kept for Guest.of_all in table AllGuests, where its keys are not in the range" in whole
     for told in (partition, whole):

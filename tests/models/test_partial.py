@@ -108,7 +108,7 @@ def test_fields_that_cannot_be_changed() -> None:
 
 def test_a_key_beside_a_new_entity() -> None:
     """A field of the key in a `WithoutKey` is rejected since the key is given apart, and nothing says that it stays."""
-    with pytest.raises(InvalidInput, match="'2' is rejected: the field is part of the key, which is given apart"):
+    with pytest.raises(InvalidInput, match="'2' is rejected: the field is part of the key, which is passed separately"):
         WithoutKey(Order, {"id": "2", "total": 1})
 
 
