@@ -67,7 +67,7 @@ class Database(Upkeep):
         Args:
             entity: An entity or bag.
             repeat: Whether to insert again after a lost reply if the row doesn't exist. Pass False if other programs
-                consume rows by deleting them; a row that was already consumed could otherwise come back.
+                consume rows by deleting them; otherwise a consumed row could reappear.
             exist_ok: Whether to accept that a row with its key exists. That row stays unchanged, whatever it contains.
 
         Returns:

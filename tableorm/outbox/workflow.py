@@ -133,9 +133,9 @@ def workflow(
 
     Raises:
         ModelError: The name, the version, the tries or a pause is rejected; the class names no model; or it has no
-            steps, or a step that isn't an async method taking only a database. Also if the table has a model whose rows
-            look like decision rows: one without a kind, with a function as discriminator, or with RowKeys that can
-            begin with `~o_`.
+            steps, or a step that isn't an async method taking only a database. The same holds if the table has a model
+            whose rows look like decision rows: one without a kind, with a function as discriminator, or with RowKeys
+            that can begin with `~o_`.
     """
     if not (type(name) is str and _NAME.fullmatch(name)):
         raise ModelError(
