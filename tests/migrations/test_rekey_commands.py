@@ -130,7 +130,7 @@ def test_a_table_is_rekeyed_online(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ["--no-blind-writers" in refused[0][2], "in phase 'expand'" in refused[1][2]] == [True, True]
     assert [each[0] for each in (planned, *refused, moved, back, *again, finalized)] == [0, 1, 1, 0, 0, 0, 0, 0, 0]
     assert json.loads(finalized[1].splitlines()[-1])["written"] == 30
-    assert "the way back is another re-key" in migrate("rollback")[2]
+    assert "only another re-key can restore the older keys" in migrate("rollback")[2]
 
 
 def test_a_model_that_takes_over_nothing() -> None:
