@@ -48,6 +48,8 @@ class TablePolicies:
         """
         Return all policies, by name.
 
+            print(await db.policies(Employee).list())
+
         Raises:
             TableNotFound: There is no such table.
             NotSupported: This store does not have policies.
@@ -117,6 +119,8 @@ class TablePolicies:
     async def revoke(self, name: str, *, missing_ok: bool = False) -> None:
         """
         Remove a policy, which revokes every token that refers to it.
+
+            await db.policies(Employee).revoke("readers")
 
         Args:
             name: The name of the policy.

@@ -49,6 +49,8 @@ def http_status(error: BaseException) -> int:
     """
     Return the HTTP status for an error in a web service: 500, unless the client can do something about it, such as 422
     for a value that doesn't fit. For a `TransactionFailed` or `BulkFailed`, it is the status of the cause.
+
+        return JSONResponse({"detail": http_message(error)}, status_code=http_status(error))
     """
     return _answer_to(_cause_of(error))[0]
 

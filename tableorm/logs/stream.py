@@ -124,6 +124,8 @@ class LogStream:
         """
         Write a record.
 
+            await log.write({"level": "info", "message": "started"})
+
         Args:
             data: The record: a JSON object without the member "at".
             at: When it happened, with a time zone; None for now.

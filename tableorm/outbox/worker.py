@@ -163,6 +163,9 @@ class Worker:
         Wait until there is no pending work: the queue is empty, including hidden messages, except for messages that
         this worker leaves to others. This also waits for messages that arrive in the meantime.
 
+            async with db.worker(Employee) as worker:
+                await worker.drain()
+
         Raises:
             TableOrmError: The worker is no longer allowed to take messages, or was stopped in the meantime.
             NotSupported: It isn't running.

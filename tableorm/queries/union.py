@@ -52,7 +52,11 @@ class Union(Generic[E]):
         return attrs.evolve(self, concurrency=count)
 
     async def all(self) -> list[E]:
-        """Read all results. Raises the same errors as `Select.all`."""
+        """
+        Read all results. Raises the same errors as `Select.all`.
+
+            results = await db.union(first, second).all()
+        """
         return [entity async for entity in self]
 
     def __aiter__(self) -> AsyncIterator[E]:

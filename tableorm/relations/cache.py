@@ -95,6 +95,8 @@ class CachedEntities(Generic[E]):
         """
         Return an entity by its key, or by its key fields.
 
+            department = await departments.get(name="Sales")
+
         Raises:
             EntityNotFound: There is no such entity.
             TableOrmError: Whatever `Database.get` raises.
@@ -115,6 +117,8 @@ class CachedEntities(Generic[E]):
     ) -> list[E | None]:
         """
         Return entities by their keys, in the same order; None where there is none.
+
+            found = await departments.get_many([Department.key(name="Sales"), Department.key(name="HR")])
 
         Args:
             keys: The keys.

@@ -79,12 +79,18 @@ class ManyOf(Relation[P_contra, C_co]):
     fields: tuple[Field[Any], ...] | None = None
 
     def where(self, *conditions: Expression) -> Self:
-        """Load only entities that satisfy all of these conditions, and all earlier ones."""
+        """
+        Load only entities that satisfy all of these conditions, and all earlier ones.
+
+            await db.load(teams, Team.employees.where(Employee.age > 30))
+        """
         return attrs.evolve(self, conditions=self.conditions + conditions)
 
     def limit(self, count: int) -> Self:
         """
         Load at most `count` entities for each parent, the first in key order.
+
+            await db.load(teams, Team.employees.limit(3))
 
         Raises:
             ModelError: The count isn't an integer, 0 or more.
@@ -94,7 +100,11 @@ class ManyOf(Relation[P_contra, C_co]):
         return attrs.evolve(self, count=count)
 
     def only(self, *fields: Field[Any]) -> Self:
-        """Load only these fields and the key fields, like `only` of a query."""
+        """
+        Load only these fields and the key fields, like `only` of a query.
+
+            await db.load(teams, Team.employees.only(Employee.name))
+        """
         return attrs.evolve(self, fields=(self.fields or ()) + fields)
 
     def __reduce__(self) -> tuple[Any, ...]:

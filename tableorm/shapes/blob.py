@@ -225,6 +225,8 @@ class Blob:
         """
         Return its bytes, or some of them. Only of all of them the hash is verified.
 
+            data = await employee.photo.read()
+
         Args:
             start: The first byte wanted.
             length: How many bytes are wanted; fewer come if it ends before. None for all.
@@ -238,7 +240,12 @@ class Blob:
             return b"".join([chunk async for chunk in chunks])
 
     def stream(self, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
-        """Yield its bytes, or some of them, in chunks of any size. Takes and raises what `read` does."""
+        """
+        Yield its bytes, or some of them, in chunks of any size. Takes and raises what `read` does.
+
+            async for chunk in employee.photo.stream():
+                file.write(chunk)
+        """
         for name, value in ("start", start), ("length", length):
             if value is not None and (type(value) is not int or value < 0):
                 raise NotSupported(f"{name}={shown(value)} is rejected: give a number of bytes, from 0")

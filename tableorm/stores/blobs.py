@@ -104,6 +104,8 @@ class BlobStore(Protocol):
         Write a blob in full and replace the one that had the name. It is durable when the call returns, and no reader
         sees it earlier.
 
+            await db.blobs.put("photos", "ken.jpg", data)
+
         Args:
             container: Name of the container.
             name: Name of the blob, 1 to 1024 characters; `/` makes no folders.
@@ -164,7 +166,11 @@ class BlobStore(Protocol):
         ...
 
     async def read(self, container: str, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Read at once, into memory, what `get` streams."""
+        """
+        Read at once, into memory, what `get` streams.
+
+            data = await db.blobs.read("photos", "ken.jpg")
+        """
         ...
 
     async def delete(self, container: str, name: str, *, if_match: str | None = None) -> None:
@@ -176,6 +182,8 @@ class BlobStore(Protocol):
     ) -> BlobPage:
         """
         List one page of at most `limit` (1 to 5000) blobs whose names start with `prefix`.
+
+            page = await db.blobs.list_blobs("photos", prefix="2026/")
 
         Args:
             container: Name of the container.

@@ -37,6 +37,8 @@ class Clock:
         """
         Stop the clock.
 
+            tableorm_clock.freeze(dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
+
         Args:
             at: The time to show, with a time zone; None for the current time.
 
@@ -52,7 +54,11 @@ class Clock:
         self._show(lambda: stopped)
 
     def advance(self, delta: dt.timedelta) -> None:
-        """Advance the clock, stopped or not; a negative `delta` sets it back."""
+        """
+        Advance the clock, stopped or not; a negative `delta` sets it back.
+
+            tableorm_clock.advance(dt.timedelta(hours=1))
+        """
         source = self._source
         ahead = self._ahead = self._ahead + delta // dt.timedelta(microseconds=1) * 1000
         self.time_ns = lambda: source() + ahead

@@ -74,6 +74,8 @@ class QueueStore(Protocol):
         """
         Add a message. It is durable when the call returns.
 
+            await db.queues.put("jobs", b"invoice 7")
+
         Args:
             queue: Name of the queue.
             body: Any bytes, `MAX_MESSAGE_BYTES` at most.
@@ -91,6 +93,10 @@ class QueueStore(Protocol):
     async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
         """
         Take at most `count` (1 to 32) visible messages, perhaps none.
+
+            for message in await db.queues.take("jobs", count=10, visibility_seconds=60):
+                await work(message.body)
+                await db.queues.delete("jobs", message)
 
         Each one is hidden from everybody else for `visibility_seconds` (1 second to 7 days), and has a new receipt,
         which makes its older ones stale.
