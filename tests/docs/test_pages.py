@@ -149,6 +149,16 @@ def test_pictures_are_drawn() -> None:
         assert re.search(rf"!\[[^]]+\]\([./]*pictures/{picture.name}\)", shown)
 
 
+def test_guides_lead_to_the_reference() -> None:
+    """A page to which the reference links has a link to a page of the reference."""
+    reference = sorted((ROOT / "docs" / "reference").glob("*.md"))
+    links = {link for page in reference for link in re.findall(r"\(\.\./([^)#]+\.md)", page.read_text(encoding="utf-8"))}
+    guides = [ROOT / "docs" / link for link in sorted(links)]
+
+    assert len(guides) > 30
+    assert [guide for guide in guides if "reference/" not in guide.read_text(encoding="utf-8")] == []
+
+
 def test_card_shows_what_is_printed() -> None:
     """The picture that other sites show with a link shows output of the first page, in the size that they take."""
     card = ROOT / "docs" / "assets" / "card.svg"
