@@ -152,7 +152,9 @@ def test_pictures_are_drawn() -> None:
 def test_guides_lead_to_the_reference() -> None:
     """A page to which the reference links has a link to a page of the reference."""
     reference = sorted((ROOT / "docs" / "reference").glob("*.md"))
-    links = {link for page in reference for link in re.findall(r"\(\.\./([^)#]+\.md)", page.read_text(encoding="utf-8"))}
+    links = {
+        link for page in reference for link in re.findall(r"\(\.\./([^)#]+\.md)", page.read_text(encoding="utf-8"))
+    }
     guides = [ROOT / "docs" / link for link in sorted(links)]
 
     assert len(guides) > 30
