@@ -554,4 +554,5 @@ class AccountNotFound(Unavailable):
 
 
 class Throttled(Unavailable):
-    """The store refuses requests for now, because there are too many at once or it is busy or full. Try again later."""
+    """The store refuses requests for now, because there are too many at once, or because it's busy or full. Try again
+    later."""

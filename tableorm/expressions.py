@@ -436,7 +436,7 @@ class ComposedField(Field[T]):
         return AllOf(tuple(part.is_none() for part in self.parts))
 
     def startswith(self, prefix: str) -> Expression:
-        """Refuse the condition: it is for a part of the field."""
+        """Reject the condition: use a part of the field instead."""
         return self._compare(Op.GE, prefix)
 
     def _require_constant(self, other: object, term: FieldTerm) -> None:

@@ -68,13 +68,13 @@ class TablePolicies:
         expires_at: dt.datetime | None = None,
     ) -> StoredPolicy:
         """
-        Store a policy, replacing any policy of that name. Tokens that refer to it have the new rights from then on.
+        Store a policy, replacing any policy of that name. Tokens that refer to it then have the new permissions.
 
             await db.policies(Employee).set(
                 "readers", "r", expires_at=now + dt.timedelta(days=30)
             )
 
-        Whatever is None here has to be given for each token: `grant(..., policy=name)` with `permissions` or
+        Pass the arguments that are None here for each token instead: `grant(..., policy=name)` with `permissions` or
         `expires_in`.
 
         Args:

@@ -607,7 +607,7 @@ class Database(Upkeep):
             acme = db.scope(tenant="acme")
             await acme.insert(acme.new(Order, number=7))
 
-        The scope fills in these fields in keys, queries and new entities, and refuses any other value.
+        The scope fills in these fields in keys, queries and new entities, and rejects any other value.
 
         Args:
             models: Models whose keys determine which rows of their tables belong to the scope. With them, rows can also

@@ -57,7 +57,7 @@ def http_status(error: BaseException) -> int:
 
 def http_message(error: BaseException) -> str:
     """
-    Return what a web service can safely tell its clients about an error: no keys, no table names, and no values except
+    Return a message that a web service can safely show its clients: no keys, no table names, and no values except
     those of the data that `InvalidInput` is about. For a `TransactionFailed` or `BulkFailed`, it is the message of the
     cause.
     """

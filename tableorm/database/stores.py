@@ -158,7 +158,7 @@ class Stores(Connected):
 
         Raises:
             Unavailable: It doesn't answer.
-            AccessDenied: It answers, but refuses the credentials.
+            AccessDenied: It responds, but rejects the credentials.
         """
         self._connection.require_open()
         guarded = self._connection.guarded

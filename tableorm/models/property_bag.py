@@ -120,7 +120,7 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
             key = PropertyBag.key("Directory", "Sales", "emp_000007")
 
         Raises:
-            EncodeError: The service would refuse the table name or a key.
+            EncodeError: The service would reject the table name or a key.
         """
         try:
             check_table_name(table)

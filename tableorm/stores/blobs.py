@@ -151,8 +151,8 @@ class BlobStore(Protocol):
         """
         Read a blob in chunks: `async with store.get(...) as stream: async for chunk in stream.chunks: ...`.
 
-        All chunks belong to the blob that `stream.info` describes. If it is replaced or deleted meanwhile, the stream
-        goes on with the old bytes, or ends with a Fault: ConditionNotMet or BlobNotFound.
+        All chunks belong to the blob that `stream.info` describes. If it is replaced or deleted in the meantime, the
+        stream continues with the old bytes, or ends with a Fault: ConditionNotMet or BlobNotFound.
 
         Args:
             container: Name of the container.

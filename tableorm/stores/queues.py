@@ -98,7 +98,7 @@ class QueueStore(Protocol):
                 await work(message.body)
                 await db.queues.delete("jobs", message)
 
-        Each one is hidden from everybody else for `visibility_seconds` (1 second to 7 days), and has a new receipt,
+        Each one is hidden from other clients for `visibility_seconds` (1 second to 7 days), and has a new receipt,
         which makes its older ones stale.
 
         Raises:

@@ -18,7 +18,7 @@ class Traffic:
     Args:
         attempts: Requests that were sent, repeated ones included; only a backend counts them.
         retries: Requests that repeated an earlier one.
-        throttled: Answers that refused a request because there were too many.
+        throttled: Responses that rejected a request because there were too many.
     """
 
     attempts: int = 0
