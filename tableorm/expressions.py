@@ -343,7 +343,8 @@ class Field(Comparable[T]):
         """
         Return the condition that the field has no value, which means that the property is absent.
 
-            db.select(Employee).where(Employee.department == "Sales", Employee.email.is_none())
+            sales = db.select(Employee).where(Employee.department == "Sales")
+            sales.where(Employee.email.is_none())
 
         The service can't evaluate this, so it's evaluated on the rows that come back. The service does evaluate
         `~field.is_none()`.
@@ -354,7 +355,8 @@ class Field(Comparable[T]):
         """
         Return the condition that the string starts with `prefix`. This is case-sensitive.
 
-            db.select(Employee).where(Employee.department == "Sales", Employee.name.startswith("K"))
+            sales = db.select(Employee).where(Employee.department == "Sales")
+            sales.where(Employee.name.startswith("K"))
         """
         if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{self}.startswith() needs a str, got {_shown(self, prefix)}")

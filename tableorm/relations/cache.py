@@ -118,7 +118,8 @@ class CachedEntities(Generic[E]):
         """
         Return entities by their keys, in the same order; None where there is none.
 
-            found = await departments.get_many([Department.key(name="Sales"), Department.key(name="HR")])
+            keys = [Department.key(name=name) for name in ("Sales", "HR")]
+            found = await departments.get_many(keys)
 
         Args:
             keys: The keys.

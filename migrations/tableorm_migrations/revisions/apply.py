@@ -117,7 +117,9 @@ async def apply_revisions(
     """
     Apply all pending revisions to a database, one at a time, while programs read and write.
 
-        report = await apply_revisions(db, [Employee], Path("revisions"), no_older_writers=True)
+        report = await apply_revisions(
+            db, [Employee], Path("revisions"), no_older_writers=True
+        )
         print(report.complete)
 
     Missing tables are created first. Several processes can make this call in parallel and share the steps; after a

@@ -52,7 +52,9 @@ def write_revision(models: Iterable[type[Entity]], directory: Path, message: str
     """
     Write the changes of models to a new revision file, and update the snapshot.
 
-        draft = write_revision([Employee], Path("revisions"), "add email", snapshot=Path("models.json"))
+        draft = write_revision(
+            [Employee], Path("revisions"), "add email", snapshot=Path("models.json")
+        )
 
     Args:
         models: All models of the program; an abstract base stands for all of its subclasses.

@@ -321,7 +321,12 @@ class Embedded(Derivation):
     Copies of fields of another entity of the same partition, such as the name and address of a department's manager.
     Declared in the class that holds the copies.
 
-        manager = Embedded(lambda: Employee, {"manager_name": "name"}, department="{name}", id="{manager_id}")
+        manager = Embedded(
+            lambda: Employee,
+            {"manager_name": "name"},
+            department="{name}",
+            id="{manager_id}",
+        )
 
     When `manager_id` is set, the copies are read from that employee; when the employee changes, the copies change in
     the same transaction. An employee that is embedded in another entity can't be deleted.
