@@ -25,7 +25,7 @@ class TransferReport(RangeReport):
         skipped: The number of rows that the target had with other content, and that `if_exists="skip"` left unchanged.
         failed: The number of rows that couldn't be written; in a comparison, of rows that differ or exist in only one
             database. A row whose blob is missing or differs counts too.
-        failures: The first 50 of these, with the reasons.
+        failures: The first 35 of these, with the reasons.
         blobs: The number of blobs that were copied or found equal.
         pending: The number of rows that record work which workers haven't finished yet.
         share: How much is done, 0.0 to 1.0, estimated from the keys.
