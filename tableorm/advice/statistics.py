@@ -79,6 +79,8 @@ class TableStatistics:
         """
         Return what these rows cost.
 
+            print(measured.cost(gib_price=0.05, request_price=0.0004).storage)
+
         Args:
             gib_price: The price of storing a GiB for a month.
             request_price: The price of 10,000 requests.

@@ -75,6 +75,8 @@ class Stores(Connected):
         """
         Open the database.
 
+            db = await connect("local:./hr.tables").open()
+
         Raises:
             NotSupported: The file belongs to another program, or was written by a newer version.
             AccessDenied: The file may not be read.

@@ -122,6 +122,10 @@ def workflow(
     """
     Declare a workflow, as a decorator of a class that derives from `Workflow[Model]`.
 
+        @workflow("ship", version=1)
+        class Ship(Workflow[Order]):
+            async def pack(self, db: Database) -> None: ...
+
     Args:
         name: The name of the workflow. It's stored in messages and rows, so keep it when you rename the class.
         version: The version of the workflow, from 1. Runs that were started under another version are left to workers

@@ -36,6 +36,8 @@ class Union(Generic[E]):
         """
         Return results as they arrive, instead of query by query.
 
+            async for entity in db.union(first, second).unordered(): ...
+
         A query with a limit still returns its first entities in key order, and sends its requests one after another,
         unless it is unordered itself.
         """

@@ -165,6 +165,8 @@ class CachedEntities(Generic[E]):
         """
         Return all entities of the model, in key order. This reads every partition of the model, once per `ttl`.
 
+            for department in await departments.all(): ...
+
         Raises:
             TableOrmError: Whatever a query's `all` raises.
         """

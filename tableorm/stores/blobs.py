@@ -77,6 +77,8 @@ class BlobStore(Protocol):
         """
         Create a container.
 
+            await db.blobs.create_container("photos")
+
         Raises:
             Fault: ContainerAlreadyExists; ContainerBeingDeleted where a deleted container's name is not free at once.
         """
@@ -124,6 +126,8 @@ class BlobStore(Protocol):
     ) -> BlobInfo:
         """
         Write at the end of a blob that was made by appending. The data is durable when the call returns.
+
+            info = await db.blobs.append("logs", "today.log", line)
 
         Args:
             container: Name of the container.
@@ -174,7 +178,11 @@ class BlobStore(Protocol):
         ...
 
     async def delete(self, container: str, name: str, *, if_match: str | None = None) -> None:
-        """Delete a blob, with `if_match` only if it has this ETag. Fault BlobNotFound; ConditionNotMet."""
+        """
+        Delete a blob, with `if_match` only if it has this ETag. Fault BlobNotFound; ConditionNotMet.
+
+            await db.blobs.delete("photos", "ken.jpg")
+        """
         ...
 
     async def list_blobs(

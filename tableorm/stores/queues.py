@@ -57,6 +57,8 @@ class QueueStore(Protocol):
         """
         Create a queue; nothing happens if it exists.
 
+            await db.queues.create_queue("jobs")
+
         Raises:
             Fault: QueueBeingDeleted where a deleted queue's name is not free at once.
         """
@@ -110,6 +112,8 @@ class QueueStore(Protocol):
         """
         Hide a message that was put or taken for `visibility_seconds` (0 to 7 days) from now; 0 shows it at once.
 
+            message = await db.queues.renew("jobs", message, 60)
+
         Returns:
             The message with a new receipt; the old one is stale.
 
@@ -123,11 +127,19 @@ class QueueStore(Protocol):
         ...
 
     async def peek(self, queue: str, count: int = 1) -> list[Message]:
-        """Read at most `count` (1 to 32) visible messages without taking them: they get no receipts."""
+        """
+        Read at most `count` (1 to 32) visible messages without taking them: they get no receipts.
+
+            messages = await db.queues.peek("jobs", count=10)
+        """
         ...
 
     async def length(self, queue: str) -> int:
-        """Estimate the number of messages, hidden ones included. The estimate is never too low."""
+        """
+        Estimate the number of messages, hidden ones included. The estimate is never too low.
+
+            print(await db.queues.length("jobs"))
+        """
         ...
 
     async def clear(self, queue: str) -> None:

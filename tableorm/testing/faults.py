@@ -225,6 +225,10 @@ class Faults:
         Delay the next request with this operation: the program gets no reply, as with `lose_request`, and the request
         arrives when the test calls `deliver()` of the returned object.
 
+            with faults.delay_request("insert") as late, pytest.raises(OutcomeUnknown):
+                await db.insert(note, repeat=False)
+            assert await late.deliver() == 1
+
         Args:
             operation: As in `fail_next`.
             table: The name of the table, queue or container; None for any.
