@@ -4,6 +4,7 @@ The command `tableorm rewrap`, which wraps the content keys of encrypted rows an
 
 import argparse
 
+from ..errors import counted
 from .arguments import add_job, open_existing, run_options
 from .output import show_progress
 from .progress import draw_bar, print_report
@@ -32,7 +33,7 @@ class Rewrap:
         async with open_existing(args) as db:
             report = await db.rewrap(
                 *args.models,
-                on_progress=lambda done: show_progress(f"{draw_bar(done.share)} {done.entities:,} rows"),
+                on_progress=lambda done: show_progress(f"{draw_bar(done.share)} {counted(done.entities, 'entity')}"),
                 **run_options(args),
             )
         return print_report(report, args)
