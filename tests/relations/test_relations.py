@@ -151,7 +151,8 @@ async def test_a_link_leads_to_its_entity(db: Database) -> None:
 async def test_a_relation_that_does_not_fit_is_refused(db: Database, relation: Any, problem: str) -> None:
     """When it is first used, also for no entities, with the model, the field and what to do."""
     entity = relation.model(**({"id": "a"} if relation.model is Customer else {"number": 1}))
-    for parents in (entity, []):
+    cases: list[Any] = [entity, []]
+    for parents in cases:
         with pytest.raises(ModelError, match=problem):
             await db.load(parents, relation)
         with pytest.raises(ModelError, match=problem):
