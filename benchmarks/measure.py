@@ -83,11 +83,9 @@ class Memory:
     def look(self) -> None:
         """Look once."""
         own, sqlite = own_memory(), apsw.memory_used() / 1024 / 1024
-        self.peak, self.sqlite, self.whole = (
-            max(self.peak, own - sqlite),
-            max(self.sqlite, sqlite),
-            max(self.whole, own),
-        )
+        self.peak = max(self.peak, own - sqlite)
+        self.sqlite = max(self.sqlite, sqlite)
+        self.whole = max(self.whole, own)
 
 
 @contextmanager
