@@ -116,12 +116,15 @@ class WriteExplanation:
         before: What is sent before these writes: the message to workers, if there are rows in other partitions.
         after: What is sent after them, one request each: the updates of rows in other partitions. The call doesn't wait
             for the last two requests, which delete the decision row and the message.
+        complete: False if the stored row, which this program hasn't read, determines which other rows are read and
+            written. They're missing then, in the cost too.
     """
 
     steps: tuple[WriteStep, ...]
     transaction: bool = False
     before: tuple[WriteStep, ...] = ()
     after: tuple[WriteStep, ...] = ()
+    complete: bool = True
 
     @property
     def cost(self) -> int:
@@ -146,6 +149,7 @@ class WriteExplanation:
         if self.transaction:
             writes = [f"POST {BATCH}", *("  " + text.replace("\n", "\n  ") for text in writes)]
         writes = [*map(str, self.before), *writes, *map(str, self.after)]
+        noun += "" if self.complete else " and those of derived rows"
         return "\n".join([*reads, *writes, f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
 
 
@@ -332,7 +336,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
         put_step(command.target),
         WriteStep("DELETE", f"{_MESSAGES}/{TOKEN}"),
     ]
-    return attrs.evolve(left, before=tuple(before), after=tuple(after))
+    return attrs.evolve(left, before=tuple(before), after=tuple(after), complete=saved.complete)
 
 
 def _last(decision_path: str) -> tuple[WriteStep, ...]:
@@ -487,14 +491,14 @@ def explain_after_reading(changes: Sequence[Change]) -> WriteExplanation:
     if first.schema is not None and first.schema.split is not None:
         steps.append(WriteStep(verb, f"/{first.table}(...)", "*"))  # those of its other rows that change
     steps += (WriteStep("POST", f"/{each.table}") for each in changes[1:])
-    guarded = first.schema is not None and first.schema.tracked
+    tracked = first.schema is not None and first.schema.tracked
     before: tuple[WriteStep, ...] = ()
     after: tuple[WriteStep, ...] = ()
     if first.schema is not None and any(each.deferred for each in first.schema.derived.values()):
         steps.append(WriteStep("POST", f"/{first.table}"))
         before = (WriteStep("POST", _MESSAGES),)
         after = _last(_path(first.address.beside(decision_key(TOKEN))))
-    return WriteExplanation(tuple(steps), guarded, before, after)
+    return WriteExplanation(tuple(steps), tracked, before, after, complete=not tracked)
 
 
 def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str]) -> WriteExplanation:

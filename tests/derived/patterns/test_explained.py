@@ -286,8 +286,19 @@ async def test_what_is_said_is_sent(seed: int) -> None:
                 await getattr(db, verb)(entity, **given)
                 await settled(db)
 
+        assert said.complete
         assert said.cost == seen.cost, f"{verb} {given} {changes}: {said}\n{seen.requests}"
         assert find_differences(said, seen) == [], f"{verb} {given} {changes}"
+
+
+async def test_what_depends_on_a_row_that_was_not_read(db: Database, ann: Employee) -> None:
+    """An explanation says that the stored row decides; of a model without derived rows it is complete."""
+    for verb, target in (("upsert", Employee(department="Sales", id=3)), ("delete", ann.key)):
+        explain: Any = db.explain_write
+        said = explain(verb, target, **({"if_match": "*"} if verb == "delete" else {}))
+        assert (said.complete, str(said).splitlines()[-1]) == (False, "(2 requests and those of derived rows, 0 bytes)")
+    bag = PropertyBag("Firm", "Sales", "a", {"n": 1})
+    assert db.explain_write("delete", bag, if_match="*").complete
 
 
 @pytest.mark.parametrize("manager", [1, None])
