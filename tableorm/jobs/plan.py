@@ -119,7 +119,7 @@ async def _divide_keys(
         each = (parts - len(shares) + divisible) // divisible if divisible else 0
         if each < 2:
             break
-        templates = [schema.partition for schema in schemas] or [None]  # of any form
+        templates = [schema.partition for schema in schemas]
         shares = [part for share in shares for part in ([share] if share.point else divide(share, templates, each))]
     return [share.lower for share in shares[1:]]
 
