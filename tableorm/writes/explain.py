@@ -35,7 +35,7 @@ from ..models.manifest import (
     manifest_of,
     share_address,
 )
-from ..models.reserved import BLOB_FIELDS, BLOB_LISTS
+from ..models.reserved import BLOB_FIELDS, BLOB_LISTS, OPENED
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
 from ..outbox.uploads import row_of_blob
@@ -288,8 +288,11 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     change = save_change(entity, verb="move")
     saved = explain(boundary, (change,))
     if saved.steps and not needs_row(change):  # it moves as it is saved
-        row = derive((encode_surely(change, TOKEN),), claim=TOKEN).writes[0].after
-        entity = entity_of_row(schema, {**(row or {}), "odata.etag": AS_READ})
+        write = encode_surely(change, TOKEN)
+        with explained_uploads((write,), TOKEN):  # its blobs are stored by then
+            row = {**(derive((write,), claim=TOKEN).writes[0].after or {}), "odata.etag": AS_READ}
+        opened = {name: value for name, value in (change.stored_row or {}).items() if name == OPENED}
+        entity = entity_of_row(schema, {**row, **opened})
     known: Row = {"odata.etag": AS_READ, **(delete_change(entity).before or Known({})).row}
     moved = entity_at_target(entity, schema, fields)
     command = command_to_move(entity, known, moved, fields, TOKEN)
