@@ -204,6 +204,9 @@ AS_READ = "the ETag that was read"
 
 _MESSAGES = f"/{OUTBOX}/messages"
 
+_LOWER = tuple(f"/{place}/" for place in (OUTBOX, BLOB_FIELDS, BLOB_LISTS))
+"""What paths begin with whose names have no capitals, not even in a prefix."""
+
 
 def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
     """
@@ -535,12 +538,15 @@ def _step(table: str, operation: Operation, *, known: bool) -> WriteStep:
 
 
 def with_prefix(explanation: WriteExplanation, prefix: str) -> WriteExplanation:
-    """Return the same requests for tables whose names begin with `prefix` in the store."""
+    """Return the same requests for tables, queues and containers whose names begin with `prefix` in the store."""
+
+    def prefixed_path(path: str) -> str:
+        if path == BATCH:
+            return path
+        return f"/{prefix.lower() if path.startswith(_LOWER) else prefix}{path[1:]}"
 
     def prefixed(steps: tuple[WriteStep, ...]) -> tuple[WriteStep, ...]:
-        return tuple(
-            step if step.path == BATCH else attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in steps
-        )
+        return tuple(attrs.evolve(step, path=prefixed_path(step.path)) for step in steps)
 
     return attrs.evolve(
         explanation,
