@@ -57,7 +57,7 @@ _REMEDIES = {
     Damage.STALE: "repair replaces it with the values of the entity",
     Damage.ORPHAN: "repair deletes it",
     Damage.MANIFEST: "repair corrects the manifest",
-    Damage.UNDECLARED: "repair deletes the row and its entry in the manifest",
+    Damage.UNDECLARED: "repair deletes the row, or the key in the list, and the entry in the manifest",
     Damage.TAKEN: "repair leaves that to you: change one of the two, then repair",
     Damage.BLOCKED: "repair leaves that to you: change the index's row_key, or remove that row, then repair",
     Damage.FOREIGN: "repair leaves that to you: find out who wrote the row, then delete it",

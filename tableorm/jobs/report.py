@@ -126,7 +126,8 @@ class RunReport:
         }
 
     def __str__(self) -> str:
-        text = f"{self.name}: {counted(self.entities, 'entity')} read, {self.written} written"
+        label = self.name if self.what in self.name else f"{self.name} ({self.what})"
+        text = f"{label}: {counted(self.entities, 'entity')} read, {self.written} written"
         others = {what.removesuffix("s") if number == 1 else what: number for what, number in self.others.items()}
         text += "".join(f", {number} {what}" for what, number in others.items() if number)
         text += f", {self.failed} failed" if self.failed else ""

@@ -79,7 +79,7 @@ class StatusAction:
         tableorm migrate status local:./hr.tables
     """
 
-    help = "show revisions, shared runs with their progress, and the states of indexes"
+    help = "show revisions, shared runs with their progress, the states of indexes, and the phases of re-keys"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
