@@ -92,7 +92,8 @@ async def test_a_cursor_is_of_its_very_query(db: Database) -> None:
         with pytest.raises(CursorError):
             async with query.stream(cursor) as stream:
                 await anext(aiter(stream))
-    assert len((await base(db).page(100, cursor)).items) == 16
+    # Neither the size of a page nor the concurrency is part of a query.
+    assert len((await base(db).concurrency(1).page(100, cursor)).items) == 16
 
 
 async def test_a_cursor_is_of_its_very_limit(db: Database) -> None:
@@ -105,14 +106,6 @@ async def test_a_cursor_is_of_its_very_limit(db: Database) -> None:
         with pytest.raises(CursorError, match="limit"):
             await query.page(2, cursor)
     assert len((await base(db).limit(6).page(100, cursor)).items) == 4
-
-
-async def test_how_a_query_runs_may_change(db: Database) -> None:
-    """Neither the size of a page nor the concurrency is part of a query."""
-    await fill(db)
-    cursor = (await base(db).page(2)).cursor
-
-    assert len((await base(db).concurrency(1).page(3, cursor)).items) == 3
 
 
 @pytest.mark.parametrize(

@@ -300,14 +300,6 @@ async def test_what_a_late_upsert_can_do(db: Database, network: FaultyStore, oth
     assert (await other.get(PLAIN)).count == 1
 
 
-async def test_an_insert_that_is_not_repeated(db: Database, network: FaultyStore, other: Database) -> None:
-    """A token proves that it was applied."""
-    network.plan(Fate.LOST_REPLY)
-    job = Known(id="job")
-    await db.insert(job, repeat=False)
-    assert job.etag == (await other.get(Known, id="job")).etag
-
-
 async def test_a_transaction_of_upserts_in_doubt(db: Database, network: FaultyStore, other: Database) -> None:
     """What is as wanted is done; otherwise it goes on under the ETags that were read, in one piece."""
     for fate in (Fate.LOST_REPLY, Fate.LOST_REQUEST):
