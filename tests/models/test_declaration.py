@@ -125,19 +125,6 @@ def test_validators_are_inherited() -> None:
         person.age = -1
 
 
-def test_post_init() -> None:
-    """`__attrs_post_init__` runs, as in every attrs class."""
-
-    class Person(Entity, table="People", partition_key="p", row_key="{name}"):
-        name: Mapped[str]
-        length: Mapped[int] = field(default=0)
-
-        def __attrs_post_init__(self) -> None:
-            self.length = len(self.name)
-
-    assert Person(name="jun").length == 3
-
-
 def test_a_constructor_of_its_own() -> None:
     """A model that defines `__init__` is rejected, with what to write instead."""
     with refused("Person.__init__", "classmethod", "converter", "__attrs_post_init__"):
