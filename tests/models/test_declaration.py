@@ -12,9 +12,8 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from tableorm import Entity, Int32, Mapped, ModelError, field
+from tableorm import Edm, Entity, Int32, Mapped, ModelError, field
 from tableorm.models.schema import concrete
-from tableorm.protocol.edm import Edm
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}", version=2):

@@ -28,8 +28,7 @@ from tableorm import (
 )
 from tableorm.connection.retry import RetryingStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Capabilities, Operation, RetryBudget, Verb, pause_after
-from tableorm.stores.layers import StoreLayer, StoreRequest
+from tableorm.stores import Capabilities, Operation, RetryBudget, StoreLayer, StoreRequest, Verb, pause_after
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.writes.lossy import KEY, Known, Plain, add, db, other

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    AuditReport,
     Conflict,
     Count,
     Database,
@@ -23,7 +24,6 @@ from tableorm import (
     field,
     upgrade,
 )
-from tableorm.audit.report import AuditReport
 from tests.database.conftest import also_in_file
 
 
