@@ -2,7 +2,6 @@
 Cursors: text that goes on where a query stopped, in another process, and never outside of its query.
 """
 
-import asyncio
 import re
 import string
 from typing import Any
@@ -188,25 +187,21 @@ POSITIONS = st.builds(
 
 
 @given(POSITIONS, st.none() | st.just(4))
-def test_a_forged_position_never_widens_a_query(position: Position, limit: int | None) -> None:
+async def test_a_forged_position_never_widens_a_query(position: Position, limit: int | None) -> None:
     """Whatever a client writes into a cursor, no row outside of the query is read, and no more than its limit."""
-
-    async def run() -> None:
-        async with Database(Recorded()) as db:
-            await fill(db)
-            query = db.select(Item).where(Item.group.in_(["a", "b"]), Item.label.in_(["x", "y"]), Item.number >= 1)
-            query = query if limit is None else query.limit(limit)
-            inside = {item.key for item in ITEMS if item.group in "ab" and item.label in "xy" and item.number >= 1}
-            cursor = await forged(query, position, limit)
-            try:
-                page = await query.page(1000, cursor)
-            except CursorError:
-                return
-            assert {item.key for item in page.items} <= inside
-            assert limit is None or len(page.items) <= limit
-            assert db.stats.rows <= len(inside)
-
-    asyncio.run(run())
+    async with Database(Recorded()) as db:
+        await fill(db)
+        query = db.select(Item).where(Item.group.in_(["a", "b"]), Item.label.in_(["x", "y"]), Item.number >= 1)
+        query = query if limit is None else query.limit(limit)
+        inside = {item.key for item in ITEMS if item.group in "ab" and item.label in "xy" and item.number >= 1}
+        cursor = await forged(query, position, limit)
+        try:
+            page = await query.page(1000, cursor)
+        except CursorError:
+            return
+        assert {item.key for item in page.items} <= inside
+        assert limit is None or len(page.items) <= limit
+        assert db.stats.rows <= len(inside)
 
 
 async def forged(query: Select[Item], position: Position, limit: int | None) -> str | None:
