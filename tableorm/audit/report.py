@@ -176,7 +176,7 @@ class AuditReport(RangeReport):
         undecided: The number of rows that couldn't be verified, because others kept writing them or because of an error
             that the logger `tableorm.audit` reports. Run the audit again.
         orphans: The number of entities without their parent, by `many(..., on_delete="keep")` of these models, or since
-            they were inserted after a cascade to other partitions. They are no findings.
+            they were inserted after a cascade to other partitions. They aren't findings.
         requests: The number of requests, without retries; a repair counts as one.
         seconds: How long it took, including earlier parts if it was resumed.
     """

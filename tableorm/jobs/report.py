@@ -75,7 +75,7 @@ class RunReport:
         entities: The number of entities that were read.
         written: The number of entities that were written. Writes made just before a process died aren't counted.
         failed: The number of entities that could not be handled.
-        failures: The first 50 of these failures, with their reasons.
+        failures: The first 35 of these failures, with their reasons.
         others: Other counters by name, such as "dropped" and "transactions".
         working: The ranges that processes are working on.
         seconds: How long it took, or has been running.
