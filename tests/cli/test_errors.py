@@ -97,7 +97,10 @@ CASES = {
     f"query {URL} hr --explain": (1, "tableorm: query 'hr': The specified resource name length is not within"),
     f"get {URL} hr department=Sales id=7": (1, "tableorm: there is no table 'hr'; for a model write hr:MODEL\n"),
     f"get {URL} Directory PartitionKey=P RowKey=R": (1, "there is no row ('P', 'R') in table Directory"),
-    f"export {URL} Directory no/such/folder/x.csv": (1, "tableorm: no/such/folder/x.csv: "),
+    f"export {URL} Directory no/such/folder/x.csv": (
+        1,
+        "no/such/folder/x.csv: its folder does not exist; create it first",
+    ),
     "backup hr.tables no/such/folder/x": (1, "tableorm: no/such/folder/x: "),
     f"import {URL} Directory notes.txt": (1, "or give --format 'jsonl', 'csv' or 'parquet'"),
     f"import {URL} Directory none.csv": (1, "none.csv"),
