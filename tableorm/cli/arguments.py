@@ -10,16 +10,18 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
+from importlib.machinery import PathFinder
+from itertools import chain
 from logging import ERROR, getLogger
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..database.connect import connect, find_backend
 from ..database.database import Database
+from ..derived.index.index import IndexOf
 from ..errors import AccessDenied, ModelError, NotSupported, TableNotFound, TableOrmError, near
 from ..models.entity import Entity, schema_of
 from ..shapes.encrypted import Encryption
@@ -29,6 +31,7 @@ from .parser import URL
 
 _ENVIRONMENT = "TABLEORM"
 _MODEL = re.compile(r"[\w.]+(:[\w.]+)?")
+_TABLE = re.compile(r"\$?[A-Za-z][A-Za-z0-9]{2,62}")  # those of metrics begin with $
 _NO_TOKEN = "the credential got no token"  # noqa: S105 - what the Azure backend says of a failed login
 _OURS = Path(__file__).parents[1]
 _RETRY = RetryPolicy(attempts=8)  # some seconds, since somebody waits at the prompt
@@ -58,7 +61,6 @@ def _add_url(parser: argparse.ArgumentParser, name: str, what: str, metavar: str
 def add_models(
     parser: argparse.ArgumentParser,
     *others: type,
-    instances: tuple[type, ...] = (),
     plain_tables: bool = False,
     optional: bool = False,
 ) -> None:
@@ -67,9 +69,8 @@ def add_models(
 
     Args:
         parser: Parses the arguments of the command.
-        others: Classes from which the command takes classes too.
-        instances: Classes of which it takes instances too.
-        plain_tables: Whether a module alone means its models without a table for each period; the others are told of.
+        others: Classes of which the command takes subclasses and instances too.
+        plain_tables: See `load_targets`.
         optional: Whether there may be none.
     """
     parser.add_argument(
@@ -77,7 +78,7 @@ def add_models(
         metavar="MODULE[:MODEL]",
         nargs="*" if optional else "+",
         default=[],
-        type=partial(_load_targets, (Entity, *others), instances, plain_tables=plain_tables),
+        type=lambda text: load_targets(text, Entity, *others, plain_tables=plain_tables),
         action=_StoreModels,
         help="such as hr.models:Employee; a module alone means all of its models, those that it imports included"
         + (", but for those with a table for each period" if plain_tables else ""),
@@ -169,8 +170,9 @@ async def open_existing(
             if not error.table or error.table in names:
                 raise
             name = error.table.removeprefix(args.prefix)
-            message = f"there is no table {name!r}; {near(name, names, 'table')}"
-            raise TableNotFound(message, error.code, name) from error
+            is_module = name == getattr(args, "target", None) and PathFinder.find_spec(name, ["", *sys.path])
+            hint = f"for a model write {name}:MODEL" if is_module else near(name, names, "table")
+            raise TableNotFound(f"there is no table {name!r}; {hint}", error.code, name) from error
         except AccessDenied as error:
             if credential is None or _NO_TOKEN not in str(error):
                 raise
@@ -273,7 +275,7 @@ def run_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def parse_table(text: str) -> str:
     """Return the name of a table that a command-line argument gives."""
-    if not text.removeprefix("$").isalnum():  # those of metrics begin with $
+    if not _TABLE.fullmatch(text):
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
         raise argparse.ArgumentTypeError("this is not the name of a table; give URL and TABLE next to each other")
     return text
@@ -284,20 +286,19 @@ def add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
 
 
-def find_targets(module: str, bases: tuple[type, ...], instances: tuple[type, ...] = ()) -> list[Any]:
+def find_targets(module: str, *kinds: type) -> list[Any]:
     """
     Return the models and the like of a module, those that it imports included; each once.
 
     Args:
         module: Its name; modules in the working directory are found, as by `python -m`.
-        bases: Classes whose subclasses are meant.
-        instances: Classes whose instances are meant too.
+        kinds: Classes whose subclasses and instances are meant.
 
     Raises:
         TableOrmError: The module cannot be imported.
         ModelError: It has none.
     """
-    found = [each for each in vars(_import(module)).values() if _is_target(each, bases, instances)]
+    found = [each for each in vars(_import(module)).values() if _is_target(each, kinds)]
     if not found:
         raise ModelError(f"{module!r} has no models; name the module that declares or imports them")
     return _once(found)
@@ -325,72 +326,75 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _is_target(found: Any, bases: tuple[type, ...], instances: tuple[type, ...]) -> bool:
-    return isinstance(found, instances) or (isinstance(found, type) and issubclass(found, bases) and found not in bases)
+def _is_target(found: Any, kinds: tuple[type, ...]) -> bool:
+    if isinstance(found, type):
+        return issubclass(found, kinds) and found not in kinds
+    return isinstance(found, kinds) and not isinstance(found, Entity)
 
 
-class _Targets(NamedTuple):
-    """What an argument means, and which models of a module it leaves out."""
+def parse_target(text: str) -> Any:
+    """Return the name of a table, or the model or index that an argument names."""
+    if ":" in text:
+        return load_targets(text, Entity, IndexOf)[0]
+    if _MODEL.fullmatch(text) and not _TABLE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a table; for a model write {text}:MODEL")
+    return parse_table(text)
 
-    found: list[Any]
-    left_out: list[Any]
 
+def load_targets(text: str, *kinds: type, plain_tables: bool = False) -> list[Any]:
+    """
+    Return what `module:Model` names, or all that a module alone has but for abstract models.
 
-def _load_targets(bases: tuple[type, ...], instances: tuple[type, ...], text: str, *, plain_tables: bool) -> _Targets:
-    """Return what `module:Model` names, or all that a module alone has but for abstract models."""
+    Args:
+        text: The argument.
+        kinds: Classes whose subclasses and instances are meant.
+        plain_tables: Whether a module alone means its models without a table for each period; the others are told of.
+
+    Raises:
+        ArgumentTypeError: The argument is none of these.
+        TableOrmError: The module cannot be imported.
+    """
     if not _MODEL.fullmatch(text):
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
         raise argparse.ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
-    module, colon, name = text.partition(":")
+    module, _, name = text.partition(":")
     try:
-        if not colon:
-            found = find_targets(module, bases, instances)
-            found = [each for each in found if not (_is_model(each) and schema_of(each).abstract)]
-            left_out = [each for each in found if plain_tables and _is_model(each) and schema_of(each).periods]
-            return _Targets([each for each in found if each not in left_out], left_out)
+        if not name:
+            return [each for each in find_targets(module, *kinds) if _is_meant(each, plain_tables=plain_tables)]
         target: Any = _import(module)
         for part in name.split("."):
-            target = _find_member(target, part, (bases, instances))
+            target = _find_member(target, part, kinds)
     except ModelError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
-    if not _is_target(target, bases, instances):
+    if not _is_target(target, kinds):
         raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {target!r}")
-    return _Targets([target], [])
+    return [target]
 
 
-def load_target(text: str, *kinds: type) -> Any:
-    """Return the model that `module:Model` names, or an instance of other kinds, such as an index of a model."""
-    return _load_targets((Entity,), kinds, text, plain_tables=False).found[0]
+def _is_meant(target: Any, *, plain_tables: bool) -> bool:
+    """Return whether the name of its module means a target; report a model that has a table for each period."""
+    if not (isinstance(target, type) and issubclass(target, Entity)):
+        return True
+    schema = schema_of(target)
+    left_out = plain_tables and schema.periods is not None and not schema.abstract
+    if left_out:
+        report(f"{target.__name__} is left out: it has a table for each period", "dim")
+    return not (schema.abstract or left_out)
 
 
-def _find_member(holder: Any, name: str, kinds: tuple[tuple[type, ...], tuple[type, ...]]) -> Any:
+def _find_member(holder: Any, name: str, kinds: tuple[type, ...]) -> Any:
     """Return a member of a module or a class. Raises ModelError, with the members that could be meant."""
-    try:
+    if hasattr(holder, name):
         return getattr(holder, name)
-    except AttributeError as error:
-        names = vars(holder) if isinstance(holder, ModuleType) else dir(holder)
-        known = [each for each in names if _is_target(getattr(holder, each, None), *kinds)]
-        hint = f": {near(name, known, 'name')}" if known else ""
-        raise ModelError(f"{holder.__name__} has no attribute {name!r}{hint}") from error
-
-
-def _is_model(target: Any) -> bool:
-    return isinstance(target, type) and issubclass(target, Entity)
+    known = [each for each in dir(holder) if _is_target(getattr(holder, each, None), kinds)]
+    raise ModelError(f"{holder.__name__} has no attribute {name!r}: {near(name, known, 'name')}")
 
 
 class _StoreModels(argparse.Action):
     """Stores the models that several arguments name, each once."""
 
-    def __call__(
-        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, __: str | None = None
-    ) -> None:
-        given: list[_Targets] = values
-        found = _once(each for part in given for each in part.found)
-        left_out = _once(each for part in given for each in part.left_out)
-        if given and not found:
-            names = ", ".join(each.__name__ for each in left_out)
-            has = "have" if len(left_out) > 1 else "has"
-            raise argparse.ArgumentError(None, f"no model is left: {names} {has} a table for each period")
-        for model in left_out:
-            report(f"{model.__name__} is left out: it has a table for each period", "dim")
+    def __call__(self, _: object, namespace: argparse.Namespace, values: Any, __: object = None) -> None:
+        found = _once(chain.from_iterable(values))
+        if values and not found:
+            raise argparse.ArgumentError(None, "no model is left; name others")
         setattr(namespace, self.dest, found)

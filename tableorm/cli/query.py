@@ -3,21 +3,18 @@ The commands `tableorm query` and `tableorm get`, which read entities, or rows w
 """
 
 import argparse
-import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from importlib.machinery import PathFinder
-from typing import Any, cast
+from typing import Any
 
 from .. import to_dict
 from ..database.database import Database
 from ..derived.index.index import IndexOf
-from ..errors import AccessDenied, ModelError, ScanRefused, TableNotFound, near
+from ..errors import ModelError, ScanRefused, near
 from ..models.entity import Entity, schema_of
 from ..models.json_values import to_json as plain
 from ..models.property_bag import PropertyBag
 from ..queries.query import Query
-from .arguments import add_count, add_database, add_flag, load_target, open_existing, parse_table
+from .arguments import add_count, add_database, add_flag, open_existing, parse_target
 from .conditions import parse_fields, parse_syntax, parse_where
 from .output import emit
 from .tabular import dress_up, list_values, print_rows
@@ -41,7 +38,7 @@ class QueryCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        parser.add_argument("target", metavar="TABLE|MODULE:MODEL", type=_parse_target, help="what to read")
+        parser.add_argument("target", metavar="TABLE|MODULE:MODEL", type=parse_target, help="what to read")
         parser.add_argument(
             "--where",
             metavar="CONDITION",
@@ -68,33 +65,38 @@ class QueryCommand:
         if args.csv and args.json:
             args.parser.error("--csv and --json cannot be combined; choose one")
         async with open_existing(args) as db:
-            if not args.explain:
-                await _check_target(db, args.target)
             query = _make_query(db, args)
             is_table = isinstance(args.target, str)
-            refused = False
-            try:
-                plan = query.explain()
-            except ScanRefused:
-                # The first rows of a table are no scan; those of a model may be behind many of others.
-                refused = not (args.all or (is_table and not args.where and args.top is not None))
-                if refused and not args.explain:
-                    if is_table:  # if there is no such table, that matters more
-                        await db.select_raw(args.target).limit(1).allow_scan().all()
-                    raise
+            # The first rows of a table are no scan; those of a model may be behind many of others.
+            if args.all or (is_table and not args.where and args.top is not None):
                 query = query.allow_scan()
-                plan = query.explain()
             if args.explain:
-                said, lines = plan.to_dict() | {"refused": refused}, str(plan).splitlines()
-                if args.where:
-                    languages = {"OData" if is_table else parse_syntax(each)[1] for each in args.where}
-                    said["where"] = " and ".join(sorted(languages))
-                    lines.append(f"  --where: read as {said['where']}")
-                emit(args, said, painted=dress_up([*lines, *["  refused without --all"] * refused]))
+                self._explain(query, args)
                 return 0
             columns = args.only or ([] if is_table else [*schema_of(_model_of(args.target)).fields])
-            await print_rows(args, _read(query, args.only), columns)
+            try:
+                await print_rows(args, _read(query, args.only), columns)
+            except ScanRefused:
+                if is_table:  # if there is no such table, that matters more
+                    await db.select_raw(args.target).limit(1).allow_scan().all()
+                raise
         return 0
+
+    def _explain(self, query: Query[Any], args: argparse.Namespace) -> None:
+        """Print the plan of a query, whether it needs `--all`, and as what its conditions were read."""
+        try:
+            plan, refused = query.explain(), False
+        except ScanRefused:
+            plan, refused = query.allow_scan().explain(), True
+        values, lines = plan.to_dict() | {"refused": refused}, str(plan).splitlines()
+        if args.where:
+            is_table = isinstance(args.target, str)
+            languages = {"OData" if is_table else parse_syntax(each)[1] for each in args.where}
+            values["where"] = " and ".join(sorted(languages))
+            lines.append(f"  --where: read as {values['where']}")
+        if refused:
+            lines.append("  refused without --all")
+        emit(args, values, painted=dress_up(lines))
 
 
 class Get:
@@ -113,14 +115,13 @@ class Get:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        parser.add_argument("target", metavar="TABLE|MODULE:MODEL", type=_parse_target, help="what to read")
+        parser.add_argument("target", metavar="TABLE|MODULE:MODEL", type=parse_target, help="what to read")
         parser.add_argument("fields", metavar="FIELD=VALUE", nargs="+", help="the fields of the key")
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the entity or row."""
         target: Any = args.target
         async with open_existing(args) as db:
-            await _check_target(db, target)
             if isinstance(target, str):
                 keys = parse_fields({"PartitionKey": str, "RowKey": str}, args.fields)
                 if missing := {"PartitionKey", "RowKey"} - keys.keys():
@@ -143,22 +144,8 @@ def values_of(found: Entity | PropertyBag) -> dict[str, Any]:
     return keys | {name: plain(value) for name, value in found.items()}
 
 
-def _parse_target(text: str) -> Any:
-    """Return the name of a table, or the model or index that an argument names."""
-    return load_target(text, IndexOf) if ":" in text else parse_table(text)
-
-
-async def _check_target(db: Database, target: object) -> None:
-    """Raise TableNotFound if a module was named, and no table has its name. The module isn't imported."""
-    if isinstance(target, str) and PathFinder.find_spec(target, ["", *sys.path]):
-        with suppress(AccessDenied):  # some tokens are for one table alone
-            if target.lower() not in map(str.lower, await db.tables()):
-                raise TableNotFound(f"there is no table {target!r}; for a model write {target}:MODEL")
-
-
-def _model_of(target: object) -> type[Entity]:
-    given = cast("Any", target)
-    model: type[Entity] = given.model if isinstance(target, IndexOf) else given
+def _model_of(target: Any) -> type[Entity]:
+    model: type[Entity] = target.model if isinstance(target, IndexOf) else target
     return model
 
 

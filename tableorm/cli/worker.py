@@ -31,7 +31,7 @@ class WorkerCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        add_models(parser, Workflow, instances=(BlobArchive, DatabaseArchive), plain_tables=True)
+        add_models(parser, Workflow, BlobArchive, DatabaseArchive, plain_tables=True)
         add_flag(parser, "--drain", "end when the queue is empty")
         add_flag(parser, "--verbose", "log the traceback of each failed try")
         for name, default, what in (

@@ -93,9 +93,13 @@ CASES = {
     f"show {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
     f"query {URL} Direktory": (1, "there is no table 'Direktory'; did you mean 'Directory'? the table is Directory"),
     f"query {URL} mistaken": (1, "tableorm: there is no table 'mistaken'; for a model write mistaken:MODEL\n"),
-    f"query {URL} hr --all": (1, "tableorm: there is no table 'hr'; for a model write hr:MODEL\n"),
-    f"query {URL} hr --explain": (1, "tableorm: query 'hr': The specified resource name length is not within"),
-    f"get {URL} hr department=Sales id=7": (1, "tableorm: there is no table 'hr'; for a model write hr:MODEL\n"),
+    f"query {URL} hr --all": (2, "'hr' is not the name of a table; for a model write hr:MODEL; see"),
+    f"query {URL} hr --explain": (2, "'hr' is not the name of a table; for a model write hr:MODEL; see"),
+    f"query {URL} hr.models": (2, "'hr.models' is not the name of a table; for a model write hr.models:MODEL; see"),
+    f"get {URL} mistaken PartitionKey=a RowKey=b": (
+        1,
+        "there is no table 'mistaken'; for a model write mistaken:MODEL",
+    ),
     f"get {URL} Directory PartitionKey=P RowKey=R": (1, "there is no row ('P', 'R') in table Directory"),
     f"export {URL} Directory no/such/folder/x.csv": (
         1,

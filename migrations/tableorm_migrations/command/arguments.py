@@ -57,4 +57,4 @@ def find_models(args: argparse.Namespace) -> list[type[Entity]]:
     Raises:
         ModelError: A module cannot be imported, or has no models.
     """
-    return [model for module in args.modules for model in find_targets(module, (Entity,))]
+    return [model for module in args.modules for model in find_targets(module, Entity)]

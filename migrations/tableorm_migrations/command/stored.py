@@ -131,7 +131,7 @@ class BuildIndexAction:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        add_models(parser, instances=(DerivationOf,))
+        add_models(parser, DerivationOf)
         add_name(parser)
         add_no_older_writers(parser)
         add_run(parser)
