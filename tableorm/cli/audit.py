@@ -4,8 +4,9 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 
 import argparse
 
-from .arguments import add_flag, add_job, add_state, open_existing, run_options
-from .progress import ProgressReporter, print_report
+from ..database.database import Database
+from .arguments import add_flag, add_job, add_state
+from .progress import run_job
 
 
 class Audit:
@@ -29,16 +30,7 @@ class Audit:
 
     async def run(self, args: argparse.Namespace) -> int:
         """Run the audit and print its report."""
-        with ProgressReporter(args.state) as progress:
-            async with open_existing(args) as db:
-                report = await db.audit(
-                    *args.models,
-                    repair=args.repair,
-                    cursor=progress.read_cursor(),
-                    on_progress=progress.note,
-                    **run_options(args),
-                )
-        return print_report(report, args)
+        return await run_job(args, Database.audit, *args.models, repair=args.repair)
 
 
 AUDIT = Audit()

@@ -144,8 +144,9 @@ def values_of(found: Entity | PropertyBag) -> dict[str, Any]:
     return keys | {name: plain(value) for name, value in found.items()}
 
 
-def _model_of(target: Any) -> type[Entity]:
-    model: type[Entity] = target.model if isinstance(target, IndexOf) else target
+def _model_of(target: object) -> type[Entity]:
+    given: Any = target
+    model: type[Entity] = given.model if isinstance(target, IndexOf) else given
     return model
 
 

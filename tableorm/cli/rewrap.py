@@ -4,9 +4,9 @@ The command `tableorm rewrap`, which wraps the content keys of encrypted rows an
 
 import argparse
 
-from .arguments import add_job, open_existing, run_options
-from .output import show_progress
-from .progress import draw_bar, print_report
+from ..database.database import Database
+from .arguments import add_job
+from .progress import run_job
 
 
 class Rewrap:
@@ -29,13 +29,7 @@ class Rewrap:
 
     async def run(self, args: argparse.Namespace) -> int:
         """Wrap, and print the report."""
-        async with open_existing(args) as db:
-            report = await db.rewrap(
-                *args.models,
-                on_progress=lambda done: show_progress(f"{draw_bar(done.share)} {done.entities:,} rows"),
-                **run_options(args),
-            )
-        return print_report(report, args)
+        return await run_job(args, Database.rewrap, *args.models)
 
 
 REWRAP = Rewrap()

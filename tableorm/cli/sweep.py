@@ -4,12 +4,13 @@ The command `tableorm sweep`, which deletes entities that have expired, and trim
 
 import argparse
 
+from ..database.database import Database
 from ..errors import ModelError
 from ..models.entity import schema_of
 from ..models.schema import concrete
 from ..queries.sweep import is_swept
-from .arguments import add_job, add_state, open_existing, run_options
-from .progress import ProgressReporter, print_report
+from .arguments import add_job, add_state
+from .progress import run_job
 
 
 class Sweep:
@@ -34,18 +35,13 @@ class Sweep:
         """Run the sweep and print its report."""
         # A module has other models too.
         swept = [each for each in args.models if any(map(is_swept, concrete(schema_of(each))))]
-        with ProgressReporter(args.state) as progress:
-            async with open_existing(args) as db:
-                if not swept:
-                    names = ", ".join(each.__name__ for each in args.models)
-                    raise ModelError(
-                        f"there is nothing to sweep: no entities of {names} expire, and none has a change feed; "
-                        "name models that have a field with `expiry=True`, or a `Feed`"
-                    )
-                report = await db.sweep(
-                    *swept, cursor=progress.read_cursor(), on_progress=progress.note, **run_options(args)
-                )
-        return print_report(report, args)
+        if not swept:
+            names = ", ".join(each.__name__ for each in args.models)
+            raise ModelError(
+                f"there is nothing to sweep: no entities of {names} expire, and none has a change feed; "
+                "name models that have a field with `expiry=True`, or a `Feed`"
+            )
+        return await run_job(args, Database.sweep, *swept)
 
 
 SWEEP = Sweep()

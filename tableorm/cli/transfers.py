@@ -29,7 +29,7 @@ from .arguments import (
     run_options,
 )
 from .output import report
-from .progress import ProgressReporter, draw_bar, print_report
+from .progress import ProgressReporter, print_report
 
 _PATIENCE = 5.0  # seconds of waiting for the blobs of a database, whose tables are what the command is about
 
@@ -62,7 +62,7 @@ class Copy:
 
     async def run(self, args: argparse.Namespace) -> int:
         """Copy, and print the report."""
-        progress = _progress(args)
+        progress = ProgressReporter(args.state)
         options: dict[str, Any] = run_options(args) | {"where": args.where, "on_progress": progress.note}
         async with open_existing(args) as db, open_target(args) as target:
             with progress:
@@ -109,7 +109,7 @@ class Export:
                 system=args.system,
                 overwrite=args.overwrite,
                 rate=args.rate,
-                on_progress=_progress(args).note,
+                on_progress=ProgressReporter(None).note,
             )
         return print_report(exported, args, sys.stderr if args.file == "-" else sys.stdout)
 
@@ -145,7 +145,7 @@ class Import:
                 if_exists=args.if_exists,
                 parallel=args.parallel,
                 rate=args.rate,
-                on_progress=_progress(args).note,
+                on_progress=ProgressReporter(None).note,
             )
         return print_report(imported, args)
 
@@ -185,10 +185,6 @@ def _add_if_exists(parser: argparse.ArgumentParser) -> None:
         help="what to do with an existing row with other content: report it as a failure (the default), skip it, or "
         "replace it",
     )
-
-
-def _progress(args: argparse.Namespace) -> ProgressReporter:
-    return ProgressReporter(getattr(args, "state", None), lambda report: f"{draw_bar(report.share)} {report}")
 
 
 COPY = Copy()
