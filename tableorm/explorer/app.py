@@ -21,11 +21,12 @@ from ..errors import DecodeError, TableOrmError
 from ..expressions import Comparison
 from ..models.entity import Entity, schema_of
 from ..protocol.redaction import escape_unprintable
-from .picture import draw_picture
+from .picture import draw_bars
 from .views import PAGE, UPKEEP, ParseCondition, Plan, SplitKey, View, describe
 
 _SHORT, _LONG = 60, 4_000  # characters of a value that are shown in a cell, and of one below the rows
 _RANGES = 8  # of keys, evenly spread, of which the picture reads the first page
+_BESIDE = 36  # columns beside the picture
 _MOST_COLUMNS = 40  # the others are shown below the rows
 
 
@@ -77,7 +78,6 @@ class Explorer(App[None]):
         self._shown: Plan | None = None  # of the rows
         self._agreed = ""  # the filter whose scan was agreed to
         self._doomed: Any = None  # the row whose delete is to be confirmed
-        self._writing = False  # until the outcome of a write is said; other work is rejected meanwhile
         self._cursors: list[str | None] = [None]  # where the pages begin, up to the one behind this one
         self._number = 0  # of the page
         self._items: list[Any] = []
@@ -95,11 +95,12 @@ class Explorer(App[None]):
             VerticalScroll(self._detail, id="details"),
             VerticalScroll(self._bars, id="picture"),
         )
+        right = (self._filter, self._cost, self._table, self._value, self._below, self._picture, self._status)
+        self._body = Horizontal(self._tree, Vertical(*right))  # disabled until the outcome of a write is said
 
     def compose(self) -> ComposeResult:
         """Lay out the widgets."""
-        right = (self._filter, self._cost, self._table, self._value, self._below, self._picture, self._status)
-        yield Horizontal(self._tree, Vertical(*right))
+        yield self._body
         yield Footer()
 
     def on_mount(self) -> None:
@@ -121,19 +122,17 @@ class Explorer(App[None]):
         self._tree.cursor_line = 0
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide the keys that write, unless the explorer may; ignore all that would end a write under way."""
+        """Hide the keys that write, unless the explorer may; ignore all keys while a write is under way."""
         del parameters
         if action in ("edit", "delete") and not self._write:
             return False
-        return None if self._writing and action in ("turn", "edit", "delete", "quit") else True
+        return None if self._body.disabled else True
 
     # Choosing
 
     @on(Tree.NodeSelected)
     def _choose(self, event: "Tree.NodeSelected[View | str]") -> None:
         chosen, table = event.node.data, event.node.parent
-        if self._writing:
-            return
         if isinstance(chosen, View):
             self._view = chosen
             with self.prevent(Input.Changed):
@@ -146,7 +145,8 @@ class Explorer(App[None]):
     async def _sample(self, table: str, node: "TreeNode[View | str]") -> None:
         self._say(f"reading a sample of {table} ...")
         measured = await measure_table(self._db, table, sample=_RANGES)
-        self._bars.update(draw_picture(measured))
+        lines = draw_bars(str(measured).splitlines(), self.size.width - _BESIDE)
+        self._bars.update("\n".join(f"{line}  {bar}" for line, bar in lines))
         self._show_rows(False)
         known = {str(each.label) for each in node.children}
         for kind in measured.kinds:
@@ -175,8 +175,6 @@ class Explorer(App[None]):
 
     @on(Input.Submitted, "#filter")
     def _submit_filter(self, event: Input.Submitted) -> None:
-        if self._writing:
-            return
         if self._plan is not None and self._plan.scan and self._agreed != event.value:
             self._agreed = event.value
             self._say("this visits every partition, or a range of them: press Enter again to read it page by page")
@@ -301,7 +299,7 @@ class Explorer(App[None]):
         return changed
 
     def _start_write(self, write: Coroutine[Any, Any, object], done: str) -> None:
-        self._writing = True  # at once, so that no key comes between
+        self._body.disabled = True  # at once, so that no key comes between
         self._work(self._finish_write(write, done))
 
     async def _finish_write(self, write: Coroutine[Any, Any, object], done: str) -> None:
@@ -314,8 +312,8 @@ class Explorer(App[None]):
                     done = f"{done}; the rows were not read again: {error}"
             self._say(done)
         finally:
-            self._writing = False
-            self.refresh_bindings()
+            self._body.disabled = False
+            self._table.focus()
 
     # What all have in common
 
