@@ -7,9 +7,9 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
-from ..connection.tasks import stop_tasks
 from ..outbox.workflow import Workflow
 from ..writes.archive_copy import BlobArchive, DatabaseArchive
 from .arguments import add_count, add_database, add_flag, add_models, open_existing
@@ -46,31 +46,27 @@ class WorkerCommand:
         """Work."""
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
         logging.getLogger("tableorm.worker").setLevel(logging.DEBUG if args.verbose else logging.INFO)
-        stop = asyncio.Event()
-        _on_signals(stop)
         async with open_existing(args) as db:
             worker = db.worker(*args.models, concurrency=args.concurrency, visibility=args.visibility, tries=args.tries)
             async with worker:
-                stopped = asyncio.create_task(stop.wait())
-                drained = asyncio.create_task(worker.drain()) if args.drain else stopped
-                done, _ = await asyncio.wait({stopped, drained}, return_when=asyncio.FIRST_COMPLETED)
-                await stop_tasks({stopped, drained} - done)
-                for task in done:
-                    task.result()
+                waiting = asyncio.ensure_future(worker.drain() if args.drain else asyncio.Event().wait())
+                _on_signals(waiting.cancel)
+                with suppress(asyncio.CancelledError):
+                    await waiting
         counts = {str(outcome): count for outcome, count in sorted(worker.counts.items())}
         summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         emit(args, counts, f"finished: {summary or 'nothing'}")
-        if stop.is_set():
+        if waiting.cancelled():
             report("stopped; the same command resumes with the messages that are left", "dim")
         return 0
 
 
-def _on_signals(stop: asyncio.Event) -> None:
-    """Set an event at the first signal to stop; the next one does what it always does."""
+def _on_signals(stop: Callable[[], object]) -> None:
+    """Call a function at the first signal to stop; the next one does what it always does."""
     loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
 
     def note() -> None:
-        stop.set()
+        stop()
         report("stopping once the work in progress is done; another signal stops immediately", "dim")
         for number in numbers:
             loop.remove_signal_handler(number)
