@@ -55,6 +55,8 @@ class _Pages(Server):
         """End the programs of pages. Their connections are still open, or nobody would wait for the programs."""
         for task in self._open:
             task.cancel()
+        if self._open:
+            await asyncio.wait(self._open, timeout=3)
 
 
 class _Gate:
@@ -110,7 +112,7 @@ async def serve(command: Sequence[str], port: int) -> None:
         app = web.Application(middlewares=[gate.check])
         app.on_response_prepare.append(_add_headers)
         app.add_subapp(gate.path, await pages.make_app())
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=3)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         try:
             await web.SockSite(runner, listener).start()

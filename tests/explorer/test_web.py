@@ -112,6 +112,8 @@ async def test_an_interrupt_ends_it_with_a_line(tmp_path: Path) -> None:
         async with browser.get(server.url) as page, browser.ws_connect(f"{page.url}ws") as screen:
             await screen.receive()
             server.process.send_signal(signal.SIGINT)
+            async for _ in screen:
+                pass  # until the server closes it
             _, errors = await server.process.communicate()
 
         assert server.process.returncode == 0
