@@ -101,7 +101,6 @@ def add_source_and_target(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say which two databases to open."""
     _add_url(parser, "url", "what to read, as for tableorm.connect", "FROM")
     _add_url(parser, "target", "what to write to; a missing file is created", "TO")
-    parser.set_defaults(queues=None)
     parser.add_argument("--prefix", default="", help="prefix of all table names in FROM")
     parser.add_argument("--to-prefix", metavar="PREFIX", default="", help="prefix of all table names in TO")
     _add_url(parser, "--blobs", "where the blobs of FROM are, if elsewhere")
@@ -110,7 +109,7 @@ def add_source_and_target(parser: argparse.ArgumentParser) -> None:
 
 def open_target(args: argparse.Namespace) -> AbstractAsyncContextManager[Database]:
     """Open the database that is written to, with the credential in the variables TABLEORM_TO_KEY or TABLEORM_TO_SAS."""
-    place = argparse.Namespace(url=args.target, queues=None, blobs=args.to_blobs, prefix=args.to_prefix)
+    place = argparse.Namespace(url=args.target, blobs=args.to_blobs, prefix=args.to_prefix)
     return open_existing(place, f"{_ENVIRONMENT}_TO", create=True)
 
 
@@ -138,27 +137,24 @@ async def open_existing(
     if not local and args.url == (os.environ.get(f"{environment}_URL") or args.url):
         options |= {name: os.environ[variable] for name, variable in variables.items() if os.environ.get(variable)}
     async with AsyncExitStack() as opened:
-        find_credential: Callable[[str], Any] = getattr(find_backend(args.url), "find_credential", _find_none)
+        find_credential: Callable[[str], Any] = getattr(find_backend(args.url), "find_credential", lambda _: None)
         credential = None if options else find_credential(args.url)
-        for name in ("queues", "blobs"):
-            place = getattr(args, name)
-            if place is None:
-                continue
+        places = {name: place for name in ("queues", "blobs") if (place := getattr(args, name, None)) is not None}
+        for name, place in places.items():
             # The identity of the machine is for all hosts of Azure.
             if not (credential and find_credential(place)) and _shares_credential(args.url, place):
                 raise NotSupported(
                     f"--{name} names another host than the database's, which must not get the credential of that; give "
                     "a connection string, or a URL with a shared access signature"
                 )
-            options[name] = place
         if credential is not None:
             # Its warnings are pages about each kind of login that failed.
             getLogger("azure.identity").setLevel(ERROR)
             options["credential"] = await opened.enter_async_context(credential)
-        if getattr(args, "encryption", None) is not None:  # a copy and a re-key open a database for rows alone
-            options["encryption"] = args.encryption
+        # A copy and a re-key open a database for rows alone.
+        encryption = {"encryption": args.encryption} if getattr(args, "encryption", None) is not None else {}
         try:
-            db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options)
+            db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options, **places, **encryption)
         except TypeError as error:
             given = ", ".join(f"{name} is {variable}" for name, variable in variables.items())
             raise NotSupported(f"{error} ({given})") from error
@@ -181,10 +177,6 @@ async def open_existing(
                 f"{' or '.join(variables.values())} beside {environment}_URL",
                 error.code,
             ) from error
-
-
-def _find_none(_: str) -> None:
-    """Return no credential, as a backend does that has none for its URLs."""
 
 
 def _shares_credential(url: str, place: str) -> bool:
@@ -269,8 +261,12 @@ def add_state(parser: argparse.ArgumentParser, what: str) -> None:
 
 def run_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return what `add_run` and `add_name` declare as the arguments of a function."""
-    named = {"name": args.name} if "name" in args else {}
-    return {"parallel": args.parallel, "rate": args.rate, "lease": float(args.lease), **named}
+    return pick(args, "parallel", "rate", "lease", *(["name"] if "name" in args else []))
+
+
+def pick(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return some arguments by name, for a function that calls them the same."""
+    return {name: getattr(args, name) for name in names}
 
 
 def parse_table(text: str) -> str:

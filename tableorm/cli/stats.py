@@ -8,7 +8,7 @@ import math
 import attrs
 
 from ..advice import measure_table
-from .arguments import add_count, add_database, add_tables, open_existing
+from .arguments import add_count, add_database, add_tables, open_existing, pick
 from .output import emit
 from .progress import show_reading
 from .tabular import dress_up
@@ -35,7 +35,7 @@ class StatsCommand:
         add_count(parser, "--parallel", "number of key ranges to read in parallel", 8)
         for name, what in (("gib", "storing a GiB for a month"), ("request", "10,000 requests")):
             help_text = f"of {what}, to print costs"
-            parser.add_argument(f"--{name}-price", metavar="PRICE", type=_parse_price, help=help_text)
+            parser.add_argument(f"--{name}-price", metavar="PRICE", type=_parse_price, default=0.0, help=help_text)
 
     async def run(self, args: argparse.Namespace) -> int:
         """Print the statistics."""
@@ -48,8 +48,8 @@ class StatsCommand:
                     db, table, sample=args.sample, parallel=args.parallel, on_progress=show_reading(table)
                 )
                 said, text = measured.to_dict(), str(measured)
-                if args.gib_price is not None or args.request_price is not None:
-                    cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
+                if args.gib_price or args.request_price:
+                    cost = measured.cost(**pick(args, "gib_price", "request_price"))
                     said["cost"] = attrs.asdict(cost)
                     text += f"\n  cost: {cost.storage:.6g} a month for storage, {cost.scan:.6g} to read all rows once"
                 emit(args, said, painted=dress_up(text.split("\n")))

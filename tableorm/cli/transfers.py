@@ -26,6 +26,7 @@ from .arguments import (
     add_tables,
     open_existing,
     open_target,
+    pick,
     run_options,
 )
 from .output import report
@@ -104,11 +105,7 @@ class Export:
             exported = await db.export_rows(
                 args.table,
                 args.file,
-                format=args.format,
-                where=args.where,
-                system=args.system,
-                overwrite=args.overwrite,
-                rate=args.rate,
+                **pick(args, "format", "where", "system", "overwrite", "rate"),
                 on_progress=ProgressReporter(None).note,
             )
         return print_report(exported, args, sys.stderr if args.file == "-" else sys.stdout)
@@ -141,10 +138,7 @@ class Import:
             imported = await db.import_rows(
                 args.file,
                 args.table,
-                format=args.format,
-                if_exists=args.if_exists,
-                parallel=args.parallel,
-                rate=args.rate,
+                **pick(args, "format", "if_exists", "parallel", "rate"),
                 on_progress=ProgressReporter(None).note,
             )
         return print_report(imported, args)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ..outbox.workflow import Workflow
 from ..writes.archive_copy import BlobArchive, DatabaseArchive
-from .arguments import add_count, add_database, add_flag, add_models, open_existing
+from .arguments import add_count, add_database, add_flag, add_models, open_existing, pick
 from .output import emit, report
 
 
@@ -47,7 +47,7 @@ class WorkerCommand:
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
         logging.getLogger("tableorm.worker").setLevel(logging.DEBUG if args.verbose else logging.INFO)
         async with open_existing(args) as db:
-            worker = db.worker(*args.models, concurrency=args.concurrency, visibility=args.visibility, tries=args.tries)
+            worker = db.worker(*args.models, **pick(args, "concurrency", "visibility", "tries"))
             async with worker:
                 waiting = asyncio.ensure_future(worker.drain() if args.drain else asyncio.Event().wait())
                 _on_signals(waiting.cancel)

@@ -13,7 +13,16 @@ import attrs
 
 from tableorm import Database, Entity, NotSupported
 from tableorm.cli import Command
-from tableorm.cli.arguments import add_count, add_database, add_flag, add_models, add_run, open_existing, run_options
+from tableorm.cli.arguments import (
+    add_count,
+    add_database,
+    add_flag,
+    add_models,
+    add_run,
+    open_existing,
+    pick,
+    run_options,
+)
 from tableorm.cli.output import emit
 from tableorm.cli.progress import print_report
 from tableorm.jobs.report import RunReport
@@ -67,9 +76,7 @@ class _PlanAction:
                 new,
                 target=target,
                 online=not args.offline,
-                full=args.full,
-                sample=args.sample,
-                rejected=args.rejected,
+                **pick(args, "full", "sample", "rejected"),
             )
         lines, values = str(plan).split("\n"), plan.to_dict()
         if args.request_price is not None:
@@ -236,6 +243,6 @@ async def _open_target(args: argparse.Namespace) -> AsyncGenerator[Database | No
         return
     if not args.offline:
         raise NotSupported("--target is rejected: entities go to another database only with --offline")
-    place = argparse.Namespace(url=args.target, queues=None, blobs=None, prefix=args.prefix)
+    place = argparse.Namespace(url=args.target, prefix=args.prefix)
     async with open_existing(place) as target:
         yield target
