@@ -2,12 +2,12 @@
 What several commands share: arguments, and how they are parsed.
 """
 
-import argparse
 import importlib
 import inspect
 import os
 import re
 import sys
+from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.machinery import PathFinder
@@ -39,7 +39,7 @@ _OWN_CREDENTIAL = re.compile(r"\?|(?:accountkey|sharedaccesssignature|usedevelop
 _CREDENTIALS = ("key", "sas")
 
 
-def add_database(parser: argparse.ArgumentParser) -> None:
+def add_database(parser: ArgumentParser) -> None:
     """Declare the arguments that say which database to open."""
     parser.set_defaults(needs_url=True)
     _add_url(parser, "url", f"what to open, as for tableorm.connect: local:./hr.tables; default: ${URL}")
@@ -54,12 +54,12 @@ def add_database(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix", default="", help="prefix of all table names, as for tableorm.connect")
 
 
-def _add_url(parser: argparse.ArgumentParser, name: str, what: str, metavar: str = "URL") -> None:
+def _add_url(parser: ArgumentParser, name: str, what: str, metavar: str = "URL") -> None:
     parser.add_argument(name, metavar=metavar, type=_parse_url, help=what)
 
 
 def add_models(
-    parser: argparse.ArgumentParser,
+    parser: ArgumentParser,
     *others: type,
     plain_tables: bool = False,
     optional: bool = False,
@@ -85,7 +85,7 @@ def add_models(
     )
 
 
-def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+def add_tables(parser: ArgumentParser, *, optional: bool = False) -> None:
     """Declare the tables that a command is for, as the last arguments; one at least, unless they are optional."""
     parser.add_argument(
         "tables",
@@ -97,7 +97,7 @@ def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> No
     )
 
 
-def add_source_and_target(parser: argparse.ArgumentParser) -> None:
+def add_source_and_target(parser: ArgumentParser) -> None:
     """Declare the arguments that say which two databases to open."""
     _add_url(parser, "url", "what to read, as for tableorm.connect", "FROM")
     _add_url(parser, "target", "what to write to; a missing file is created", "TO")
@@ -107,15 +107,15 @@ def add_source_and_target(parser: argparse.ArgumentParser) -> None:
     _add_url(parser, "--to-blobs", "where those of TO are, if elsewhere")
 
 
-def open_target(args: argparse.Namespace) -> AbstractAsyncContextManager[Database]:
+def open_target(args: Namespace) -> AbstractAsyncContextManager[Database]:
     """Open the database that is written to, with the credential in the variables TABLEORM_TO_KEY or TABLEORM_TO_SAS."""
-    place = argparse.Namespace(url=args.target, blobs=args.to_blobs, prefix=args.to_prefix)
+    place = Namespace(url=args.target, blobs=args.to_blobs, prefix=args.to_prefix)
     return open_existing(place, f"{_ENVIRONMENT}_TO", create=True)
 
 
 @asynccontextmanager
 async def open_existing(
-    args: argparse.Namespace, environment: str = _ENVIRONMENT, *, create: bool = False
+    args: Namespace, environment: str = _ENVIRONMENT, *, create: bool = False
 ) -> AsyncGenerator[Database]:
     """
     Open the database that the arguments name with the credential that the environment gives.
@@ -190,7 +190,7 @@ def _shares_credential(url: str, place: str) -> bool:
 def _parse_url(text: str) -> str:
     """Return the URL that a command-line argument or the environment gives; refuse the empty one of neither."""
     if not text:
-        raise argparse.ArgumentTypeError(f"it is missing; give it first, such as local:./hr.tables, or set {URL}")
+        raise ArgumentTypeError(f"it is missing; give it first, such as local:./hr.tables, or set {URL}")
     return text
 
 
@@ -201,30 +201,30 @@ def _load_encryption(text: str) -> Encryption:
     try:
         found = found() if inspect.isfunction(found) else found
     except TableOrmError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
+        raise ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
     if not isinstance(found, Encryption):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an Encryption, nor a function that returns one")
+        raise ArgumentTypeError(f"{text!r} is not an Encryption, nor a function that returns one")
     return found
 
 
 def parse_count(text: str) -> int:
     """Return the whole number from 1 up that a command-line argument gives."""
     if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
     return int(text)
 
 
-def add_count(parser: argparse.ArgumentParser, name: str, what: str, default: int | None = None) -> None:
+def add_count(parser: ArgumentParser, name: str, what: str, default: int | None = None) -> None:
     """Declare an option that is a whole number from 1 up."""
     parser.add_argument(name, metavar="N", type=parse_count, default=default, help=what)
 
 
-def add_flag(parser: argparse.ArgumentParser, name: str, what: str) -> None:
+def add_flag(parser: ArgumentParser, name: str, what: str) -> None:
     """Declare an option without a value."""
     parser.add_argument(name, action="store_true", help=what)
 
 
-def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
+def add_run(parser: ArgumentParser, parallel: int = 8) -> None:
     """Declare the arguments of jobs that processes share, with how many ranges they work on if not told."""
     parser.set_defaults(resume="the same command resumes where it stopped")
     add_count(parser, "--parallel", f"number of key ranges to process in parallel; default: {parallel}", parallel)
@@ -238,7 +238,7 @@ def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
     )
 
 
-def add_job(parser: argparse.ArgumentParser) -> None:
+def add_job(parser: ArgumentParser) -> None:
     """Declare the arguments of a job on the rows of models, which processes share under a name."""
     add_database(parser)
     add_models(parser, plain_tables=True)
@@ -246,12 +246,12 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
 
 
-def add_name(parser: argparse.ArgumentParser) -> None:
+def add_name(parser: ArgumentParser) -> None:
     """Declare the name of a run."""
     parser.add_argument("--name", metavar="NAME", help="name of the run, the same for all processes that share it")
 
 
-def add_state(parser: argparse.ArgumentParser, what: str) -> None:
+def add_state(parser: ArgumentParser, what: str) -> None:
     """Declare the file that keeps how far something got."""
     parser.set_defaults(resume="with --name or --state, the same command resumes where it stopped")
     parser.add_argument(
@@ -259,12 +259,12 @@ def add_state(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def run_options(args: argparse.Namespace) -> dict[str, Any]:
+def run_options(args: Namespace) -> dict[str, Any]:
     """Return what `add_run` and `add_name` declare as the arguments of a function."""
     return pick(args, "parallel", "rate", "lease", *(["name"] if "name" in args else []))
 
 
-def pick(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+def pick(args: Namespace, *names: str) -> dict[str, Any]:
     """Return some arguments by name, for a function that calls them the same."""
     return {name: getattr(args, name) for name in names}
 
@@ -273,11 +273,11 @@ def parse_table(text: str) -> str:
     """Return the name of a table that a command-line argument gives."""
     if not _TABLE.fullmatch(text):
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
-        raise argparse.ArgumentTypeError("this is not the name of a table; give URL and TABLE next to each other")
+        raise ArgumentTypeError("this is not the name of a table; give URL and TABLE next to each other")
     return text
 
 
-def add_table(parser: argparse.ArgumentParser) -> None:
+def add_table(parser: ArgumentParser) -> None:
     """Declare the table that a command is for."""
     parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
 
@@ -333,7 +333,7 @@ def parse_target(text: str) -> Any:
     if ":" in text:
         return load_targets(text, Entity, IndexOf)[0]
     if _MODEL.fullmatch(text) and not _TABLE.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a table; for a model write {text}:MODEL")
+        raise ArgumentTypeError(f"{text!r} is not the name of a table; for a model write {text}:MODEL")
     return parse_table(text)
 
 
@@ -352,7 +352,7 @@ def load_targets(text: str, *kinds: type, plain_tables: bool = False) -> list[An
     """
     if not _MODEL.fullmatch(text):
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
-        raise argparse.ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
+        raise ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
     module, _, name = text.partition(":")
     try:
         if not name:
@@ -361,9 +361,9 @@ def load_targets(text: str, *kinds: type, plain_tables: bool = False) -> list[An
         for part in name.split("."):
             target = _find_member(target, part, kinds)
     except ModelError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
+        raise ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
     if not _is_target(target, kinds):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {target!r}")
+        raise ArgumentTypeError(f"{text!r} is not a model, but {target!r}")
     return [target]
 
 
@@ -386,11 +386,11 @@ def _find_member(holder: Any, name: str, kinds: tuple[type, ...]) -> Any:
     raise ModelError(f"{holder.__name__} has no attribute {name!r}: {near(name, known, 'name')}")
 
 
-class _StoreModels(argparse.Action):
+class _StoreModels(Action):
     """Stores the models that several arguments name, each once."""
 
-    def __call__(self, _: object, namespace: argparse.Namespace, values: Any, __: object = None) -> None:
+    def __call__(self, _: object, namespace: Namespace, values: Any, __: object = None) -> None:
         found = _once(chain.from_iterable(values))
         if values and not found:
-            raise argparse.ArgumentError(None, "no model is left; name others")
+            raise ArgumentError(None, "no model is left; name others")
         setattr(namespace, self.dest, found)

@@ -2,7 +2,7 @@
 The commands `tableorm query` and `tableorm get`, which read entities, or rows without a model.
 """
 
-import argparse
+from argparse import ArgumentParser, Namespace
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +10,7 @@ from .. import to_dict
 from ..database.database import Database
 from ..derived.index.index import IndexOf
 from ..errors import ModelError, ScanRefused, near
+from ..explorer.views import explain
 from ..models.entity import Entity, schema_of
 from ..models.json_values import to_json as plain
 from ..models.property_bag import PropertyBag
@@ -35,7 +36,7 @@ class QueryCommand:
 
     help = "read entities or rows by a condition"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
+    def configure(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         parser.add_argument("target", metavar="TABLE|MODULE:MODEL", type=parse_target, help="what to read")
@@ -60,7 +61,7 @@ class QueryCommand:
         add_flag(parser, "--explain", "print what would be sent, and send nothing")
         add_flag(parser, "--csv", "print CSV")
 
-    async def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: Namespace) -> int:
         """Print what is found, or what would be sent for it."""
         if args.csv and args.json:
             args.parser.error("--csv and --json cannot be combined; choose one")
@@ -82,12 +83,9 @@ class QueryCommand:
                 raise
         return 0
 
-    def _explain(self, query: Query[Any], args: argparse.Namespace) -> None:
+    def _explain(self, query: Query[Any], args: Namespace) -> None:
         """Print the plan of a query, whether it needs `--all`, and as what its conditions were read."""
-        try:
-            plan, refused = query.explain(), False
-        except ScanRefused:
-            plan, refused = query.allow_scan().explain(), True
+        plan, refused = explain(query)
         values, lines = plan.to_dict() | {"refused": refused}, str(plan).splitlines()
         if args.where:
             is_table = isinstance(args.target, str)
@@ -112,13 +110,13 @@ class Get:
 
     help = "read one entity or row by its key"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
+    def configure(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         parser.add_argument("target", metavar="TABLE|MODULE:MODEL", type=parse_target, help="what to read")
         parser.add_argument("fields", metavar="FIELD=VALUE", nargs="+", help="the fields of the key")
 
-    async def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: Namespace) -> int:
         """Print the entity or row."""
         target: Any = args.target
         async with open_existing(args) as db:
@@ -150,7 +148,7 @@ def _model_of(target: object) -> type[Entity]:
     return model
 
 
-def _make_query(db: Database, args: argparse.Namespace) -> Query[Any]:
+def _make_query(db: Database, args: Namespace) -> Query[Any]:
     query: Any
     conditions: list[Any] = args.where
     if isinstance(args.target, str):

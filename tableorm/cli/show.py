@@ -2,8 +2,8 @@
 The command `tableorm show`, which prints rows.
 """
 
-import argparse
 import sys
+from argparse import ArgumentParser, Namespace
 from contextlib import aclosing
 from typing import Any
 
@@ -36,7 +36,7 @@ class Show:
 
     help = "show the rows of a table as lines of JSON"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
+    def configure(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         add_table(parser)
@@ -44,14 +44,14 @@ class Show:
         parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
         add_count(parser, "--limit", "how many rows to show at most")
 
-    async def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: Namespace) -> int:
         """Print the rows."""
         async with open_existing(args) as db:
             await (_show_entities if args.models else _show_rows)(db, args)
         return 0
 
 
-async def _show_rows(db: Database, args: argparse.Namespace) -> None:
+async def _show_rows(db: Database, args: Namespace) -> None:
     query = RowQuery(partition=Bounds() if args.partition is None else Bounds.only(args.partition))
     left: int = sys.maxsize if args.limit is None else args.limit
     async with aclosing(
@@ -64,7 +64,7 @@ async def _show_rows(db: Database, args: argparse.Namespace) -> None:
                 return
 
 
-async def _show_entities(db: Database, args: argparse.Namespace) -> None:
+async def _show_entities(db: Database, args: Namespace) -> None:
     models = [model for model in args.models if schema_of(model).may_be_in(args.table)]
     if not models:
         raise ModelError(f"none of these models is in the table {args.table!r}; leave them out, or name others")

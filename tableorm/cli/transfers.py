@@ -2,9 +2,9 @@
 The commands `tableorm copy`, `export` and `import`, which take rows as they are stored along.
 """
 
-import argparse
 import asyncio
 import sys
+from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 from typing import Any, get_args
 
@@ -49,7 +49,7 @@ class Copy:
 
     help = "copy rows to another database, and compare both"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
+    def configure(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
         add_source_and_target(parser)
         add_tables(parser, optional=True)
@@ -61,7 +61,7 @@ class Copy:
         add_state(parser, "copy")
         parser.set_defaults(resume="the same command resumes: existing rows are not written again")
 
-    async def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: Namespace) -> int:
         """Copy, and print the report."""
         progress = ProgressReporter(args.state)
         options: dict[str, Any] = run_options(args) | {"where": args.where, "on_progress": progress.note}
@@ -90,7 +90,7 @@ class Export:
 
     help = "write the rows of a table to a file"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
+    def configure(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         _add_file(parser, "write to; - for stdout")
@@ -99,7 +99,7 @@ class Export:
         add_flag(parser, "--overwrite", "replace a file of that name")
         add_count(parser, "--rate", "read at most N rows per second")
 
-    async def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: Namespace) -> int:
         """Export, and print the report: on stderr if the rows are on stdout."""
         async with open_existing(args) as db:
             exported = await db.export_rows(
@@ -124,7 +124,7 @@ class Import:
 
     help = "write the rows of a file to a table"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
+    def configure(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
         _add_file(parser, "read; - for stdin")
@@ -132,7 +132,7 @@ class Import:
         add_count(parser, "--parallel", "transactions in parallel; default: 8", 8)
         add_count(parser, "--rate", "write at most N rows per second")
 
-    async def run(self, args: argparse.Namespace) -> int:
+    async def run(self, args: Namespace) -> int:
         """Import, and print the report."""
         async with open_existing(args, create=True) as db:
             imported = await db.import_rows(
@@ -144,7 +144,7 @@ class Import:
         return print_report(imported, args)
 
 
-def _add_file(parser: argparse.ArgumentParser, what: str) -> None:
+def _add_file(parser: ArgumentParser, what: str) -> None:
     add_table(parser)
     parser.add_argument("file", metavar="FILE", help=f"what to {what}")
     parser.add_argument(
@@ -167,11 +167,11 @@ async def _tell_what_is_left(db: Database, copied: TransferReport) -> None:
                 report("index lists in blobs are not copied; `tableorm migrate build-index` makes them in TO")
 
 
-def _add_where(parser: argparse.ArgumentParser) -> None:
+def _add_where(parser: ArgumentParser) -> None:
     parser.add_argument("--where", metavar="FILTER", help='only rows that satisfy this OData filter: "Age ge 30"')
 
 
-def _add_if_exists(parser: argparse.ArgumentParser) -> None:
+def _add_if_exists(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--if-exists",
         choices=get_args(IfExists),

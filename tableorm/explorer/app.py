@@ -49,7 +49,7 @@ class Explorer(App[None]):
     #plan.scan { color: $warning; }
     #plan.refused { color: $error; }
     #rows, #picture { height: 1fr; }
-    #picture { padding: 1 2; }
+    #picture { padding: 1 2; display: none; }
     #value { display: none; }
     #details { height: 12; border-top: solid $primary; padding: 0 1; }
     #status { height: 1; padding: 0 1; background: $panel; }
@@ -76,7 +76,7 @@ class Explorer(App[None]):
         self._view = UPKEEP[0]
         self._plan: Plan | None = None  # of the filter line
         self._shown: Plan | None = None  # of the rows
-        self._agreed = ""  # the filter whose scan was agreed to
+        self._agreed: Plan | None = None  # the plan whose scan was agreed to
         self._doomed: Any = None  # the row whose delete is to be confirmed
         self._cursors: list[str | None] = [None]  # where the pages begin, up to the one behind this one
         self._number = 0  # of the page
@@ -107,12 +107,11 @@ class Explorer(App[None]):
         """List the tables."""
         self._tree.show_root = False
         self._tree.focus()
-        self._show_rows(True)
         self._work(self._list_tables())
 
     async def _list_tables(self) -> None:
         for table in await self._db.tables():
-            node = self._tree.root.add(Text(escape_unprintable(table)))
+            node = self._tree.root.add(_show(table))
             for view in View.of_table(table, self._models):
                 node.add_leaf(view.label, view)
             node.add_leaf("partitions", table)
@@ -151,7 +150,7 @@ class Explorer(App[None]):
         known = {str(each.label) for each in node.children}
         for kind in measured.kinds:
             if kind and kind not in known:
-                node.add_leaf(Text(escape_unprintable(kind)), View.of_kind(table, kind))
+                node.add_leaf(_show(kind), View.of_kind(table, kind))
         self._say(f"{table}: its kinds are on the left")
 
     def _show_rows(self, shown: bool) -> None:  # noqa: FBT001 - there is no other argument
@@ -164,7 +163,6 @@ class Explorer(App[None]):
 
     @on(Input.Changed, "#filter")
     def _plan_filter(self) -> None:
-        self._agreed = ""
         try:
             self._plan = self._view.plan(self._db, self._filter.value, self._parse)
             text = self._plan.text
@@ -174,9 +172,9 @@ class Explorer(App[None]):
         self._cost.set_classes("refused" if self._plan is None else "scan" * self._plan.scan)
 
     @on(Input.Submitted, "#filter")
-    def _submit_filter(self, event: Input.Submitted) -> None:
-        if self._plan is not None and self._plan.scan and self._agreed != event.value:
-            self._agreed = event.value
+    def _submit_filter(self) -> None:
+        if self._plan is not None and self._plan.scan and self._agreed is not self._plan:
+            self._agreed = self._plan
             self._say("this visits every partition, or a range of them: press Enter again to read it page by page")
         else:
             self._run_plan()
@@ -205,9 +203,9 @@ class Explorer(App[None]):
         self._show_rows(True)
         self._detail.update("")
         self._table.clear(columns=True)
-        self._table.add_columns(*(Text(escape_unprintable(name)) for name in self._names))
+        self._table.add_columns(*map(_show, self._names))
         for row in self._rows:
-            self._table.add_row(*(_show(row[name][1], _SHORT) if name in row else Text() for name in self._names))
+            self._table.add_row(*(_show(row[name][1]) if name in row else Text() for name in self._names))
         self._table.focus()
         more = "more follow" if page.cursor else "the last page"
         problem = f"; {len(misfits)} left out that do not fit: {misfits[0]}" if misfits else ""
@@ -332,7 +330,7 @@ class Explorer(App[None]):
         self._status.update(escape_unprintable(f"{text}  ({self._db.stats.requests} requests so far)"))
 
 
-def _show(value: object, limit: int) -> Text:
+def _show(value: object, limit: int = _SHORT) -> Text:
     """Return a value as text that a terminal shows, and does not obey; the fields of a key are told from the rest."""
     if isinstance(value, SplitKey):
         return Text.assemble(*((escape_unprintable(text), "bold cyan" if field else "") for text, field in value.parts))
