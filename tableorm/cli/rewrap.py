@@ -5,11 +5,11 @@ The command `tableorm rewrap`, which wraps the content keys of encrypted rows an
 import argparse
 
 from ..database.database import Database
-from .arguments import add_job
+from .arguments import JOB, OwnCommand
 from .progress import run_job
 
 
-class Rewrap:
+async def _rewrap(args: argparse.Namespace) -> int:
     r"""
     `tableorm rewrap URL MODULE:MODEL --encryption MODULE:NAME` wraps the content keys of encrypted rows by the key that
     wraps new ones. If it is stopped, the next call goes on.
@@ -20,16 +20,7 @@ class Rewrap:
         tableorm rewrap local:./hr.tables hr.models:Employee \
             --encryption hr.keys:encryption
     """
-
-    help = "wrap the content keys of encrypted rows by the current key"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_job(parser)
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Wrap, and print the report."""
-        return await run_job(args, Database.rewrap, *args.models)
+    return await run_job(args, Database.rewrap, *args.models)
 
 
-REWRAP = Rewrap()
+REWRAP = OwnCommand("wrap the content keys of encrypted rows by the current key", _rewrap, *JOB)
