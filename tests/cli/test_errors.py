@@ -3,6 +3,7 @@ What is printed for mistakes: always one line, which names what is wrong and wha
 """
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -203,3 +204,11 @@ def test_mistakes(command: str, status: int, problem: str) -> None:
 def test_words_of_the_command_line(message: str, shown: str) -> None:
     """Calls and arguments of programs become commands and options; everything else stays."""
     assert in_options(message) == shown
+
+
+@pytest.mark.parametrize("text", ["a" * 100_000, "run_" * 25_000, ".where(" * 15_000, "PropertyBag.key(" * 6_000])
+def test_long_words_take_no_time(text: str) -> None:
+    """A message with a long word in it is printed at once."""
+    begun = time.monotonic()
+    assert in_options(text) == text
+    assert time.monotonic() - begun < 5
