@@ -203,10 +203,10 @@ class AuditReport(RangeReport):
         return {**super().to_dict(), "found": self.found, "clean": self.clean}
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
-        findings = f"{counted(self.found, 'finding')} ({counts}), {self.repaired} repaired"
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+        findings = f"{counted(self.found, 'finding')} ({counts}), {self.repaired:,} repaired"
         found = findings if self.found else "nothing found"
-        busy = f", {self.undecided} undecided" if self.undecided else ""
+        busy = f", {self.undecided:,} undecided" if self.undecided else ""
         busy += f", {counted(self.orphans, 'orphan')}" if self.orphans else ""
         checked = f"{counted(self.entities, 'entity')} and {counted(self.derived_rows, 'derived row')} checked"
         return f"{checked}: {found}{busy}; {counted(self.requests, 'request')} in {self.seconds:.1f} s"

@@ -127,10 +127,10 @@ class RunReport:
 
     def __str__(self) -> str:
         label = self.name if self.what in self.name else f"{self.name} ({self.what})"
-        text = f"{label}: {counted(self.entities, 'entity')} read, {self.written} written"
+        text = f"{label}: {counted(self.entities, 'entity')} read, {self.written:,} written"
         others = {what.removesuffix("s") if number == 1 else what: number for what, number in self.others.items()}
-        text += "".join(f", {number} {what}" for what, number in others.items() if number)
-        text += f", {self.failed} failed" if self.failed else ""
+        text += "".join(f", {number:,} {what}" for what, number in others.items() if number)
+        text += f", {self.failed:,} failed" if self.failed else ""
         if self.state == "open":
             owners = f", by {', '.join(self.owners)}" if self.owners else ""
             return f"{text}; {self.ranges_done} of {counted(self.ranges, 'range')} done{owners}"
