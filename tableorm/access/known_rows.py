@@ -17,7 +17,6 @@ from ..errors import TemplateError
 from ..keys.bounds import Condition, Part
 from ..keys.format import Format
 from ..keys.formats import make_format
-from ..keys.intervals import meet
 from ..keys.overlap import may_meet, may_share
 from ..keys.ranges import KeyRegion
 from ..keys.template import Template, parse_pair
@@ -26,6 +25,7 @@ from ..models.placement import PlacedRows, rows_of
 from ..models.schema import Schema, descendants
 from ..protocol.filters import Op
 from ..stores import Bounds
+from ..stores.intervals import meet
 
 
 @attrs.frozen

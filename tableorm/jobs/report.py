@@ -10,7 +10,7 @@ import attrs
 
 from ..connection.connection import Connection
 from ..errors import ModelError, TableNotFound, counted
-from ..keys.intervals import common_prefix
+from ..stores.intervals import common_prefix
 from .counts import JobCounts
 from .ranges import JobRange, plain_values
 from .rows import Run, RunRange, RunRow, counts_of, read_runs, transaction
