@@ -124,12 +124,12 @@ def ranges_of(table: str, schemas: Sequence[Schema], parallel: int) -> list[JobR
     return [JobRange(table=table, partitions=each) for each in bounds]
 
 
-def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
-    """Return what identifies the call that a cursor belongs to: only an equal call can go on from it."""
+def purpose_of(what: str, schemas: Sequence[Schema]) -> str:
+    """Return what identifies the call that a run or a cursor belongs to: only an equal call can go on from it."""
     digest = blake2b(what.encode(), digest_size=_HASH_BYTES)
     for text in sorted(f"{schema.table}/{schema.kind}/{','.join(sorted(schema.derived))}" for schema in schemas):
         digest.update(text.encode() + b"\n")
-    return digest.digest()
+    return digest.hexdigest()
 
 
 def write_cursor(purpose: bytes, ranges: Sequence[JobRange], state: object) -> str | None:

@@ -141,7 +141,7 @@ def transfer_job(
     return Job(
         verb=selection.verb,
         what=what,
-        purpose=purpose_of(told, ()).hex(),
+        purpose=purpose_of(told, ()),
         tables=selection.tables,
         plan=plan,
         work=work,
