@@ -148,9 +148,7 @@ class TableSas:
             raise ValueError(
                 f"sip and spr are not signed in version {self.sv}; they need {_ADDRESS_AND_PROTOCOL} or later"
             )
-        for row, partition in (("srk", "spk"), ("erk", "epk")):
-            if getattr(self, row) is not None and getattr(self, partition) is None:
-                raise ValueError(f"{row} counts only together with {partition}; give both, or {partition} alone")
+        _ = self.keys  # refuses a RowKey without its PartitionKey
 
     @property
     def keys(self) -> KeyRange:
@@ -270,6 +268,17 @@ def _parse_moment(name: str, text: str) -> int:
 
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def read_address(text: str) -> _Address:
+    """
+    Read an address. A socket for both versions of IP shows one of IPv4 as `::ffff:192.0.2.1`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    address = ipaddress.ip_address(text)
+    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
 
 
 def _parse_addresses(sip: str) -> tuple[_Address, _Address]:
@@ -414,11 +423,8 @@ def allows_address(token: TableSas | AccountSas, address: str) -> bool:
     if token.sip is None:
         return True
     try:
-        given = ipaddress.ip_address(address)
+        given = read_address(address)
     except ValueError:
         return False
-    # A socket for both versions of IP shows an IPv4 address in this form.
-    if isinstance(given, ipaddress.IPv6Address) and given.ipv4_mapped:
-        given = given.ipv4_mapped
     start, end = _parse_addresses(token.sip)
     return given.version == start.version and int(start) <= int(given) <= int(end)
