@@ -3,6 +3,7 @@ Ranges of keys that are worked on one by one, and the cursor that says how far e
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, TypeVar
 from zlib import compress, crc32, decompressobj, error
@@ -142,10 +143,9 @@ def read_cursor(
     Raises:
         CursorError: It is damaged, or belongs to another call.
     """
-    try:
+    raw = b""
+    with suppress(ValueError, AttributeError):
         raw = from_url_text(cursor)
-    except (ValueError, AttributeError):
-        raise CursorError(f"{what}: {shown(cursor, 40)} is not a cursor; pass report.cursor unchanged") from None
     raw, check = raw[:-4], raw[-4:]
     if raw[:1] != bytes([_VERSION]) or crc32(raw).to_bytes(4) != check:
         raise CursorError(

@@ -12,7 +12,7 @@ from multidict import MultiMapping
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import is_entity_tag
-from tableorm.protocol.filter_text import MAX_FILTER_LENGTH, FilterSyntaxError, parse_in_steps
+from tableorm.protocol.filter_text import FilterSyntaxError, parse_in_steps
 from tableorm.protocol.filters import Filter
 from tableorm.protocol.limits import MAX_PAGE, MAX_PROPERTY_NAME
 
@@ -169,8 +169,6 @@ def read_filter(call: Call) -> Generator[None, None, Filter | None]:
     text = call.options.get("$filter", "")
     if not text or text.isspace():
         return None
-    if len(text) > MAX_FILTER_LENGTH:
-        raise invalid_input(f"$filter has {len(text)} characters, {MAX_FILTER_LENGTH} are allowed.")
     # Counted before it is read, as reading takes longer. Each comparison but the first follows `and` or `or`.
     words = _QUOTED.sub("", text)
     count = 1 + len(_JOINS.findall(words))
