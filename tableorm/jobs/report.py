@@ -7,12 +7,13 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
 import attrs
+import msgspec
 
 from ..connection.connection import Connection
 from ..errors import ModelError, TableNotFound, counted
-from ..keys.intervals import common_prefix
+from ..stores.intervals import common_prefix
 from .counts import JobCounts
-from .ranges import JobRange, plain_values
+from .ranges import JobRange
 from .rows import Run, RunRange, RunRow, counts_of, read_runs, transaction
 
 C = TypeVar("C", bound=JobCounts)
@@ -118,7 +119,7 @@ class RunReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values that JSON can represent."""
         return {
-            **plain_values(self),
+            **msgspec.to_builtins(self),
             "complete": self.complete,
             "rate": self.rate,
             "share": self.share,

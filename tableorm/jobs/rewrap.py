@@ -64,7 +64,7 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
     job = RunJob(
         verb="rewrap",
         what=f"rewrap {', '.join(sorted(schema.name for schema in schemas))}",
-        purpose=purpose_of(f"rewrap {current} {','.join(sorted(tables))}", schemas).hex(),
+        purpose=purpose_of(f"rewrap {current} {','.join(sorted(tables))}", schemas),
         tables=tables,
         plan=partial(plan_ranges, db, "rewrap", [*tables.items()], rows=LEAST_ROWS),
         work=work,
