@@ -184,7 +184,8 @@ async def _load(
                 misfits[source].append(_as_misfit(errors[key], key))
             elif by_key[key] is not None:
                 found[source].append(by_key[key])
-    elif queries := bound.for_sources(db, wanted).queries(db, wanted):
+    elif wanted:
+        queries = bound.by_eventual_index(db, wanted[0]).queries(db, wanted)
         results = await read_queries(queries, [misfits[source].append for source in wanted])
         for source, some in zip(wanted, results, strict=True):
             if bound.to_one and len(some) > 1:
@@ -234,7 +235,9 @@ def explain_load(db: Connection, entities: object, path: Sequence[Relation[Any, 
         within = [key for key in dict.fromkeys(keys.values()) if key not in denied]
         requests, most = _explain_points(db, within, moved=moved)
     else:
-        requests, most = explain_queries(db, first.for_sources(db, wanted).queries(db, wanted))
+        if wanted:
+            first = first.by_eventual_index(db, wanted[0])
+        requests, most = explain_queries(db, first.queries(db, wanted))
     return LoadExplanation(
         relation=str(first.relation),
         parents=len(parents),

@@ -3,12 +3,10 @@ Relations: on the class a relation says what to load; on an entity it is what wa
 itself. When it is first used, it is bound: checked against the models that it connects.
 """
 
-import datetime as dt
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, Generic, Never, NoReturn, Self, TypeVar
-from uuid import UUID
 
 import attrs
 
@@ -29,12 +27,6 @@ from ..queries.pages import Page
 from ..queries.query import plan_query
 from ..queries.select import Select
 from ..shapes.link import LinkShape
-
-_STAND_INS: Mapping[Any, Any] = {
-    type(each): each
-    for each in ("1", 1, True, UUID(int=1), dt.datetime(2000, 1, 1, tzinfo=dt.UTC), dt.date(2000, 1, 1))
-}
-"""By type, what stands for a value where only the plan of a query matters; other types are rare in keys."""
 
 P_contra = TypeVar("P_contra", bound=Entity, contravariant=True)
 C_co = TypeVar("C_co", bound=Entity, covariant=True)
@@ -240,13 +232,6 @@ class BoundRelation:
         fields = [(getattr(self.target, theirs), at[mine]) for theirs, mine in declared.fields.items()]
         texts = [getattr(self.target, theirs) == text for theirs, text in declared.texts.items()]
         return [query.where(*[field == source[number] for field, number in fields], *texts) for source in sources]
-
-    def for_sources(self, db: Connection, sources: Sequence[tuple[Any, ...]]) -> "BoundRelation":
-        """Return `by_eventual_index` for these values; without any, for others of the same types, if such are known."""
-        schema: Schema = self.relation.model.__schema__
-        stand_in = [_STAND_INS.get(schema.fields[name].type.annotation) for name in self.relation.declared.sources]
-        source = next(iter(sources), tuple(stand_in))
-        return self if None in source else self.by_eventual_index(db, source)
 
     def by_eventual_index(self, db: Connection, source: tuple[Any, ...]) -> "BoundRelation":
         """
