@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import attrs
 
 from .errors import ENCRYPTED, EncodeError, EncryptionError, ModelError, TableOrmError
-from .keys.intervals import successor
 from .protocol.edm import check_text
 from .protocol.filters import And, Compare, Constant, Filter, Not, Op, compare_value, constant, to_odata
+from .stores.intervals import successor
 
 T = TypeVar("T")
 V = TypeVar("V")

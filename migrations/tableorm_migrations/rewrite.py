@@ -30,7 +30,7 @@ from tableorm.models.kinds import KindSet
 from tableorm.models.periods import require_plain_tables
 from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
-from tableorm.stores import Row, RowAddress
+from tableorm.stores import Row, RowAddress, row_keys
 from tableorm.writes.bulk.pacing import Pace
 
 # Somebody else has written the row since it was read: it is read again.
@@ -98,7 +98,7 @@ async def rewrite(
     job = RunJob(
         verb="rewrite",
         what=f"rewrite {', '.join(sorted(schema.name for schema in schemas))}",
-        purpose=purpose_of(f"rewrite {versions}", schemas).hex(),
+        purpose=purpose_of(f"rewrite {versions}", schemas),
         tables=kinds,
         plan=partial(plan_ranges, connection, "rewrite", tables, rows=LEAST_ROWS),
         work=work,
@@ -149,7 +149,7 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
             counts.fail(RowAddress.of_row(kinds.table, row), error)
             continue
         old.append(entity)
-        keys[id(entity)] = Key(resolved[0].model, kinds.table, row["PartitionKey"], row["RowKey"])
+        keys[id(entity)] = Key(resolved[0].model, kinds.table, *row_keys(row))
         await connection_of(db).yield_to_loop(1)
     if not old:
         return

@@ -53,7 +53,7 @@ class QueryDescription(Generic[E_co]):
     _misfits: MisfitPolicy = "raise"
     _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
     _loads: tuple[tuple["Loads", ...], ...] = ()  # what belongs to the entities, by paths of relations
-    _is_part: bool = False  # of another query: its table may be absent, and is named in cursors
+    _part: str | None = None  # what cursors begin with if it's part of another query; then its table may be absent
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
     def limit(self, count: int) -> Self:

@@ -410,8 +410,8 @@ class Query(QueryDescription[E_co]):
             allowance=Allowance(self._limit),
             concurrency=self._concurrency,
             name=name,
-            before=f"{self._kinds.table}." if self._is_part else "",
-            may_lack_table=self._is_part,
+            before="" if self._part is None else f"{self._part}.",
+            may_lack_table=self._part is not None,
             ordered=self._ordered,
             sorted_here=not store.capabilities.ordered,
             primaries=primaries,
@@ -576,7 +576,8 @@ class Query(QueryDescription[E_co]):
     async def _parts(self, cursor: str | None) -> "tuple[Sequence[Query[E_co]], str | None]":
         """
         Return the queries that this one consists of, one after the other, from a cursor on, and the cursor in the
-        first of them. Each is a query of one table, and is made with `is_part` if it is not the query itself.
+        first of them. Each is a query of one table, and is made with `part` if it is not the query itself: its cursors
+        begin with that and a point.
         """
         return (self,), cursor
 

@@ -35,7 +35,7 @@ class SweepReport(RangeReport):
     trimmed: int = 0
 
     def __str__(self) -> str:
-        more = "".join(f", {count} {what}" for count, what in ((self.kept, "kept"), (self.failed, "failed")) if count)
+        more = "".join(f", {count:,} {what}" for count, what in ((self.kept, "kept"), (self.failed, "failed")) if count)
         more += f", {counted(self.trimmed, 'change')} trimmed" if self.trimmed else ""
         return f"{counted(self.deleted, 'expired entity')} deleted{more}, in {self.seconds:.1f} s"
 

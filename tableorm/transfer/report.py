@@ -56,7 +56,7 @@ class TransferReport(RangeReport):
         text = f"{counted(self.entities, 'row')} read"
         for what in ("written", "replaced", "equal", "skipped", "failed"):
             number: int = getattr(self, what)
-            text += f", {number} {what}" if number else ""
+            text += f", {number:,} {what}" if number else ""
         text += f", {counted(self.blobs, 'blob')}" if self.blobs else ""
         return f"{text}, in {self.seconds:.1f} s"
 

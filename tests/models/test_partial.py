@@ -25,7 +25,6 @@ from tableorm import (
     to_dict,
     utc_now,
 )
-from tests.databases import memory_database
 
 
 class Document(Entity, table="Documents", partition_key="{owner}", row_key="{kind}_{id}", abstract=True):
@@ -77,17 +76,6 @@ def test_update() -> None:
     order.update(Partial(Order, {"code": "ab", "due": None}))
 
     assert order == Order(owner="jun", id="1", note="soon", total=1.0, code="AB")
-
-
-async def test_update_is_saved() -> None:
-    """What an update has changed is what the next save sends."""
-    async with memory_database(Order) as db:
-        await db.insert(Order(owner="jun", id="1", note="soon"))
-        order = await db.get(Order, owner="jun", id="1")
-        order.update(Partial(Order, {"total": 5, "note": None}))
-        await db.save(order)
-
-        assert await db.get(Order, owner="jun", id="1") == Order(owner="jun", id="1", total=5.0)
 
 
 def test_fields_that_cannot_be_changed() -> None:

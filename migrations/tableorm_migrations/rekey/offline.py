@@ -34,9 +34,9 @@ from tableorm.connection.tasks import map_together
 from tableorm.errors import shown
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import Crew, RunOptions, carry_out
-from tableorm.jobs.rows import Run, name_row, read_run
+from tableorm.jobs.rows import Run, read_run
 from tableorm.rekey.phases import RekeyPhase
-from tableorm.stores import Row, RowAddress
+from tableorm.stores import Row, RowAddress, row_keys
 from tableorm.writes.bulk.bulk import insert_plainly
 from tableorm.writes.commit import write_change
 from tableorm.writes.stages.change import plain_insert, plain_save
@@ -353,7 +353,7 @@ class _Undoing:
         for row in rows:
             if self.layouts.is_newer(row):
                 counts.fail(
-                    f"{name_row(row)} of table {table}",
+                    f"{row_keys(row)} of table {table}",
                     f"is not what an entity of {old} gives, and stays; delete it, or give on_difference='delete' (the "
                     "command: --delete-changed)",
                 )

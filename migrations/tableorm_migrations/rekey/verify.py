@@ -17,13 +17,13 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.tasks import map_together
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import Job, RunOptions, carry_out
-from tableorm.jobs.rows import counts_of, name_row, read_run
+from tableorm.jobs.rows import counts_of, read_run
 from tableorm.jobs.scan import pages
 from tableorm.keys.ranges import KeyRegion
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.edm import ticks_from_text
 from tableorm.rekey.phases import RekeyPhase
-from tableorm.stores import Row
+from tableorm.stores import Row, row_keys
 
 from .hashing import SHARES, HashSums, differing_shares, hash_entity, hash_text, share_of
 from .layouts import Layouts, Merge
@@ -106,7 +106,7 @@ class _Verification:
                 became = layouts.make(row, counts)
                 if became is None:
                     continue
-                sums.add(SOURCES, hash_text(row["PartitionKey"], row["RowKey"], row["odata.etag"]))
+                sums.add(SOURCES, hash_text(*row_keys(row), row["odata.etag"]))
                 counts.latest = max(counts.latest, ticks_from_text(row["Timestamp"]))
                 for each, keys in became:
                     if layouts.merge is not None:
@@ -127,7 +127,7 @@ class _Verification:
             try:
                 entity: Any = layouts.new_kinds.load(row)
                 if entity is not None:
-                    keys = row["PartitionKey"], row["RowKey"]
+                    keys = row_keys(row)
                     sums.add(f"found {share_of(*keys)}", hash_entity(layouts.new, entity, keys))
             except Exception as error:  # noqa: BLE001 - as above
                 counts.fail(row, error)
@@ -139,11 +139,11 @@ class _Verification:
         try:
             stored: Any = await self.layouts.target.get_or_none(made.key)
             if stored is None:
-                return f"{name_row(row)}: {made.key} is missing"
+                return f"{row_keys(row)}: {made.key} is missing"
             same = self.layouts.holds(stored, made)
         except Exception as error:  # noqa: BLE001 - as above
-            return f"{name_row(row)}: {type(error).__name__}: {error}"
-        return None if same else f"{name_row(row)}: {made.key} has other content"
+            return f"{row_keys(row)}: {type(error).__name__}: {error}"
+        return None if same else f"{row_keys(row)}: {made.key} has other content"
 
     # Where sums differ
 
@@ -167,15 +167,15 @@ class _Verification:
     async def _find_differences(self, share: int) -> list[str]:
         """Return some differences between the two sides in a share, found by comparing its rows one by one."""
         layouts, found = self.layouts, list[str]()
-        places = dict[tuple[str, str], str]()
+        places = dict[tuple[str, str], tuple[str, str]]()
         async with aclosing(_read_all(layouts.db, layouts.old.table_name(), layouts.old_kinds)) as sources:
             async for rows in sources:
                 made = [(row, each, keys) for row in rows for each, keys in self._make_quietly(row)]
                 inside = [each for each in made if share_of(*each[2]) == share]
                 for row, each, keys in inside:
                     if keys in places:
-                        found.append(f"{name_row(row)}: {each.key} is the key of {places[keys]} too; give merge=")
-                    places[keys] = name_row(row)
+                        found.append(f"{row_keys(row)}: {each.key} is the key of {places[keys]} too; give merge=")
+                    places[keys] = row_keys(row)
                 compared = await map_together(self._compare, [(row, each) for row, each, _ in inside])
                 found += [each for each in compared if each is not None]
                 if len(found) >= _SAMPLES:
@@ -183,10 +183,10 @@ class _Verification:
         async with aclosing(_read_all(layouts.target, layouts.new.table_name(), layouts.new_kinds)) as targets:
             async for rows in targets:
                 for row in rows:
-                    keys = row["PartitionKey"], row["RowKey"]
+                    keys = row_keys(row)
                     known = share_of(*keys) != share or keys in places
                     if not known and layouts.is_newer(row):
-                        found.append(f"{name_row(row)} of table {layouts.new.table_name()}: no entity gives this one")
+                        found.append(f"{row_keys(row)} of table {layouts.new.table_name()}: no entity gives this one")
                 if len(found) >= _SAMPLES:
                     break
         return found[:_SAMPLES]
@@ -280,7 +280,7 @@ async def finalize_rekey(
             if ticks_from_text(row["Timestamp"]) <= verified.latest:
                 unchanged.append(row)
             else:
-                key = Key(layouts.old.model, layouts.old.table_name(), row["PartitionKey"], row["RowKey"])
+                key = Key(layouts.old.model, layouts.old.table_name(), *row_keys(row))
                 counts.fail(key, "was written after it was verified, and stays")
         await layouts.delete(layouts.db, layouts.old, unchanged, counts)
 

@@ -3,6 +3,7 @@ The status of migrations: which revisions a database has applied, what is under 
 """
 
 import datetime as dt
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import attrs
 from tableorm import Database
 from tableorm.connection.connection import connection_of
 from tableorm.connection.index_states import IndexState, load_states
+from tableorm.connection.rows import time_of
 from tableorm.jobs.report import RunReport
 from tableorm.protocol.redaction import escape_unprintable
+from tableorm.rekey.phases import read_phases
+from tableorm.stores import Row
 
 from .line import check_records, load_records, load_revisions
 
@@ -39,6 +43,27 @@ class RevisionStatus:
 
 
 @attrs.frozen(kw_only=True)
+class RekeyStatus:
+    """
+    How far a re-key is.
+
+    Args:
+        model: Name of the newer model.
+        old_model: Name of the older model.
+        phase: "move", "sealed", "done" or "back". Before "move" the store knows nothing of it.
+        since: When the phase began.
+    """
+
+    model: str
+    old_model: str
+    phase: str
+    since: dt.datetime
+
+    def __str__(self) -> str:
+        return f"{self.old_model} as {self.model}: {self.phase} since {_format_time(self.since)}"
+
+
+@attrs.frozen(kw_only=True)
 class MigrationStatus:
     """
     What a database records about its migrations.
@@ -47,15 +72,19 @@ class MigrationStatus:
         revisions: The recorded revisions, and those of a folder that aren't recorded.
         runs: The shared runs.
         indexes: The states of indexes.
+        rekeys: The phases of re-keys.
     """
 
     revisions: tuple[RevisionStatus, ...]
     runs: tuple[RunReport, ...]
     indexes: tuple[IndexState, ...]
+    rekeys: tuple[RekeyStatus, ...] = ()
 
     def __str__(self) -> str:
         runs = [f"{run}, {run.rate:.0f} entities a second" if run.state == "open" else run for run in self.runs]
-        parts = {"revisions": self.revisions, "runs": runs, "indexes": self.indexes}
+        parts: dict[str, Sequence[object]] = {"revisions": self.revisions, "runs": runs, "indexes": self.indexes}
+        if self.rekeys:
+            parts["re-keys"] = self.rekeys
         lines: list[str] = []
         for title, some in parts.items():
             lines.append(f"{title}:" if some else f"{title}: none")
@@ -69,7 +98,7 @@ class MigrationStatus:
 
 async def migration_status(db: Database, directory: Path | None = None) -> MigrationStatus:
     """
-    Return what a database records about its revisions, its shared runs, and its indexes.
+    Return what a database records about its revisions, its shared runs, its indexes, and its re-keys.
 
         print(await migration_status(db, Path("revisions")))
 
@@ -89,11 +118,18 @@ async def migration_status(db: Database, directory: Path | None = None) -> Migra
     recorded = {
         name: RevisionStatus(name=name, begun=record.begun, applied=record.applied) for name, record in records.items()
     }
+    connection = connection_of(db)
     return MigrationStatus(
         revisions=tuple(recorded.get(name) or RevisionStatus(name=name) for name in names),
         runs=tuple(await db.runs()),
-        indexes=tuple(await load_states(connection_of(db))),
+        indexes=tuple(await load_states(connection)),
+        rekeys=tuple(map(_rekey_status, await read_phases(connection))),
     )
+
+
+def _rekey_status(row: Row) -> RekeyStatus:
+    model, old, phase = (str(row.get(name)) for name in ("Model", "OldModel", "Phase"))
+    return RekeyStatus(model=model, old_model=old, phase=phase, since=time_of(row, f"the phase of {model}"))
 
 
 def _format_time(moment: dt.datetime) -> str:
