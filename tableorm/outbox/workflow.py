@@ -35,7 +35,8 @@ W = TypeVar("W", bound="Workflow[Any]")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _MOST_TRIES = 1000
 _SHORTEST_PAUSE, _MOST_PAUSE = dt.timedelta(seconds=1), dt.timedelta(seconds=MAX_VISIBILITY_SECONDS)
-_FIRST_PAUSE, _LONGEST_PAUSE = dt.timedelta(seconds=2), dt.timedelta(hours=1)
+_FIRST_PAUSE = dt.timedelta(seconds=2)
+_LONGEST_PAUSE = dt.timedelta(hours=1)
 
 
 @attrs.frozen
