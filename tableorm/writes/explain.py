@@ -4,8 +4,8 @@ What a write would send, as a value that can be printed and compared: `db.explai
 The functions that plan a write plan it here too; what is listed is what is read before it, and what follows it in other
 partitions. Nothing is sent. The write itself isn't run on a store that records its writes and lets its reads through:
 an explanation would cost these requests, and need a table, a network and permissions. It would also call services that
-wrap keys, and use up streams of blobs, which can be read once. So an explanation says whether it is complete, and a test
-with random models compares each request of it with what is sent.
+wrap keys, and use up streams of blobs, which can be read once. So an explanation says whether it is complete, and a
+test with random models compares each request of it with what is sent.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
