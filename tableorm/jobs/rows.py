@@ -157,8 +157,3 @@ def counts_of(row: Run | RunRange, kind: type[C]) -> C:
 def transaction(db: Connection) -> Transaction:
     """Return a transaction."""
     return Transaction(db, repeat=True)
-
-
-def name_row(row: Row) -> str:
-    """Return the keys of a row, as failures name it."""
-    return f"({row['PartitionKey']!r}, {row['RowKey']!r})"

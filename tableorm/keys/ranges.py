@@ -11,7 +11,7 @@ import attrs
 
 from ..protocol.edm import utf16_key
 from ..stores import Bounds
-from .intervals import EVERYTHING, common_prefix, meet, nameable, overlaps, successor
+from ..stores.intervals import EVERYTHING, common_prefix, meet, nameable, overlaps, successor
 from .template import Template
 
 __all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "divide", "key_order"]

@@ -135,6 +135,8 @@ class Query(QueryDescription[E_co]):
         """
         Read all results into a list, in key order.
 
+            employees = await db.select(Employee).where(Employee.department == "Sales").all()
+
         Raises:
             ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
             TableNotFound: There is no such table.
@@ -155,6 +157,10 @@ class Query(QueryDescription[E_co]):
         """
         Read the only result.
 
+            jun = await db.select(Employee.by_email).where(
+                Employee.department == "Sales", Employee.email == "jun@contoso.com"
+            ).one()
+
         Raises:
             EntityNotFound: There is none.
             MultipleEntitiesFound: There are several.
@@ -168,6 +174,8 @@ class Query(QueryDescription[E_co]):
     async def one_or_none(self) -> E_co | None:
         """
         Read the only result, or return None if there is none.
+
+            jun = await query.one_or_none()
 
         Raises:
             MultipleEntitiesFound: There are several.
@@ -242,6 +250,9 @@ class Query(QueryDescription[E_co]):
         """
         Yield one page after another, as `page` returns them. You can store the cursor of each. Raises the same errors
         as `page`.
+
+            async for page in query.pages(100):
+                print(len(page.items), page.cursor)
         """
         while True:
             page = await self.page(size, cursor)

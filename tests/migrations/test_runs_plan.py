@@ -13,10 +13,10 @@ from tableorm import Database, Entity, Mapped, ModelError, connect
 from tableorm.connection.connection import connection_of
 from tableorm.jobs import plan as module
 from tableorm.jobs.plan import MOST_RANGES, plan_ranges
-from tableorm.keys.intervals import overlaps
 from tableorm.models.entity import schema_of
 from tableorm.models.schema import Schema
 from tableorm.stores import Bounds, StoreRequest
+from tableorm.stores.intervals import overlaps
 from tableorm_migrations import rewrite
 from tests.database.between import Between
 from tests.databases import memory_database

@@ -24,12 +24,12 @@ from .line import check_records, load_records, load_revisions
 @attrs.frozen(kw_only=True)
 class RevisionStatus:
     """
-    How far a database is with a revision.
+    The state of a revision in a database.
 
     Args:
-        name: Name of the revision.
-        begun: When it was begun; None if it was not.
-        applied: When it was applied; None if it is not.
+        name: The name of the revision.
+        begun: When it was begun; None if it wasn't.
+        applied: When it was applied; None if it isn't.
     """
 
     name: str
@@ -66,10 +66,10 @@ class RekeyStatus:
 @attrs.frozen(kw_only=True)
 class MigrationStatus:
     """
-    What a database says of its migrations.
+    What a database records about its migrations.
 
     Args:
-        revisions: The revisions that are recorded, and those of a folder that are not.
+        revisions: The recorded revisions, and those of a folder that aren't recorded.
         runs: The shared runs.
         indexes: The states of indexes.
         rekeys: The phases of re-keys.
@@ -92,20 +92,23 @@ class MigrationStatus:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Return the status as plain values that JSON can represent."""
         return {**attrs.asdict(self), "runs": [each.to_dict() for each in self.runs]}
 
 
 async def migration_status(db: Database, directory: Path | None = None) -> MigrationStatus:
     """
-    Return what a database says of its revisions, its shared runs, its indexes, and its re-keys.
+    Return what a database records about its revisions, its shared runs, its indexes, and its re-keys.
+
+        print(await migration_status(db, Path("revisions")))
 
     Args:
         db: The open database.
-        directory: The folder of the revisions, to list those too that the database has not begun; None to leave that.
+        directory: The folder of the revisions, to list also those that the database hasn't begun; None to omit these.
 
     Raises:
-        ModelError: The folder's revisions are not one line, or not those that the database has recorded.
+        ModelError: The revisions of the folder don't form a single line, or aren't those that the database has
+            recorded.
     """
     records = await load_records(db)
     line = [] if directory is None else load_revisions(directory)

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import attrs
 
-from ...keys.intervals import nameable
 from ...keys.ranges import KeyInterval, KeyPosition, KeyRegion, divide, key_order
 from ...stores import Bounds
+from ...stores.intervals import nameable
 from .plan import Access, Point, QueryPlan, Range
 from .target import QueryTarget
 
