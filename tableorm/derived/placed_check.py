@@ -31,8 +31,6 @@ class PlacedCheck(Check):
     Args:
         context: The rows of the table.
         maintainer: The declaration.
-        kind: The kind of the derived rows.
-        lenient: Whether entities may lack derived rows that their manifests do not name.
     """
 
     row_phases = frozenset({Phase.ENTITIES})
@@ -41,9 +39,11 @@ class PlacedCheck(Check):
     reconciles = True
     """Whether the declaration makes rows right for an entity; otherwise the entity is derived anew for that."""
 
-    def __init__(self, context: AuditContext, maintainer: Maintainer, kind: str, *, lenient: bool) -> None:
+    def __init__(self, context: AuditContext, maintainer: Maintainer) -> None:
         super().__init__(context, maintainer.schema, maintainer.name)
-        self.kind, self._maintainer, self._lenient = kind, maintainer, lenient
+        self.kind, self._maintainer = f"{self.schema.kind}#{self.name}", maintainer
+        # Until all derived rows are built, entities may lack some that their manifests do not name.
+        self._lenient = context.is_incomplete(maintainer.declaration, building=maintainer.building)
         self._owners = attrs.evolve(context, kinds=KindSet.of([self.schema.model]))  # the rows may be in another table
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:

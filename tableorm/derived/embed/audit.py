@@ -184,7 +184,7 @@ class EventualCopyCheck(PlacedCheck):
     """
 
     def __init__(self, context: AuditContext, embed: EmbedSchema) -> None:
-        super().__init__(context, embed, f"{embed.schema.kind}#{embed.name}", lenient=False)
+        super().__init__(context, embed)
         self._embed = embed
 
     async def _compare(

@@ -94,8 +94,7 @@ class EventualIndexCheck(PlacedCheck):
     """
 
     def __init__(self, context: AuditContext, maintainer: Maintainer, index: EntrySchema) -> None:
-        lenient = context.is_incomplete(index.declaration, building=index.building)
-        super().__init__(context, maintainer, str(index.kind), lenient=lenient)
+        super().__init__(context, maintainer)
         self._index = index
 
     async def _compare(
