@@ -156,7 +156,7 @@ async def _refuse_others(db: Connection, entity: Any) -> None:
     """
     schema: Schema = entity.__schema__
     for bound, values in _relations_of(schema, "cascade", entity.__dict__):
-        bound.by_eventual_index(db, values)
+        bound.query(db, values)  # which raises that
     for bound, values in _relations_of(schema, "refuse", entity.__dict__):
         with including_expired():  # they are counted too
             if await bound.query(db, values).exists():
@@ -215,7 +215,7 @@ async def _delete_children(
     """
     found, errors = False, list[TableOrmError]()
     for bound, values in _relations_of(schema, "cascade", fields):
-        query = bound.by_eventual_index(db, values).query(db, values)
+        query = bound.query(db, values)
         name, read = bound.relation.declared.name, 0
         async for page in pages_with_expired(query.misfits(errors.append)):
             # One whose children are being deleted goes after these, also if it is a child of its own.

@@ -185,8 +185,7 @@ async def _load(
             elif by_key[key] is not None:
                 found[source].append(by_key[key])
     elif wanted:
-        queries = bound.by_eventual_index(db, wanted[0]).queries(db, wanted)
-        results = await read_queries(queries, [misfits[source].append for source in wanted])
+        results = await read_queries(bound.queries(db, wanted), [misfits[source].append for source in wanted])
         for source, some in zip(wanted, results, strict=True):
             if bound.to_one and len(some) > 1:
                 raise MultipleEntitiesFound(
@@ -235,8 +234,6 @@ def explain_load(db: Connection, entities: object, path: Sequence[Relation[Any, 
         within = [key for key in dict.fromkeys(keys.values()) if key not in denied]
         requests, most = _explain_points(db, within, moved=moved)
     else:
-        if wanted:
-            first = first.by_eventual_index(db, wanted[0])
         requests, most = explain_queries(db, first.queries(db, wanted))
     return LoadExplanation(
         relation=str(first.relation),
