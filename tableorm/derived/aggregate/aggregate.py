@@ -272,14 +272,14 @@ class Aggregate(Derivation):
         self,
         field: Callable[[], Field[int]] | Field[int],
         *,
-        where: Callable[[Any], bool] | None,
-        create: bool,
-        consistency: str | None,
-        key: Mapping[str, str],
+        where: Callable[[Any], bool] | None = None,
+        create: bool = False,
+        consistency: Literal["eventual"] | None = None,
+        **key: str,
     ) -> None:
         super().__init__(where)
         what = type(self).__name__
-        if consistency not in (None, "eventual"):
+        if consistency not in (None, "eventual"):  # pyright: ignore[reportUnnecessaryContains]
             raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
         if isinstance(field, type) or not (isinstance(field, Field) or callable(field)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{what}({field!r}) is rejected: give a field, as in `lambda: Department.employee_count`")
@@ -295,7 +295,7 @@ class Aggregate(Derivation):
                     f'the fields of this model: {name}="{{department}}", or "{text}" if it is always the same'
                 )
         self.field: Callable[[], Field[int]] | Field[int] = field
-        self.create, self.consistency, self.key = create, consistency, dict(key)
+        self.create, self.consistency, self.key = create, consistency, key
 
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AggregateSchema:
         """Return the count or sum of a model."""
@@ -327,17 +327,6 @@ class Count(Aggregate):
         key: The key fields of that entity: "{field}" of this model, or text.
     """
 
-    def __init__(
-        self,
-        field: Callable[[], Field[int]] | Field[int],
-        *,
-        where: Callable[[Any], bool] | None = None,
-        create: bool = False,
-        consistency: Literal["eventual"] | None = None,
-        **key: str,
-    ) -> None:
-        super().__init__(field, where=where, create=create, consistency=consistency, key=key)
-
 
 class Sum(Aggregate):
     """
@@ -364,5 +353,5 @@ class Sum(Aggregate):
         consistency: Literal["eventual"] | None = None,
         **key: str,
     ) -> None:
-        super().__init__(field, where=where, create=create, consistency=consistency, key=key)
+        super().__init__(field, where=where, create=create, consistency=consistency, **key)
         self.of = of
