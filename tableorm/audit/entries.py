@@ -83,19 +83,16 @@ class EntryCheck(Check):
 
     def contents(self, row: Row) -> bytes:
         """Return what a derived row holds: equal bytes for equal rows, whoever wrote them and when."""
-        del row
         return b""
 
     def knows_contents(self, row: Row) -> bool:
         """Return whether this program knows what such a derived row should hold, and not its keys and version alone."""
-        del row
         return False
 
     # What a check offers
 
     def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
         """Return the names of the declarations whose row is checked."""
-        del snapshot
         return (self.name,)
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
@@ -126,7 +123,6 @@ class EntryCheck(Check):
 
     def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return where its rows ought to be, and where the manifest says they are."""
-        del found
         names = self.names(snapshot) if snapshot.problem is None else ()
         entries = [each.get(name) for name in names for each in (snapshot.manifest, snapshot.expected)]
         return {key for entry in entries for key in _row_keys_of(entry)}

@@ -66,7 +66,7 @@ class PlacedCheck(Check):
         source = self._source_of(snapshot)
         # A build does not leave to a worker what is under way: what it builds may be read as soon as it has ended.
         building = self.context.only is not None
-        if not building and await is_under_way(self._owners, source):
+        if not building and await is_under_way(self.context, source):
             return ()
         if not self.reconciles or not self.context.repair or noted != due or noted is None:
             return problems
@@ -138,7 +138,7 @@ class PlacedCheck(Check):
         primary = await self._owners.read(owner)
         if primary is not None and await self._has(primary, entry):
             return True
-        return await is_under_way(self._owners, owner)
+        return await is_under_way(self.context, owner)
 
     async def _has(self, primary: Row, entry: ManifestEntry) -> bool:
         """Return whether the manifest of an entity has an entry, or ought to; or nobody knows what it ought to have."""

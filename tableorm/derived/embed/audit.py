@@ -8,12 +8,12 @@ import msgspec
 
 from ...audit.check import WRONG, Check, Claims, FoundRows
 from ...audit.context import AuditContext, EntitySnapshot, Problem
+from ...audit.decisions import is_under_way
 from ...audit.report import Damage
 from ...errors import shown
 from ...models.kinds import kind_of
 from ...models.manifest import CopyEntry, HolderEntry, ManifestEntry, SourceEntry, manifest_of
 from ...models.schema import Schema
-from ...outbox.decision import read_decisions
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, RowAddress
 from ...writes.rows import same_value
@@ -209,12 +209,7 @@ class EventualCopyCheck(PlacedCheck):
             found.append(Problem(Damage.MANIFEST, name, at.row_key, text))
         copies = embed.copies(source)
         same = all(same_value(row.get(mine), value) for mine, value in copies.items())
-        if not same and not await self._is_under_way(at):
+        # While an index is built, what is under way is not left to a worker.
+        if not same and (self.context.only is not None or not await is_under_way(self.context, at)):
             found.append(Problem(Damage.STALE, name, at.row_key, f"its copies are not as {at} is"))
         return found
-
-    async def _is_under_way(self, source: RowAddress) -> bool:
-        if self.context.only is not None:
-            return False
-        decisions = await read_decisions(self.context.db, source.table, source.partition_key)
-        return any(work.row_key == source.row_key for each in decisions for work in each.works)

@@ -5,18 +5,17 @@ What an audit checks of an index: that each entity has its index entry, and that
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from ...audit.check import WRONG, Claims, FoundRows
+from ...audit.check import WRONG, Claims, FoundRows, claim_if_old
 from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.decisions import LONGEST_WRITE
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
-from ...connection.rows import time_of
 from ...errors import DecodeError, EncryptionError, shown
 from ...models.kinds import describe_kind, entry_name_of, kind_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, OPENED
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
-from ...stores import CLOCK, Row, RowAddress, row_keys
+from ...stores import Row, RowAddress, row_keys
 from ...writes.maintainer import Maintainer
 from ..placed_check import PlacedCheck, ReadRow
 from .schema import EntrySchema, IndexSchema, contents_of
@@ -179,8 +178,7 @@ class UniqueIndexCheck(EventualIndexCheck):
 
     def row_claims(self, row: Row) -> Claims:
         """Claim that the entry must be looked at, if its write must have ended long since."""
-        old = CLOCK.now() - time_of(row, self.schema.name) > LONGEST_WRITE
-        return ((f"\n\n{row['RowKey']}", -WRONG),) if old else ()
+        return claim_if_old(row, self.schema.name, LONGEST_WRITE)
 
     async def _compare(
         self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow

@@ -81,12 +81,10 @@ class DisjunctionPredicate:
 
     def build_filter(self, values: Values) -> Filter | None:
         """Return the filter that is pushed down; None if the service cannot express it."""
-        del values
         return join_filters(Or, [side.predicate.build_filter(side.values) for side in self._sides])
 
     def bind(self, values: Values) -> Expression:
         """Return the condition."""
-        del values
         return AnyOf(tuple([side.predicate.bind(side.values) for side in self._sides]))
 
 
