@@ -19,7 +19,7 @@ import msgspec
 
 from ..connection.connection import Connection
 from ..connection.tasks import map_together, stop_tasks
-from ..keys.intervals import high_of, hull, low_of, overlaps
+from ..keys.intervals import high_of, hull, low_of, meet, overlaps
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE
@@ -219,15 +219,13 @@ async def _load_parts(
 
 def _behind(parts: Sequence[_Part], last: str) -> list[_Part]:
     """Return what is left of some queries behind a row."""
-    here = utf16_key(last)
     left: list[_Part] = []
     for part in parts:
-        if high_of(part.bounds) <= (0, here, True):
-            continue
-        if low_of(part.bounds) <= (here, False):
-            part.bounds = Bounds(last, part.bounds.upper, lower_open=True, upper_open=part.bounds.upper_open)
-            part.begun = True
-        left.append(part)
+        rest = meet(part.bounds, Bounds(last, lower_open=True))
+        if rest is not None:
+            part.begun = part.begun or rest != part.bounds
+            part.bounds = rest
+            left.append(part)
     return left
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, overload
 
-import attrs
-
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...audit.table_audit import rebuild_write
@@ -151,7 +149,7 @@ class EventualAggregateMaintainer(AggregateMaintainer):
 
     async def copy(self, db: Connection, holder: RowAddress, subtotal: RowAddress) -> None:
         """Copy a subtotal to its total. Concurrent tasks for one total share their requests."""
-        await _COPIES.call(_Total(db, self, holder), subtotal)
+        await _COPIES.call((db, self, holder), subtotal)
 
     async def try_to_copy(self, db: Connection, holder: RowAddress, subtotals: Sequence[RowAddress]) -> bool:
         """Try to copy several subtotals. Return whether the total now has them; if not, try again."""
@@ -216,20 +214,13 @@ async def _prepare_holder(db: Connection, write: PlannedWrite) -> bool:
     return False
 
 
-@attrs.frozen
-class _Total:
-    db: Connection
-    aggregate: EventualAggregateMaintainer
-    holder: RowAddress
-
-
-async def _copy_together(total: _Total, subtotals: Sequence[RowAddress]) -> Sequence[None]:
+async def _copy_together(
+    total: tuple[Connection, EventualAggregateMaintainer, RowAddress], subtotals: Sequence[RowAddress]
+) -> Sequence[None]:
     """Copy some subtotals to a total."""
-    some = list(dict.fromkeys(subtotals))
-    async for _ in Attempts(
-        total.db, races=f"{total.aggregate.label}: others wrote {total.holder} or its subtotals first"
-    ):
-        if await total.aggregate.try_to_copy(total.db, total.holder, some):
+    (db, aggregate, holder), some = total, list(dict.fromkeys(subtotals))
+    async for _ in Attempts(db, races=f"{aggregate.label}: others wrote {holder} or its subtotals first"):
+        if await aggregate.try_to_copy(db, holder, some):
             break
     return [None] * len(subtotals)
 

@@ -105,7 +105,8 @@ class IndexEntryEffect(Effect, Value, frozen=True):
         if self.reads:
             return self._correction(stored)
         if self.row is None:
-            return Operation(Verb.DELETE, self._keys(), "*") if self.existed else None
+            keys = {"PartitionKey": self.origin.operation.row["PartitionKey"], "RowKey": self.row_key}
+            return Operation(Verb.DELETE, keys, "*") if self.existed else None
         verb = Verb.INSERT_OR_REPLACE if self.existed else Verb.INSERT
         return Operation(verb, self.row, None, self.canonical)
 
@@ -150,9 +151,6 @@ class IndexEntryEffect(Effect, Value, frozen=True):
             raise self._violation(stored)
         same = self.existed and self.index is not None and self.index.holds(stored, contents_of(self.row))
         return None if same else Operation(Verb.REPLACE, self.row, stored["odata.etag"])
-
-    def _keys(self) -> Row:
-        return {"PartitionKey": self.origin.operation.row["PartitionKey"], "RowKey": self.row_key}
 
     def _is_ours(self, stored: Row) -> bool:
         """Return whether a row is an entry of this very entity in this index; in any if the index is not known."""
