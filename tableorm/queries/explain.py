@@ -12,7 +12,7 @@ from ..expressions import Expression
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
 from ..protocol.notebook import html_table
-from ..stores import RowAddress
+from ..stores import RowAddress, RowQuery
 from .planning.normalize import properties_of
 from .planning.plan import RANKS, Access, Point, QueryPlan, Range
 from .planning.target import QueryTarget
@@ -34,10 +34,10 @@ class ExplainedRequest:
 
     access: Access
     path: str
-    filter: str | None
-    select: tuple[str, ...] | None
-    top: int | None
-    client_side: tuple[str, ...]
+    filter: str | None = None
+    select: tuple[str, ...] | None = None
+    top: int | None = None
+    client_side: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return request_line(self.path, self.filter, self.select, self.top)
@@ -192,20 +192,23 @@ def explain_request(
 ) -> ExplainedRequest:
     """Explain one request of a plan, to a table by its name in the store; see `explain`."""
     if isinstance(request, Point):
-        path = row_path(RowAddress(table, request.partition_key, request.row_key))
-        return ExplainedRequest(
-            access=Access.POINT, path=path, filter=None, select=plan.select, top=None, client_side=()
-        )
-    found = request.query.filter
+        return explain_point(RowAddress(table, request.partition_key, request.row_key), plan.select)
     conditions = [each.condition for each in request.client_filters]
-    return ExplainedRequest(
-        access=request.access,
-        path=f"{table}()",
-        filter=None if found is None else to_odata(found, show_values=show_values),
-        select=request.query.select,
-        top=MAX_PAGE if limit is None or not request.drops_few else min(limit, MAX_PAGE),
-        client_side=describe(plan.target, conditions, show_values=show_values),
-    )
+    top = MAX_PAGE if limit is None or not request.drops_few else min(limit, MAX_PAGE)
+    found = explain_range(request.query, table, top, show_values=show_values)
+    here = describe(plan.target, conditions, show_values=show_values)
+    return attrs.evolve(found, access=request.access, client_side=here)
+
+
+def explain_point(row: RowAddress, select: tuple[str, ...] | None = None) -> ExplainedRequest:
+    """Return the request for a row, of which these properties are read; None for all."""
+    return ExplainedRequest(access=Access.POINT, path=row_path(row), select=select)
+
+
+def explain_range(query: RowQuery, table: str, top: int, *, show_values: bool = True) -> ExplainedRequest:
+    """Return the request for rows of a table, whose first page has no more than `top`."""
+    text = None if query.filter is None else to_odata(query.filter, show_values=show_values)
+    return ExplainedRequest(access=Access.RANGE, path=f"{table}()", filter=text, select=query.select, top=top)
 
 
 def describe(target: QueryTarget, conditions: Sequence[Expression], *, show_values: bool) -> tuple[str, ...]:
