@@ -87,7 +87,6 @@ class AggregateCheck(Check):
 
     def __init__(self, context: AuditContext, aggregate: AggregateSchema) -> None:
         super().__init__(context, aggregate.schema, aggregate.name)
-        self.aggregate = aggregate
         self.verify_totals = _verify_holders
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:

@@ -154,11 +154,6 @@ def number_of(row_key: str) -> int | None:
     return int(digits) if told else None
 
 
-def changes_between(first: int, last: int) -> Bounds:
-    """Return the RowKeys of the changes from one number to another."""
-    return Bounds(change_key(first), change_key(last))
-
-
 def change_row(partition_key: str, counter: Counter, changes: Sequence[NotedChange], token: str) -> Row:
     """
     Return the row of the change that a counter counts last.
@@ -237,7 +232,7 @@ async def read_changes(
     """
     if last < first:
         return {}
-    region, found = KeyRegion(Bounds.only(partition_key), changes_between(first, last)), dict[int, T]()
+    region, found = KeyRegion(Bounds.only(partition_key), Bounds(change_key(first), change_key(last))), dict[int, T]()
     async with aclosing(pages(db, table, None, [region], None, "changes")) as all_pages:
         async for rows in all_pages:
             found |= {number: take(row) for row in rows if (number := number_of(row["RowKey"])) is not None}

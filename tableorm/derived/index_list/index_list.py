@@ -42,6 +42,7 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
     deferred = True
     shared_rows = 0
     rows_per_chunk = 1  # the decision row
+    _check: ClassVar[type[EventualListCheck]] = EventualListCheck
 
     def _refuse_own_keys(self) -> None:
         refuse_own_keys(self.label, self.primary, self.table, self.list_partition, self._row_template())
@@ -52,22 +53,11 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
         """Return the keys of the entities that a row of a list names. Raises DecodeError."""
         return keys_of_members(row, self.schema.table_name())
 
-    def is_listed(self, primary: Row, partition_key: str, list_key: str) -> bool:
-        """Return whether the manifest of an entity says that it is in a list."""
-        return manifest_of(primary).get(self.name) == self.place(partition_key, list_key)
-
     def place(self, partition_key: str, list_key: str) -> PlacedListEntry:
         """Return the entry of the entities that are in a list."""
         return PlacedListEntry(partition_key, list_key, str(self.table), self.kind)
 
     # Writing
-
-    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> PlacedListEntry | None:
-        """Return the list that an entity with these fields is in. Raises TemplateError."""
-        key = self.address(values)
-        if key is None:
-            return None
-        return self.place(self.list_partition.format(values), key)
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest which list the entity is in."""
@@ -99,7 +89,7 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the lists."""
-        return (EventualListCheck(context, self),)
+        return (self._check(context, self),)
 
 
 def _list_at(db: Connection, place: PlacedListEntry, divide_at: int = MOST_BYTES) -> FollowingList[Any]:
@@ -188,6 +178,7 @@ class BlobListMaintainer(EventualListMaintainer):
 
     entry_type: ClassVar[type[ManifestEntry]] = BlobListEntry
     in_blobs = limited = True
+    _check = BlobListCheck
 
     def _refuse_own_keys(self) -> None:
         """Refuse nothing: no blob has the keys of a row."""
@@ -221,14 +212,9 @@ class BlobListMaintainer(EventualListMaintainer):
         else:
             await check_room(db, cast("BlobListEntry", entry), self.label)
 
-    def checks(self, context: AuditContext) -> Sequence[BlobListCheck]:
-        """Return the check of the lists."""
-        return (BlobListCheck(context, self),)
-
     async def audit_blobs(self, context: AuditContext) -> None:
         """Verify that the entities that lists name are in these."""
-        for check in self.checks(context):
-            await check.verify_lists()
+        await BlobListCheck(context, self).verify_lists()
 
 
 E = TypeVar("E", bound=Storable)
