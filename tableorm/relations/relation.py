@@ -258,9 +258,9 @@ def bind(relation: Relation[Any, Any]) -> BoundRelation:
     declared: RelationDeclaration = relation.declared
     mine: Schema = relation.model.__schema__
     target: Any = find_target(str(relation), declared.target)
-    if not (isinstance(target, type) and hasattr(target, "__schema__")):
+    theirs: Any = getattr(target, "__schema__", None)
+    if not (isinstance(target, type) and isinstance(theirs, Schema)):
         raise ModelError(f"{relation}: {shown(target)} is no model; give one, as in lambda: Order")
-    theirs: Schema = target.__schema__
     for name in declared.sources:
         if name not in mine.fields:
             problem = f"{relation}: {mine.name} has no field {name!r}"
