@@ -400,36 +400,29 @@ class EventualListCheck(PlacedCheck):
             problems.append(Problem(Damage.MANIFEST, self.name, None, "its manifest does not name the list it is in"))
         return problems
 
-    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
+    def _named_by(self, row: Row) -> tuple[PlacedListEntry, Sequence[RowAddress]]:
         parts, table = split_address(row["RowKey"]), self.schema.table_name()
         if parts is None:
-            raise DecodeError("is no row of a list", self.kind, row_keys(row))
+            problem = "has the kind of an index list, and no list has such a key"
+            raise DecodeError(problem, self.kind, row_keys(row))
         place = PlacedListEntry(row["PartitionKey"], parts[0], self.context.kinds.table, self.kind)
         return place, [RowAddress(table, *keys) for keys in keys_of_members(row, table)]
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the entities that a row names are in its list; otherwise take them out, if rows are repaired."""
-        row, row_key = await self.context.read(address), address.row_key
+        row = await self.context.read(address)
         if row is None or not self.owns(kind_of(row)):
             return
-        parts = split_address(row_key)
         try:
-            members = list(keys_of_members(row, self.schema.table_name()))
+            place, sources = self._named_by(row)
         except DecodeError as error:
-            members, parts = [], None
-            text = str(error)
-        else:
-            text = f"the row {row_key!r} has the kind of an index list, and no list has such a key"
-        if parts is None:
-            problem = Problem(Damage.FOREIGN, self.name, row_key, text, rebuilt=False)
+            problem = Problem(Damage.FOREIGN, self.name, address.row_key, str(error), rebuilt=False)
             self.context.record(self.schema, address.beside(""), problem)
             return
-        place = PlacedListEntry(address.partition_key, parts[0], self.context.kinds.table, self.kind)
-        for keys in members:
-            await self._verify_member(place, keys)
+        for source in sources:
+            await self._verify_member(place, source)
 
-    async def _verify_member(self, place: PlacedListEntry, keys: tuple[str, str]) -> None:
-        source = RowAddress(self.schema.table_name(), *keys)
+    async def _verify_member(self, place: PlacedListEntry, source: RowAddress) -> None:
         if await self._is_due(place, source):
             return
         text = f"the list {place.list_key!r} names an entity that is gone, or belongs elsewhere"

@@ -168,7 +168,7 @@ class BlobListCheck(EventualListCheck):
                     context.record(self.schema, context.at(place.partition_key, ""), problem)
                     continue
                 while parts:
-                    some = parts.pop()
+                    some = [RowAddress(place.table, *keys) for keys in parts.pop()]
                     for start in range(0, len(some), TURN):
                         await map_together(partial(self._verify_member, place), some[start : start + TURN])
 
