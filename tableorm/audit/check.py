@@ -19,6 +19,7 @@ from ..stores import CLOCK, Row, RowAddress
 from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
 from .first_look import FirstLook
+from .report import Damage
 
 WRONG = 1
 """
@@ -225,6 +226,13 @@ class Check:
                 self.context.record(self.schema, entity, problem)
                 return
         self.context.counts.leave()
+
+    def record(
+        self, at: RowAddress, damage: Damage, text: str, *, rebuilt: bool = True, refused: str | None = None
+    ) -> None:
+        """Take note of what is wrong with a row by itself, whichever entity it is of. Takes what `Problem` does."""
+        problem = Problem(damage, self.name or None, at.row_key, text, rebuilt=rebuilt, refused=refused)
+        self.context.record(self.schema, at.beside(""), problem)
 
     async def judge(self, row: Row) -> tuple[RowAddress, Problem] | None:
         """

@@ -92,7 +92,8 @@ class DecisionCheck(Check):
         try:
             decision = decision_of(row)
         except (DecodeError, NotSupported) as error:
-            self._record(address, f"the decision row cannot be worked on: {error}", str(error))
+            text = f"the decision row cannot be worked on: {error}"
+            self.record(address, Damage.UNFINISHED, text, refused=str(error))
             return
         if not decision.committed:
             if context.repair and age > LONGEST_REQUEST:
@@ -105,7 +106,7 @@ class DecisionCheck(Check):
             f"a change of {', '.join(decision.kinds)} was committed {hours:.0f} hours ago, and its pending work has "
             f"not been done since{failed}"
         )
-        self._record(address, text, refused)
+        self.record(address, Damage.UNFINISHED, text, refused=refused)
 
     async def _carry_out(self, decision: Decision) -> None:
         """Do what a change has left to do."""
@@ -113,10 +114,6 @@ class DecisionCheck(Check):
         left = await carry_out(context.db, context.kinds.table, self._schemas, decision)
         if left is not None:
             await delete_decision(context.db, context.kinds.table, left)
-
-    def _record(self, address: RowAddress, text: str, refused: str | None) -> None:
-        problem = Problem(Damage.UNFINISHED, None, address.row_key, text, refused=refused)
-        self.context.record(self.schema, address.beside(""), problem)
 
 
 _LONGEST_MOVE = dt.timedelta(hours=1)

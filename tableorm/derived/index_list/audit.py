@@ -416,8 +416,7 @@ class EventualListCheck(PlacedCheck):
         try:
             place, sources = self._named_by(row)
         except DecodeError as error:
-            problem = Problem(Damage.FOREIGN, self.name, address.row_key, str(error), rebuilt=False)
-            self.context.record(self.schema, address.beside(""), problem)
+            self.record(address, Damage.FOREIGN, str(error), rebuilt=False)
             return
         for source in sources:
             await self._verify_member(place, source)

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, cast, overload
 
 from ...audit.check import AuditedMaintainer, Check
-from ...audit.context import AuditContext, Problem
+from ...audit.context import AuditContext
 from ...audit.report import Damage
 from ...connection.blobs import require_blobs
 from ...connection.connection import TURN, Connection
@@ -164,8 +164,8 @@ class BlobListCheck(EventualListCheck):
                 try:
                     parts = [some async for some in members_of(context.db, place)]  # all: it may be damaged at its end
                 except DecodeError as error:
-                    problem = Problem(Damage.FOREIGN, self.name, place.list_key, str(error), rebuilt=False)
-                    context.record(self.schema, context.at(place.partition_key, ""), problem)
+                    at = context.at(place.partition_key, place.list_key)
+                    self.record(at, Damage.FOREIGN, str(error), rebuilt=False)
                     continue
                 while parts:
                     some = [RowAddress(place.table, *keys) for keys in parts.pop()]
