@@ -227,12 +227,9 @@ class Check:
                 return
         self.context.counts.leave()
 
-    def record(
-        self, at: RowAddress, damage: Damage, text: str, *, rebuilt: bool = True, refused: str | None = None
-    ) -> None:
-        """Take note of what is wrong with a row by itself, whichever entity it is of. Takes what `Problem` does."""
-        problem = Problem(damage, self.name or None, at.row_key, text, rebuilt=rebuilt, refused=refused)
-        self.context.record(self.schema, at.beside(""), problem)
+    def record(self, at: RowAddress, damage: Damage, text: str, **options: Any) -> None:
+        """Take note of what is wrong with a row by itself, whichever entity it is of; with options of `Problem`."""
+        self.context.record(self.schema, at.beside(""), Problem(damage, self.name or None, at.row_key, text, **options))
 
     async def judge(self, row: Row) -> tuple[RowAddress, Problem] | None:
         """

@@ -28,7 +28,7 @@ def entity_problems(snapshot: EntitySnapshot) -> Iterable[Problem]:
         yield Problem(Damage.MANIFEST, None, None, text)
     if snapshot.problem is not None:
         text = f"it does not fit the model ({snapshot.problem})"
-        yield Problem(Damage.UNREADABLE, None, None, text, rebuilt=False)
+        yield Problem(Damage.UNREADABLE, None, None, text)
 
 
 def _row_keys_of(entry: ManifestEntry | None) -> tuple[str, ...]:
@@ -160,9 +160,9 @@ class EntryCheck(Check):
             kind = kind_of(row)
             if kind == f"{self.schema.kind}#{name}" and _names_entity(row):
                 text = f"the {self.noun} at {shown(address)} is that of {shown(row.get(COPY_OF))}"
-                return Problem(Damage.TAKEN, name, address, text, rebuilt=False, rival=row)
+                return Problem(Damage.TAKEN, name, address, text, rival=row)
             text = f"a row of kind {shown(kind)} is at {shown(address)}, where the {self.noun} belongs"
-            return Problem(Damage.BLOCKED, name, address, text, rebuilt=False)
+            return Problem(Damage.BLOCKED, name, address, text)
         if content is None:
             equal = str(row[ENTITY_TYPE]).partition(":")[2] == snapshot.version
         else:
@@ -195,7 +195,7 @@ class EntryCheck(Check):
         what, owner = f"the {self.noun} at {shown(address.row_key)}", row.get(COPY_OF)
         if not _names_entity(row):
             text = f"{what} names no entity, as each that tableorm writes does"
-            return address.beside(""), Problem(Damage.FOREIGN, name, address.row_key, text, rebuilt=False)
+            return address.beside(""), Problem(Damage.FOREIGN, name, address.row_key, text)
         if not await self._is_orphan(row):
             return None
         text = (

@@ -55,7 +55,7 @@ class _CountCheck(Check):
             try:
                 number = count_row_of(row)
             except DecodeError as error:
-                self.record(address, Damage.FOREIGN, str(error), rebuilt=False)
+                self.record(address, Damage.FOREIGN, str(error))
                 return
             aggregate = aggregate_of(self.context, number)
             if aggregate is None or await self._verify(address, number, aggregate, is_candidate):
@@ -121,7 +121,7 @@ class ShareCheck(_CountCheck):
         due = SubtotalEntry.of(holder, number.field[0], 0).row_key
         if share_address(holder, number.of) != address or number.of.row_key != due:
             text = f"it says that it is of {number.of}, but it has another key: it's forged"
-            self.record(address, Damage.FOREIGN, text, rebuilt=False)
+            self.record(address, Damage.FOREIGN, text)
             return True
         if number.value == 0 or number.of.table not in _counted_tables(context):
             return True  # of a table that this program does not know others tell

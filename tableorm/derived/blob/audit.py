@@ -55,7 +55,7 @@ class BlobCheck(Check):
             if fault.code not in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
                 raise translate(fault, f"look at {label}", "") from None
             text = f"it has the blob {name!r}, which is not there"
-            return (Problem(Damage.DANGLING, self.name, None, text, rebuilt=False),)
+            return (Problem(Damage.DANGLING, self.name, None, text),)
         return ()
 
     def row_claims(self, row: Row) -> Claims:

@@ -95,7 +95,7 @@ class CopyHolderCheck(Check):
             if other is None or not embed.is_target(other):
                 what = "does not exist" if other is None else f"is of kind {shown(kind_of(other))}"
                 text = f"it refers to the {target.name} {shown(source)} of this partition, which {what}"
-                yield Problem(Damage.DANGLING, name, source, text, rebuilt=False)
+                yield Problem(Damage.DANGLING, name, source, text)
                 return
         sources = [each for each in (source, noted_source) if each is not None]
         first = next((each for each in sources if not self._is_legible(found.get(each))), None)
@@ -203,7 +203,7 @@ class EventualCopyCheck(PlacedCheck):
         source = await read(at)
         if source is None or not embed.is_target(source):
             text = f"it refers to the {target.name} {at}, which does not exist"
-            return [*found, Problem(Damage.DANGLING, name, at.row_key, text, rebuilt=False)]
+            return [*found, Problem(Damage.DANGLING, name, at.row_key, text)]
         if embed.stem not in manifest_of(source):
             text = f"the manifest of {at} does not say that others hold copies of it"
             found.append(Problem(Damage.MANIFEST, name, at.row_key, text))

@@ -101,8 +101,8 @@ class EventualIndexCheck(PlacedCheck):
     ) -> Sequence[Problem]:
         problems: list[Problem] = []
 
-        def find(damage: Damage, address: str | None, text: str, *, rebuilt: bool = True) -> None:
-            problems.append(Problem(damage, self.name, address, text, rebuilt=rebuilt))
+        def find(damage: Damage, address: str | None, text: str) -> None:
+            problems.append(Problem(damage, self.name, address, text))
 
         if isinstance(due, PlacedEntry):
             row, where = await read(RowAddress.of(due)), _where(due)
@@ -111,7 +111,7 @@ class EventualIndexCheck(PlacedCheck):
                 find(Damage.MISSING, due.row_key, f"there is no index entry at {where}")
             elif not self._is_entry_of(row, snapshot.row):
                 text = f"a row of kind {shown(kind_of(row))} is at {where}, where the index entry belongs"
-                find(Damage.BLOCKED, due.row_key, text, rebuilt=False)
+                find(Damage.BLOCKED, due.row_key, text)
             elif wanted is not None and _eventual_contents(row) != _eventual_contents(wanted):
                 find(Damage.STALE, due.row_key, f"the index entry at {where} differs from its entity")
             elif noted != due:
@@ -138,7 +138,7 @@ class EventualIndexCheck(PlacedCheck):
             owner = RowAddress(table, *self._index.owner_keys(row))
         except DecodeError:
             text = f"{what} names no entity of table {table}, as each that tableorm writes does"
-            return address.beside(""), Problem(Damage.FOREIGN, self.name, address.row_key, text, rebuilt=False)
+            return address.beside(""), Problem(Damage.FOREIGN, self.name, address.row_key, text)
         if not await self._is_orphan(row, owner):
             return None
         text = f"{what} belongs to no entity: {(owner.partition_key, owner.row_key)} is gone, or has it elsewhere"
@@ -205,13 +205,13 @@ class UniqueIndexCheck(EventualIndexCheck):
             )
         if found is None or entry_name_of(row) != self.name:
             text = f"a row of kind {shown(kind_of(row))} is at {where}, where the row belongs that reserves its value"
-            return Problem(Damage.BLOCKED, self.name, due.row_key, text, rebuilt=False)
+            return Problem(Damage.BLOCKED, self.name, due.row_key, text)
         owner, token = found
         if owner != own:
             holder = await find_holder(self.context.db, due.place, [owner])
             if holder is not None:
                 text = f"{owner} holds its value: the row {where} reserves it for that entity"
-                return Problem(Damage.TAKEN, self.name, due.row_key, text, rebuilt=False)
+                return Problem(Damage.TAKEN, self.name, due.row_key, text)
             text = f"its value is reserved by the row {where} for {owner}, which does not hold it"
             return Problem(Damage.STALE, self.name, due.row_key, text)
         if not noted:

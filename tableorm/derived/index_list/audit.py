@@ -124,7 +124,7 @@ class ListCheck(Check):
         row = None if address is None else found.get(address)
         if row is not None and row.get(ENTITY_TYPE) != self.kind:
             text = f"a row of kind {shown(kind_of(row))} is at {shown(address)}, where the list belongs"
-            return Problem(Damage.BLOCKED, name, address, text, rebuilt=False)
+            return Problem(Damage.BLOCKED, name, address, text)
         keys: set[str] | None = set() if row is None else _read_keys(row)
         if key is not None and keys is not None and row_key not in keys:
             return Problem(Damage.MISSING, name, address, f"it is not in the list {shown(key)}")
@@ -163,7 +163,7 @@ class ListCheck(Check):
         context.counts.leave()
 
     def _damaged(self, damage: Damage, address: str, text: str, stored: Row | None, *repairs: Operation) -> _Damaged:
-        return _Damaged(Problem(damage, self.name, address, text, rebuilt=bool(repairs)), stored, repairs)
+        return _Damaged(Problem(damage, self.name, address, text), stored, repairs)
 
     def _find_foreign(self, row: Row) -> _Damaged | None:
         """Find that no row of a list can have the keys of this one."""
@@ -389,7 +389,7 @@ class EventualListCheck(PlacedCheck):
             except TableNotFound:
                 pass  # the manifest names it, and is wrong
             except DecodeError as error:
-                problems.append(Problem(Damage.FOREIGN, self.name, entry.list_key, str(error), rebuilt=False))
+                problems.append(Problem(Damage.FOREIGN, self.name, entry.list_key, str(error)))
                 continue
             if entry == due and not listed:
                 problems.append(Problem(Damage.MISSING, self.name, entry.list_key, f"{where} does not name it"))
@@ -416,7 +416,7 @@ class EventualListCheck(PlacedCheck):
         try:
             place, sources = self._named_by(row)
         except DecodeError as error:
-            self.record(address, Damage.FOREIGN, str(error), rebuilt=False)
+            self.record(address, Damage.FOREIGN, str(error))
             return
         for source in sources:
             await self._verify_member(place, source)

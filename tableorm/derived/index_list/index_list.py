@@ -165,7 +165,7 @@ class BlobListCheck(EventualListCheck):
                     parts = [some async for some in members_of(context.db, place)]  # all: it may be damaged at its end
                 except DecodeError as error:
                     at = context.at(place.partition_key, place.list_key)
-                    self.record(at, Damage.FOREIGN, str(error), rebuilt=False)
+                    self.record(at, Damage.FOREIGN, str(error))
                     continue
                 while parts:
                     some = [RowAddress(place.table, *keys) for keys in parts.pop()]
