@@ -25,7 +25,7 @@ from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
 from ..stores import Bounds, Operation, Row, RowAddress, row_keys
 from ..writes.bulk.pacing import Pace
-from .report import AuditCounts, Damage, Finding
+from .report import LEFT_TO_USERS, AuditCounts, Damage, Finding
 
 OUT_OF_REACH = (AccessDenied, TableNotFound, Throttled, Unavailable)
 """What concerns a whole table. Whatever else is raised for a row concerns that one alone, and ends no audit."""
@@ -88,7 +88,8 @@ class Problem:
         name: Name of the declaration; None for all of them.
         address: RowKey of the derived row; None if the problem is about no row.
         text: The problem in words.
-        rebuilt: Whether an audit can repair it, as by deriving this entity's rows anew.
+        rebuilt: Whether an audit can repair it, as by deriving this entity's rows anew: usually all but what is left to
+            users.
         rival: The derived row of another entity that is where the row of this one belongs.
         first: RowKey of an entity that has to be repaired before this one can be; None if there is none.
         refused: Why the repair was tried and failed; None if it was not tried or did not fail.
@@ -98,7 +99,7 @@ class Problem:
     name: str | None
     address: str | None
     text: str
-    rebuilt: bool = True
+    rebuilt: bool = attrs.Factory(lambda self: self.damage not in LEFT_TO_USERS, takes_self=True)
     rival: Row | None = None
     first: str | None = None
     refused: str | None = None

@@ -17,9 +17,9 @@ import attrs
 
 from ...connection.blobs import ask_blobs, list_blobs, put_blob, require_blobs
 from ...connection.connection import Connection
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...connection.translate import translate
-from ...errors import DecodeError, LimitExceeded, LostRace, NotSupported
+from ...errors import DecodeError, LimitExceeded, NotSupported
 from ...models.manifest import BlobListEntry
 from ...models.reserved import BLOB_LISTS
 from ...protocol.codes import Code, Fault
@@ -80,7 +80,7 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
             fits = stream.info.length <= 2 * MOST_BYTES  # many that come at once fill it up beyond its limit
             return _Blob(stream.info.etag, b"".join([chunk async for chunk in stream.chunks]) if fits else b"")
 
-    async for _ in Attempts(db):
+    async for _ in Attempts(db, races=f"{_title(place)} was replaced while it was read"):
         try:
             return await _ask(db, "get-blob", place.kind, read)
         except Fault as fault:
@@ -88,10 +88,7 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
                 return _Blob(None, _HEAD)
             if fault.code != Code.CONDITION_NOT_MET:  # it was replaced while it was being read
                 raise translate(fault, f"read of {_title(place)}", "") from None
-    raise LostRace(
-        f"{_title(place)} was replaced while it was read, {ATTEMPTS} times in a row; try it again",
-        Code.CONDITION_NOT_MET,
-    )
+    raise AssertionError
 
 
 async def _write(db: Connection, place: BlobListEntry, blob: _Blob, data: bytes) -> bool:
