@@ -19,7 +19,7 @@ from ..models.schema import Schema
 from ..protocol.codes import Code, Fault
 from ..shapes.blob import Blob, BlobParts, BlobReader, Sending, add_to_hash, content_of
 from ..shapes.sealed_blob import BlobSeal, new_blob_key
-from ..stores import BlobStore, BlobStream, RowAddress
+from ..stores import BlobStore, RowAddress
 from .blobs import ask_blobs, make_container, put_blob, require_blobs
 from .connection import Connection
 from .rows import read_row
@@ -33,10 +33,10 @@ BLOB_PARTITION = "partition"
 _ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 
 
-async def ask_for_blobs(db: Connection, operation: str, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
+async def ask_for_blobs(db: Connection, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
     """Send a request about blobs of fields, again after a transient fault. Raises Fault, and as `require_blobs`."""
     await require_blobs(db, f"{label} is a blob")
-    return await ask_blobs(db, operation, label, BLOB_FIELDS, request)
+    return await ask_blobs(db, label, request)
 
 
 async def send_blob(db: Connection, blob: Blob, address: UploadEntry, label: str, *, encrypted: bool) -> BlobParts:
@@ -75,7 +75,7 @@ async def send_blob(db: Connection, blob: Blob, address: UploadEntry, label: str
 async def delete_blob(db: Connection, address: UploadEntry, label: str) -> None:
     """Delete a blob; nothing happens if it is gone. Raises TableOrmError."""
     try:
-        await ask_for_blobs(db, "delete-blob", label, lambda store: store.delete(BLOB_FIELDS, address.name))
+        await ask_for_blobs(db, label, lambda store: store.delete(BLOB_FIELDS, address.name))
     except Fault as fault:
         if fault.code not in _ABSENT:
             raise translate(fault, f"delete of {label}, the blob {address.name!r}", "") from None
@@ -131,11 +131,10 @@ class _Reader:
         seal = BlobSeal(parts.key, address.token, self.label) if parts.key else None
         place = (start, length) if seal is None else seal.stored_range(start, length, parts.length)
         async with AsyncExitStack() as opened:
-
-            def enter(store: BlobStore) -> Awaitable[BlobStream]:
-                return opened.enter_async_context(store.get(BLOB_FIELDS, address.name, *place))
-
-            stream = await ask_for_blobs(self.db, "get-blob", self.label, enter)
+            enter = opened.enter_async_context
+            stream = await ask_for_blobs(
+                self.db, self.label, lambda store: enter(store.get(BLOB_FIELDS, address.name, *place))
+            )
             try:
                 chunks = stream.chunks
                 async for chunk in chunks if seal is None else seal.opened(chunks, start, length, parts.length):

@@ -191,7 +191,7 @@ async def _drop_blobs(db: Connection, container: str, prefix: str, *, dry_run: b
 
     async def delete(name: str) -> None:
         try:
-            await ask_blobs(db, "delete-blob", "", container, lambda store: store.delete(container, name))
+            await ask_blobs(db, "", lambda store: store.delete(container, name))
         except Fault as fault:
             if fault.code not in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
                 raise translate(fault, f"deletion of {what}", "") from None

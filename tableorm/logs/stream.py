@@ -281,9 +281,7 @@ class LogStream:
         return True
 
     async def _info(self, name: str) -> BlobInfo:
-        return await ask_blobs(
-            self._db, "blob-info", self.name, self.container, lambda store: store.info(self.container, name)
-        )
+        return await ask_blobs(self._db, self.name, lambda store: store.info(self.container, name))
 
     def _note_number(self, hour: dt.datetime, number: int) -> None:
         self._numbers[hour] = number

@@ -65,7 +65,7 @@ async def _has_blobs(db: Connection, prefix: str) -> bool:
 
     with suppress(Fault, TableOrmError, TimeoutError), single_try():
         async with asyncio.timeout(_PATIENCE):
-            return await ask_for_blobs(db, "list-blobs", _LABEL, find)
+            return await ask_for_blobs(db, _LABEL, find)
     return False
 
 
@@ -143,8 +143,7 @@ class BlobTransfer:
         """Send a request for a blob; return None if there is none."""
         await require_blobs(self.db, f"{address.name} is a blob")
         try:
-            operation = "put-blob" if request == self._put else "get-blob"
-            return await ask_for_blobs(side, operation, _LABEL, lambda store: request(store, address.name))
+            return await ask_for_blobs(side, _LABEL, lambda store: request(store, address.name))
         except Fault as fault:
             if fault.code in _ABSENT:
                 return None

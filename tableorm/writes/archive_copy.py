@@ -280,7 +280,7 @@ class _BlobCopy:
 
     async def _ask(self, operation: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
         with self._translating(operation):
-            return await ask_blobs(self.db, operation, self.key.model.__name__, self.container, request)
+            return await ask_blobs(self.db, self.key.model.__name__, request)
 
     @contextmanager
     def _translating(self, operation: str) -> Generator[None]:

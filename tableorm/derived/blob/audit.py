@@ -48,7 +48,7 @@ class BlobCheck(Check):
             return ()
         name, label = due.name, f"{self.schema.name}.{self.name}"
         try:
-            await ask_for_blobs(self.context.db, "blob-info", label, lambda store: store.info(BLOB_FIELDS, name))
+            await ask_for_blobs(self.context.db, label, lambda store: store.info(BLOB_FIELDS, name))
         except NotSupported:
             return ()  # what a database without blobs has of them cannot be told
         except Fault as fault:

@@ -61,10 +61,10 @@ class _Blob:
 # Requests
 
 
-async def _ask(db: Connection, operation: str, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
+async def _ask(db: Connection, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
     """Send a request about lists, again after a transient fault. Raises Fault, and what `require_blobs` raises."""
     await require_blobs(db, f"{label} keeps its lists in blobs")
-    return await ask_blobs(db, operation, label, BLOB_LISTS, request)
+    return await ask_blobs(db, label, request)
 
 
 async def _read(db: Connection, place: BlobListEntry) -> _Blob:
@@ -82,7 +82,7 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
 
     async for _ in Attempts(db):
         try:
-            return await _ask(db, "get-blob", place.kind, read)
+            return await _ask(db, place.kind, read)
         except Fault as fault:
             if fault.code in _ABSENT:
                 return _Blob(None, _HEAD)
@@ -115,7 +115,7 @@ async def check_room(db: Connection, place: BlobListEntry, label: str) -> None:
         TableOrmError: What `require_blobs` raises, or the store did not answer.
     """
     try:
-        info = await _ask(db, "blob-info", label, lambda store: store.info(BLOB_LISTS, place.blob_name))
+        info = await _ask(db, label, lambda store: store.info(BLOB_LISTS, place.blob_name))
     except Fault as fault:
         if fault.code in _ABSENT:
             return
