@@ -306,7 +306,6 @@ class Schema(InTables):
                 f"{self.name} {problem}; a row holds {MAX_CUSTOM_PROPERTIES} properties; store each entity in several "
                 f"rows, class {self.name}(Entity, ..., wide=True), or some fields in one JSON field"
             )
-        self._newest_key: Key[Any] | None = None  # many tasks may ask for that of one row
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 
     def _kind_properties(self) -> Row:
@@ -417,10 +416,7 @@ class Schema(InTables):
         if frozenset(values) != self.key_names:
             raise self._other_fields(values)
         partition, row = self.make_keys(values)
-        key = self._newest_key
-        if key is None or key.row_key != row or key.partition_key != partition:
-            key = self._newest_key = Key(self.model, self.table_of(partition, row), partition, row)
-        return key
+        return Key(self.model, self.table_of(partition, row), partition, row)
 
     def _other_fields(self, values: Mapping[str, Any]) -> TemplateError:
         """Return the error of a key whose fields are not those of the templates."""
