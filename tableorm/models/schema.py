@@ -313,8 +313,13 @@ class Schema(InTables):
         if self.kind is None:
             return {}
         if self.discriminator == "property":
-            return {ENTITY_TYPE: self.kind if self.version == 1 else f"{self.kind}:{self.version}"}
+            return {ENTITY_TYPE: self.versioned_kind}
         return {} if self.version == 1 else {ENTITY_VERSION: self.version}
+
+    @property
+    def versioned_kind(self) -> str:
+        """Its kind with its version, as rows store it."""
+        return str(self.kind) if self.version == 1 else f"{self.kind}:{self.version}"
 
     # Generated when they are first used: a program declares more models than it needs at its start.
 

@@ -64,8 +64,7 @@ class _Upload:
     @property
     def message(self) -> Upload:
         """What workers are told."""
-        schema, address = _schema_of(self.write), self.address
-        kind = str(schema.kind) if schema.version == 1 else f"{schema.kind}:{schema.version}"
+        kind, address = _schema_of(self.write).versioned_kind, self.address
         return Upload(kind=kind, table=address.table, partition_key=address.partition_key, token=address.token)
 
     def address_rows(self) -> None:
