@@ -20,7 +20,7 @@ from ..protocol.codes import Code, Fault
 from ..shapes.blob import Blob, BlobParts, BlobReader, Sending, add_to_hash, content_of
 from ..shapes.sealed_blob import BlobSeal, new_blob_key
 from ..stores import BlobStore, RowAddress
-from .blobs import ask_blobs, make_container, put_blob, require_blobs
+from .blobs import NO_BLOB, ask_blobs, make_container, put_blob, require_blobs
 from .connection import Connection
 from .rows import read_row
 from .translate import translate, with_fault
@@ -29,8 +29,6 @@ T = TypeVar("T")
 
 BLOB_PARTITION = "partition"
 """The name of the metadata of a blob that have the partition of its row, in base64."""
-
-_ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 
 
 async def ask_for_blobs(db: Connection, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
@@ -77,7 +75,7 @@ async def delete_blob(db: Connection, address: UploadEntry, label: str) -> None:
     try:
         await ask_for_blobs(db, label, lambda store: store.delete(BLOB_FIELDS, address.name))
     except Fault as fault:
-        if fault.code not in _ABSENT:
+        if fault.code not in NO_BLOB:
             raise translate(fault, f"delete of {label}, the blob {address.name!r}", "") from None
 
 
@@ -115,7 +113,7 @@ class _Reader:
                 if parts.key and fault.code == Code.INVALID_RANGE:
                     error = EncryptionError(f"the blob of {self.label} is shorter than it was sealed")
                     raise with_fault(error, fault) from None
-                if fault.code not in _ABSENT:
+                if fault.code not in NO_BLOB:
                     raise translate(fault, f"read of {self.label}", "") from None
                 if parts.address == refused:
                     missing = self._damaged(f"is the blob {parts.address!r}, which is not there")

@@ -14,6 +14,9 @@ from .translate import translate
 
 T = TypeVar("T")
 
+NO_BLOB = frozenset({Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND})
+"""What is said of a blob that is not there."""
+
 
 async def ask_blobs(db: Connection, model: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
     """
@@ -110,6 +113,11 @@ async def put_blob(
             raise
     await make_container(db, model, container)
     return await ask_blobs(db, model, put)
+
+
+def metadata_of(info: BlobInfo) -> dict[str, str]:
+    """Return the metadata of a blob, by their names in lower case: some stores change the case."""
+    return {name.lower(): value for name, value in info.metadata.items()}
 
 
 async def require_blobs(db: Connection, what: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 import msgspec
 
-from ..connection.blobs import ask_blobs, put_blob
+from ..connection.blobs import NO_BLOB, ask_blobs, put_blob
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.translate import translate
 from ..errors import (
@@ -36,7 +36,7 @@ from ..models.marker_rows import note_follower
 from ..models.reserved import BOUND_TO_KEYS, PLACES, WRITE_TOKENS
 from ..models.state import set_state, state_of
 from ..models.write_tokens import tokens_of, with_token
-from ..protocol.codes import Code, Fault
+from ..protocol.codes import Fault
 from ..protocol.edm import BrokenText, check_text
 from ..protocol.limits import check_blob_name, check_container_name
 from ..stores import BlobStore, Row
@@ -248,7 +248,7 @@ class _BlobCopy:
         try:
             return (await self._ask("blob-info", lambda blobs: blobs.info(self.container, self.name))).etag
         except TableOrmError as error:
-            if error.code in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
+            if error.code in NO_BLOB:
                 return None
             raise
 

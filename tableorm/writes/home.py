@@ -164,26 +164,6 @@ def _replacement(write: PlannedWrite, schema: Schema, row: Row) -> PlannedWrite:
     )
 
 
-class Homes:
-    """
-    The homes of all models.
-
-    Args:
-        commit: What sends writes: `tableorm.writes.commit.commit`.
-    """
-
-    def __init__(self, commit: Commit) -> None:
-        self._plain, self._expiring = Home(commit), ExpiringHome(commit)
-
-    def of(self, schema: Schema | None) -> Home:
-        """Return the home of a model; None stands for rows that are read as bags."""
-        if schema is None:
-            return self._plain
-        if isinstance(schema.home, Home):
-            return schema.home
-        return self._plain if schema.expiry is None else self._expiring
-
-
 def must_prepare(write: PlannedWrite) -> bool:
     """Return whether the home of its entity has to prepare a write."""
     schema, stored = write.change.schema, write.origin.stored

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from ...connection.blobs import ask_blobs, list_blobs, put_blob, require_blobs
+from ...connection.blobs import NO_BLOB, ask_blobs, list_blobs, put_blob, require_blobs
 from ...connection.connection import Connection
 from ...connection.races import ATTEMPTS, Attempts
 from ...connection.translate import translate
@@ -44,8 +44,6 @@ _SEARCHED = 256 * 1024
 _HEAD = b"tableorm index list 1\n"
 
 _find_members = re.compile(r"^([^\t\n]*)\t([^\t\n]*)\t[^\t\n]*\n", re.MULTILINE).findall
-
-_ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 
 _LOST_RACE = (Code.BLOB_EXISTS, Code.BLOB_NOT_FOUND, Code.CONDITION_NOT_MET)
 
@@ -84,7 +82,7 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
         try:
             return await _ask(db, place.kind, read)
         except Fault as fault:
-            if fault.code in _ABSENT:
+            if fault.code in NO_BLOB:
                 return _Blob(None, _HEAD)
             if fault.code != Code.CONDITION_NOT_MET:  # it was replaced while it was being read
                 raise translate(fault, f"read of {_title(place)}", "") from None
@@ -117,7 +115,7 @@ async def check_room(db: Connection, place: BlobListEntry, label: str) -> None:
     try:
         info = await _ask(db, label, lambda store: store.info(BLOB_LISTS, place.blob_name))
     except Fault as fault:
-        if fault.code in _ABSENT:
+        if fault.code in NO_BLOB:
             return
         raise translate(fault, f"look at {_title(place)}", "") from None
     if info.length >= MOST_BYTES:
