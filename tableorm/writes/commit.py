@@ -40,7 +40,7 @@ from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
 from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
-from .home import ExpiringHome, Home, find_existing, has_remedy, must_prepare, names_of
+from .home import Home, find_existing, has_remedy, must_prepare, names_of
 from .maintainer import Fill
 from .plan import (
     PLAIN,
@@ -621,16 +621,12 @@ async def _correct(db: Connection, write: PlannedWrite, derived: Derived, fault:
         raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
 
 
-_HOME, _EXPIRING_HOME = Home(commit), ExpiringHome(commit)
+_HOME = Home(commit)
 
 
 def home_of(schema: Schema | None) -> Home:
     """Return where the entities of a model are; of None, rows of bags."""
-    if schema is None:
-        return _HOME
-    if isinstance(schema.home, Home):
-        return schema.home
-    return _HOME if schema.expiry is None else _EXPIRING_HOME
+    return schema.home if schema is not None and isinstance(schema.home, Home) else _HOME
 
 
 def read_current(
