@@ -248,7 +248,6 @@ class Schema(InTables):
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
         self.discriminator, self.naming, self.verbatim = discriminator, naming, verbatim
         self.partition, self.row = partition, row
-        self.write_token = write_token
         self.fields = dict(fields)
         self.keyed = None if keyed is None else keyed.bind(self.fields)
         self.split = None if split is None else split.bind(self.fields)
@@ -264,7 +263,7 @@ class Schema(InTables):
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
         self.expiry = next((info for info in self.fields.values() if info.expiry), None)
         self.tracked = tracked or bool(self.maintained) or self.split is not None
-        self.write_token = self.write_token or self.tracked
+        self.write_token = write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]
         self.key_fields = tuple(dict.fromkeys(name for template in templates for name in template.fields))
         self.key_holders = {
@@ -345,7 +344,7 @@ class Schema(InTables):
     @cached_property
     def make_keys(self) -> Callable[[Mapping[str, Any]], tuple[str, str]]:
         """Returns (PartitionKey, RowKey) of field values. Raises TemplateError: one is missing or does not fit."""
-        return self._format_keys if self.abstract else make_key_function(self.name, *self.templates())
+        return make_key_function(self.name, *self.templates())
 
     @cached_property
     def _encode(self) -> Callable[[dict[str, Any], str, str], tuple[Row, int]]:
@@ -406,10 +405,6 @@ class Schema(InTables):
         return {name: each for name, each in self.derived.items() if isinstance(each, pattern)}
 
     # Keys
-
-    def _format_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:
-        partition, row = self.templates()
-        return partition.format(values), row.format(values)
 
     def key(self, values: Mapping[str, Any]) -> Key[Any]:
         """
