@@ -103,9 +103,9 @@ def matches(signature: str, text: str, keys: Iterable[bytes]) -> bool:
     return found
 
 
-def authorization(parts: SignedParts, key: bytes) -> str:
+def authorization(parts: SignedParts, key: bytes, scheme: Scheme = Scheme.SHARED_KEY) -> str:
     """Return the value of the `Authorization` header."""
-    return f"{Scheme.SHARED_KEY} {parts.account}:{sign(key, parts.text())}"
+    return f"{scheme} {parts.account}:{sign(key, parts.text(scheme))}"
 
 
 @attrs.frozen
