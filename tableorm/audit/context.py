@@ -11,8 +11,7 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.index_states import known_unreadable
-from ..connection.rows import is_place, read_row
-from ..connection.translate import translate
+from ..connection.rows import is_place, read_row, write_as_read
 from ..errors import AccessDenied, DecodeError, TableNotFound, Throttled, Unavailable
 from ..jobs.scan import pages
 from ..keys.ranges import KeyRegion
@@ -21,7 +20,6 @@ from ..models.kinds import KindSet, kind_of
 from ..models.manifest import ManifestEntry, manifest_of
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
-from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
 from ..stores import Bounds, Operation, Row, RowAddress, row_keys
 from ..writes.bulk.pacing import Pace
@@ -280,14 +278,8 @@ class AuditContext:
             TableOrmError: The store refused it for another reason.
         """
         self.counts.requests += 1
-        store, _ = self.db.sending("transaction", "")
-        try:
-            await store.transact(table or self.kinds.table, list(operations))
-        except Fault as fault:
-            if fault.code in LOST_RACE or fault.transient:
-                return False
-            raise translate(fault, "audit(repair=True)", self.kinds.table) from None
-        return True
+        what = "the first row of a repair by audit(repair=True)"
+        return await write_as_read(self.db, table or self.kinds.table, operations, name="", what=what)
 
     def record(self, schema: Schema, entity: RowAddress, problem: Problem) -> None:
         """
