@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 import attrs
 from msgspec import structs
 
-from ..errors import DecodeError, EncodeError, EncryptionError, ModelError, TableOrmError, TemplateError, near, shown
+from ..errors import DecodeError, EncodeError, ModelError, TableOrmError, TemplateError, near, shown
 from ..keys.template import Template, parse_pair
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
-from ..stores import Row, row_keys
+from ..stores import Row
 from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
 from .home import HomeRules
 from .index_declaration import IndexDeclaration
@@ -24,7 +24,7 @@ from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo, Member
 from .reserved import BOUND_TO_KEYS, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, METADATA, OPENED, PLACES, WRITE_TOKENS
-from .row_stage import KeyedStage, RowStage, SplitStage
+from .row_stage import KeyedStage, SplitStage
 from .state import set_state, state_of
 
 __all__ = [
@@ -157,6 +157,12 @@ class DerivedSchema:
         return 0
 
     @property
+    def names_in_keys(self) -> set[str]:
+        """The fields that the keys of its rows hold."""
+        templates = (*self.row_templates(), self.partition)
+        return {name for template in templates if template is not None for name in template.fields}
+
+    @property
     def row_schema(self) -> "Schema | None":
         """The schema of the rows that the pattern writes, if queries can read entities from them; otherwise None."""
         return None
@@ -195,11 +201,10 @@ class Schema(InTables):
         uploads: Those of them whose values have bytes in blob storage.
         held: What the manifests of its entities say of declarations of other models that copy their fields, by name.
         cleared: The properties that a merge empties instead of removing them, see `Shape.form`.
-        stages: How its rows are stored otherwise than its fields say; usually empty.
         opaque: The properties that the store does not hold as the fields say.
         split: The stage that stores an entity in several rows; None if each is one row.
         keyed: The stage that needs a key to seal a row; None if there is none.
-        staged: Whether rows have to be prepared or joined where they are read.
+        staged: Whether its rows are stored otherwise than its fields say: sealed with a key, or several for an entity.
         unasked: The properties about which the store cannot be asked.
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
@@ -236,19 +241,18 @@ class Schema(InTables):
         verbatim: bool = False,
         write_token: bool = False,
         tracked: bool = False,
-        stages: Sequence[RowStage] = (),
+        keyed: KeyedStage | None = None,
+        split: SplitStage | None = None,
     ) -> None:
         self.model, self.name = model, model.__name__
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
         self.discriminator, self.naming, self.verbatim = discriminator, naming, verbatim
         self.partition, self.row = partition, row
-        self.write_token = write_token
         self.fields = dict(fields)
-        self.stages = tuple(stage.bind(self.fields) for stage in stages)
-        self.opaque = frozenset[str]().union(*(stage.opaque for stage in self.stages))
-        self.split = next((stage for stage in self.stages if isinstance(stage, SplitStage)), None)
-        self.keyed = next((stage for stage in self.stages if isinstance(stage, KeyedStage)), None)
-        self.staged = self.split is not None or any(stage.prepares for stage in self.stages)
+        self.keyed = None if keyed is None else keyed.bind(self.fields)
+        self.split = None if split is None else split.bind(self.fields)
+        self.staged = not (keyed is None and split is None)
+        self.opaque = frozenset[str]() if self.keyed is None else self.keyed.opaque
         self.unasked = self.opaque if self.split is None else self.opaque | self.split.elsewhere
         self.periods = find_periods(table, self.name, fields)
         self.only_table = table if self.periods is None else None
@@ -259,7 +263,7 @@ class Schema(InTables):
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
         self.expiry = next((info for info in self.fields.values() if info.expiry), None)
         self.tracked = tracked or bool(self.maintained) or self.split is not None
-        self.write_token = self.write_token or self.tracked
+        self.write_token = write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]
         self.key_fields = tuple(dict.fromkeys(name for template in templates for name in template.fields))
         self.key_holders = {
@@ -301,7 +305,6 @@ class Schema(InTables):
                 f"{self.name} {problem}; a row holds {MAX_CUSTOM_PROPERTIES} properties; store each entity in several "
                 f"rows, class {self.name}(Entity, ..., wide=True), or some fields in one JSON field"
             )
-        self._newest_key: Key[Any] | None = None  # many tasks may ask for that of one row
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 
     def _kind_properties(self) -> Row:
@@ -309,8 +312,13 @@ class Schema(InTables):
         if self.kind is None:
             return {}
         if self.discriminator == "property":
-            return {ENTITY_TYPE: self.kind if self.version == 1 else f"{self.kind}:{self.version}"}
+            return {ENTITY_TYPE: self.versioned_kind}
         return {} if self.version == 1 else {ENTITY_VERSION: self.version}
+
+    @property
+    def versioned_kind(self) -> str:
+        """Its kind with its version, as rows store it."""
+        return str(self.kind) if self.version == 1 else f"{self.kind}:{self.version}"
 
     # Generated when they are first used: a program declares more models than it needs at its start.
 
@@ -336,7 +344,7 @@ class Schema(InTables):
     @cached_property
     def make_keys(self) -> Callable[[Mapping[str, Any]], tuple[str, str]]:
         """Returns (PartitionKey, RowKey) of field values. Raises TemplateError: one is missing or does not fit."""
-        return self._format_keys if self.abstract else make_key_function(self.name, *self.templates())
+        return make_key_function(self.name, *self.templates())
 
     @cached_property
     def _encode(self) -> Callable[[dict[str, Any], str, str], tuple[Row, int]]:
@@ -398,10 +406,6 @@ class Schema(InTables):
 
     # Keys
 
-    def _format_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:
-        partition, row = self.templates()
-        return partition.format(values), row.format(values)
-
     def key(self, values: Mapping[str, Any]) -> Key[Any]:
         """
         The key of the entity with these key fields.
@@ -412,10 +416,7 @@ class Schema(InTables):
         if frozenset(values) != self.key_names:
             raise self._other_fields(values)
         partition, row = self.make_keys(values)
-        key = self._newest_key
-        if key is None or key.row_key != row or key.partition_key != partition:
-            key = self._newest_key = Key(self.model, self.table_of(partition, row), partition, row)
-        return key
+        return Key(self.model, self.table_of(partition, row), partition, row)
 
     def _other_fields(self, values: Mapping[str, Any]) -> TemplateError:
         """Return the error of a key whose fields are not those of the templates."""
@@ -526,13 +527,8 @@ class Schema(InTables):
         except Exception as error:
             raise ModelError(f"where= of {label} raised {shown(error)} when it was asked about {entity!r}") from error
 
-    def refuse_unseen(self, names: Collection[str], label: str, what: str) -> None:
-        """
-        Refuse to derive something from fields that other entities keep, or that a row stage keeps from the store.
-
-        Raises:
-            ModelError: One of them is such a field.
-        """
+    def refuse_sealed(self, names: Collection[str], label: str) -> None:
+        """Refuse to use encrypted fields where their values are needed as they are. Raises ModelError."""
         hidden = {self.by_property[name].field for name in self.opaque}.intersection(names)
         if hidden:
             raise ModelError(
@@ -541,6 +537,15 @@ class Schema(InTables):
             )
         if self.keyed is not None:
             self.keyed.note_seen(info for info in self.fields.values() if info.name in names)
+
+    def refuse_unseen(self, names: Collection[str], label: str, what: str) -> None:
+        """
+        Refuse to derive something from fields that other entities keep, or that are encrypted.
+
+        Raises:
+            ModelError: One of them is such a field.
+        """
+        self.refuse_sealed(names, label)
         for info in self.maintained:
             if info.name in names:
                 raise ModelError(
@@ -582,19 +587,16 @@ class Schema(InTables):
 
     def unseal(self, row: Row) -> Row:
         """
-        Return a row that was read as the model says, which is the row itself unless the model has row stages.
+        Return a row that was read as the model says, which is the row itself unless it is sealed.
 
         Raises:
-            DecodeError: It is not as a stage would have sealed it.
+            DecodeError: It is the first of several rows, which were not read together.
             EncryptionError: It is encrypted, and not as it was sealed, or its key is not there.
         """
-        try:
-            for stage in reversed(self.stages):
-                row = stage.unseal(row)
-        except EncryptionError:
-            raise
-        except MISFITS as error:
-            raise DecodeError(f"cannot be unsealed: {error}", self.name, row_keys(row)) from None
+        if self.keyed is not None:
+            row = self.keyed.unseal(row)
+        if self.split is not None:
+            self.split.check_joined(row)
         return row
 
     def decode_stored(self, row: Row) -> Any:

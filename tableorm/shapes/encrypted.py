@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
-from msgspec import structs
 
 from ..errors import EncryptionError, ModelError, shown
 from ..models.property_types import FieldInfo
@@ -20,7 +19,7 @@ from ..models.row_stage import FIELD_STAGES, KeyedStage
 from ..models.schema import Schema
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ..stores import Operation, Row, RowAddress, Verb
-from .encryption import ContentKey, name_of_key, new_key, open_key, rewrap, seal, sealed_names, unseal
+from .encryption import ContentKey, name_of_key, new_key, open_key, seal, sealed_names, unseal
 from .key_ring import KEY_BYTES, KeyWrapper, cipher_of
 
 Resolver = Callable[[str, str, str], bool]
@@ -66,12 +65,8 @@ class ContentKeys:
     """
 
     def __init__(self, encryption: Encryption) -> None:
-        self._keys, self.resolver = encryption.keys, encryption.resolver
+        self.keys, self.resolver = encryption.keys, encryption.resolver
         self._opened: dict[tuple[str, str], ContentKey] = {}  # by the id of the key that wraps it, and the wrapped one
-
-    async def make(self) -> "ContentKey":
-        """Return a new content key, for a row that is written as a whole."""
-        return await new_key(self._keys)
 
     async def open(self, metadata: object, address: RowAddress) -> "ContentKey":
         """
@@ -87,21 +82,10 @@ class ContentKeys:
         name = name_of_key(metadata, address)
         key = self._opened.get(name)
         if key is None:
-            key = self._opened[name] = await open_key(metadata, address, self._keys)
+            key = self._opened[name] = await open_key(metadata, address, self.keys)
             while len(self._opened) > _KEPT:
                 del self._opened[next(iter(self._opened))]
         return key
-
-    async def rewrap(self, metadata: object, address: RowAddress, current: str) -> str | None:
-        """
-        Return the metadata of a row with its content key wrapped by the present key, which has the id `current`; None
-        if it is. Raises EncryptionError.
-        """
-        return await rewrap(metadata, address, self._keys, current)
-
-    async def current(self) -> str:
-        """Return the id of the key that wraps new content keys."""
-        return (await self.make()).key_id
 
 
 @attrs.define
@@ -144,13 +128,13 @@ class EncryptedStage(KeyedStage):
         self._seen = set[str]() if seen is None else seen
 
     def bind(self, fields: Mapping[str, FieldInfo]) -> "EncryptedStage":
-        """See `RowStage`."""
+        """See `KeyedStage`."""
         encrypted = [info for info in fields.values() if info.encrypted]
         plain = [info for info in encrypted if info.accept_plain]
         return EncryptedStage(_properties(encrypted), _properties(plain), _properties(fields.values()), self._seen)
 
     def check(self, schema: Schema) -> None:
-        """See `RowStage`."""
+        """See `KeyedStage`."""
         if schema.kind is not None and schema.discriminator != "property":
             raise ModelError(
                 f"{schema.name} has encrypted fields and discriminator={schema.discriminator!r}, which doesn't show "
@@ -161,14 +145,8 @@ class EncryptedStage(KeyedStage):
                 f"{schema.name}.{schema.maintained[0].name} = field(maintained=True) is rejected: others write it, and "
                 "the model has encrypted fields; keep it in another model"
             )
-        seen = {info.name for info in schema.fields.values() if info.expiry} | schema.key_names
-        seen.update(info.name for info in schema.uploads)  # their bytes would stay as they are
-        for each in schema.derived.values():
-            templates, rows = [*each.row_templates(), each.partition], each.row_schema
-            seen.update(name for template in templates if template is not None for name in template.fields)
-            if rows is not None and rows.keyed is None:
-                seen.update(rows.fields)
-        self.note_seen(info for name, info in schema.fields.items() if name in seen)
+        self.note_seen(info for info in schema.fields.values() if info.expiry)
+        self.note_seen(schema.uploads)  # their bytes would stay as they are
 
     def note_seen(self, infos: Iterable[FieldInfo]) -> None:
         """See `KeyedStage`."""
@@ -181,13 +159,12 @@ class EncryptedStage(KeyedStage):
 
     # Writing
 
-    def seal(self, operation: Operation) -> Operation:
-        """See `RowStage`: what is sent has these sizes, if it is wrapped as usual."""
+    def seal(self, row: Row) -> Row:
+        """See `KeyedStage`: what is sent has these sizes, if it is wrapped as usual."""
         stand_in = ContentKey.of(bytes(KEY_BYTES), "?" * 32, bytes(KEY_BYTES))
-        row = seal(operation.row, self.opaque, RowAddress.of_row("", operation.row), stand_in)
-        return structs.replace(operation, row=row, canonical=False)
+        return seal(row, self.opaque, RowAddress.of_row("", row), stand_in)
 
-    async def seal_with_key(self, db: Any, operation: Operation, origin: RowAddress, stored: Row | None) -> Operation:
+    async def seal_with_key(self, db: Any, operation: Operation, origin: RowAddress, stored: Row | None) -> Row:
         """See `KeyedStage`. A merge that concerns nothing that is sealed is sent as it is."""
         encryption: ContentKeys | None = db.encryption
         row = operation.row
@@ -198,7 +175,7 @@ class EncryptedStage(KeyedStage):
         key: ContentKey | None = None
         if operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
             if names.isdisjoint(row) and sealed.isdisjoint(row):
-                return operation
+                return row
             if metadata is None or operation.if_match in (None, "*"):
                 raise EncryptionError(
                     "was not read, so that it cannot be merged into; get() it first, or replace it", address
@@ -208,8 +185,7 @@ class EncryptedStage(KeyedStage):
         if encryption is None:
             raise EncryptionError(NO_KEYS, address)
         old = None if key is None else metadata
-        row = seal(row, names, address, key or await encryption.make(), old)
-        return structs.replace(operation, row=row, canonical=False)
+        return seal(row, names, address, key or await new_key(encryption.keys), old)
 
     def _names(
         self, row: Row, sealed: frozenset[str], encryption: ContentKeys | None, origin: RowAddress
@@ -233,7 +209,7 @@ class EncryptedStage(KeyedStage):
     # Reading
 
     async def prepare(self, db: Any, table: str, rows: Sequence[Row], select: tuple[str, ...] | None) -> None:
-        """See `RowStage`: fetches the content keys of those rows that have one, and need it."""
+        """See `KeyedStage`: fetches the content keys of those rows that have one, and need it."""
         asked = None if select is None else frozenset(select)
         waiting = defaultdict[str, list[_Opened]](list)
         for row in rows:
@@ -257,7 +233,7 @@ class EncryptedStage(KeyedStage):
         return any(row.get(name) is not None for name in sealed_names(metadata, address) & asked)
 
     def unseal(self, row: Row) -> Row:
-        """See `RowStage`."""
+        """See `KeyedStage`."""
         opened: _Opened | str | None = row.get(OPENED)
         if isinstance(opened, str):
             return row

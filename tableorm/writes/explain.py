@@ -143,14 +143,13 @@ class WriteExplanation:
         return html_table(f"{counted(self.cost, 'request')}, {self.bytes_sent} bytes", rows)
 
     def __str__(self) -> str:
-        noun = "request" if self.cost == 1 else "requests"
         reads = [str(step) for step in self.steps if step.method == "GET"]
         writes = [str(step) for step in self.steps if step.method != "GET"]
         if self.transaction:
             writes = [f"POST {BATCH}", *("  " + text.replace("\n", "\n  ") for text in writes)]
         writes = [*map(str, self.before), *writes, *map(str, self.after)]
-        noun += "" if self.complete else " and those of derived rows"
-        return "\n".join([*reads, *writes, f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
+        noun = "" if self.complete else " and those of derived rows"
+        return "\n".join([*reads, *writes, f"({counted(self.cost, 'request')}{noun}, {self.bytes_sent} bytes)"])
 
 
 _VERBS: Mapping[str, tuple[Callable[..., Change], tuple[str, ...]]] = {

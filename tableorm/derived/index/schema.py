@@ -31,7 +31,7 @@ from ...models.reserved import (
     OPENED,
     WRITE_TOKENS,
 )
-from ...models.row_stage import RowStage
+from ...models.row_stage import KeyedStage
 from ...models.schema import FieldInfo, Schema
 from ...models.state import EntityState, set_state, state_of
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
@@ -113,7 +113,7 @@ class EntrySchema(Schema):
             row=row,
             fields=fields,
             write_token=self.exact,
-            stages=self._stages(fields),
+            keyed=self._keyed(fields),
         )
         self.name = self.label
         self.expiry = primary.expiry
@@ -148,10 +148,10 @@ class EntrySchema(Schema):
         self._held, self._not_held = self.properties | _KIND, _IN_NO_ENTRY | self.maintained_properties
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
 
-    def _stages(self, fields: Mapping[str, FieldInfo]) -> list[RowStage]:
-        """Return the stage of entries that hold what is sealed in the rows of entities; none where they hold none."""
-        keyed, held = self.primary.keyed, {each.property for info in fields.values() for each in info.members}
-        return [] if keyed is None or not self.exact or keyed.opaque.isdisjoint(held) else [keyed]
+    def _keyed(self, fields: Mapping[str, FieldInfo]) -> KeyedStage | None:
+        """Return the stage of entries that hold what is sealed in the rows of entities; None where they hold none."""
+        held = {each.property for info in fields.values() for each in info.members}
+        return None if not self.exact or self.primary.opaque.isdisjoint(held) else self.primary.keyed
 
     @property
     def primary(self) -> Schema:
@@ -394,23 +394,16 @@ class IndexSchema(EntrySchema):
                 f"add {{{missing[0]}}} to it, or unique=True if there can be but one"
             )
 
-    def address(self, values: Mapping[str, Any]) -> str | None:
-        """
-        Return the RowKey of the entry of an entity; None if it has none.
-
-        Args:
-            values: Its fields, in full.
-
-        Raises:
-            TemplateError: A value does not fit the template.
-        """
-        assert self.row is not None
-        return self.row.format(values) if self.has_entry(values) else None
-
     def addresses(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """
         Return the RowKeys of the entries of an entity, in order, each with its element of the list if there is one for
-        each. The arguments and errors are those of `address`.
+        each.
+
+        Args:
+            values: The fields of the entity, in full.
+
+        Raises:
+            TemplateError: A value does not fit the template.
         """
         assert self.row is not None
         if not self.has_entry(values):
