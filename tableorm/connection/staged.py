@@ -13,7 +13,7 @@ from ..models.kinds import kind_of
 from ..models.marker_rows import TENTATIVE
 from ..models.reserved import ENTITY_TYPE, PART
 from ..models.row_stage import SplitStage, as_first, as_one
-from ..models.schema import Schema
+from ..models.schema import DerivedSchema, Schema
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or, matcher
@@ -47,7 +47,8 @@ class StagedStore(StoreLayer):
         split = [each.split for each in schemas if each.split is not None and not each.split.is_in_first(select)]
         if not split:
             row = await self.below.get(table, partition_key, row_key, select)
-            row = as_one(row)
+            if any(each.split is not None and each.split.kind == kind_of(row) for each in schemas):
+                row = as_one(row)
         else:
             self._counts.requests -= 1  # of which there may be several, or this one
             row = await self._read(table, partition_key, row_key, select, split)
@@ -95,7 +96,7 @@ class StagedStore(StoreLayer):
         for row in rows:
             stage = split.get(_kind_of_owner(row))
             if stage is None:
-                found.append(as_one(row))
+                found.append(as_one(row) if kind_of(row) in split else row)
             else:
                 if asked_for is not None and asked_for(row):
                     found.append(row)
@@ -174,11 +175,28 @@ class StagedStore(StoreLayer):
         self, schemas: Sequence[Schema], table: str, rows: Sequence[Row], select: tuple[str, ...] | None
     ) -> None:
         for schema in schemas:
-            if schema.keyed is not None:
-                derived = (each.row_schema for each in schema.derived.values())
-                kinds = {schema.kind, *(each.kind for each in derived if each is not None and each.keyed is not None)}
+            if any(stage.prepares for stage in schema.stages):
+                kinds = {schema.kind}.union(*(_sealed_kinds(each) for each in schema.derived.values()))
                 own = [row for row in rows if schema.kind is None or kind_of(row).removesuffix(TENTATIVE) in kinds]
-                await schema.keyed.prepare(self._db, table, own, select)
+                await prepare_rows(self._db, schema, table, own, select)
+
+
+async def prepare_rows(
+    db: Any, schema: Schema, table: str, rows: Sequence[Row], select: tuple[str, ...] | None = None
+) -> None:
+    """
+    Let the row stages of a model prepare rows that were read as they are stored.
+
+    Args:
+        db: The `Connection` that has read them, which this module is below.
+        schema: The model.
+        table: Name of the table.
+        rows: The rows.
+        select: The properties that were read; None for all.
+    """
+    for stage in reversed(schema.stages if rows else ()):
+        if stage.prepares:
+            await stage.prepare(db, table, rows, select)
 
 
 def query_of_entity(address: RowAddress, split: Sequence[SplitStage], select: tuple[str, ...] | None) -> RowQuery:
@@ -196,6 +214,11 @@ def query_of_entity(address: RowAddress, split: Sequence[SplitStage], select: tu
     first = Compare("RowKey", Op.EQ, Constant(Edm.STRING, address.row_key))
     where = Or((first, *(_is_part(each.kind) for each in split)))
     return RowQuery(Bounds.only(address.partition_key), Bounds(address.row_key, last), where, select)
+
+
+def _sealed_kinds(derived: DerivedSchema) -> set[str | None]:
+    rows = derived.row_schema
+    return set() if rows is None or rows.keyed is None else {rows.kind}
 
 
 def _kind_of_owner(row: Row) -> str:

@@ -16,8 +16,6 @@ from ..models.kinds import KindSet
 from ..models.reserved import ENTITY_TYPE, METADATA, PART
 from ..models.schema import Schema
 from ..shapes.encrypted import ContentKeys
-from ..shapes.encryption import new_key
-from ..shapes.encryption import rewrap as rewrap_key
 from ..stores import Operation, Row, RowAddress, Verb
 from ..writes.bulk.pacing import Pace
 from .counts import JobCounts
@@ -41,7 +39,7 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
             raise ModelError(f"rewrap({schema.name}) is rejected: it has no encrypted field")
     if not schemas:
         raise ModelError("rewrap() needs at least one model: give those with encrypted fields")
-    current = (await new_key(encryption.keys)).key_id
+    current = await encryption.current()
     tables: dict[str, list[Schema]] = {}
     for schema in schemas:
         names = [schema.table_name()] if schema.periods is None else await list_periods(db, schema.periods)
@@ -84,7 +82,7 @@ async def _rewrap_row(db: Connection, encryption: ContentKeys, current: str, tab
     address = RowAddress.of_row(table, row)
     async for _ in Attempts(db):
         metadata = row.get(METADATA)
-        text = None if metadata is None else await rewrap_key(metadata, address, encryption.keys, current)
+        text = None if metadata is None else await encryption.rewrap(metadata, address, current)
         if text is None:
             return False
         operation = Operation(Verb.MERGE, {**address.keys, METADATA: text}, row["odata.etag"])

@@ -4,6 +4,7 @@ From a class body to a schema: what `class Employee(Entity, ...)` declares, chec
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Literal, TypedDict, cast
 
 from ..errors import ModelError, near
@@ -41,7 +42,7 @@ from .marker_rows import check_marker_rows
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition, note_model
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
-from .row_stage import FIELD_STAGES, STAGE_KEYWORDS, SplitStage
+from .row_stage import FIELD_STAGES, STAGE_KEYWORDS, RowStage
 from .schema import Discriminator, FieldInfo, Schema
 
 
@@ -151,11 +152,9 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
                     "both; give it another name"
                 )
     guard_attributes(model, setter, fields)
-    split: SplitStage | None = getattr(model, "_split", None)
     for keyword, make in STAGE_KEYWORDS.items():
         if given.get(keyword) not in (None, False):
-            split = make(name, given.get(keyword))
-    type.__setattr__(model, "_split", split)
+            setattr(model, f"_{keyword}", make(name, given.get(keyword)))
     derivations, home = _derivations(model, fields), given.get("moved_from")
     inherits = bool(parents and parents[0].tracked) if tracked is None else bool(tracked)
     schema = Schema(
@@ -172,8 +171,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
         tracked=inherits or bool((derivations or home) and not abstract),
-        keyed=next((stage for make in FIELD_STAGES if (stage := make(fields)) is not None), None),
-        split=split,
+        stages=_row_stages(model, fields),
     )
     for field in schema.key_fields:
         if field in VERB_OPTIONS:
@@ -199,11 +197,9 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         refuse_in_periods(schema, refused or {"tracked=True": bool(schema.tracked and not derivations)})
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
-        if schema.keyed is not None:
-            _refuse_sealed(schema)
-            schema.keyed.check(schema)
-        if schema.split is not None:
-            schema.split.check(schema)
+        _check_opaque(schema)
+        for stage in schema.stages:
+            stage.check(schema)
         models = declared_models(schema)
         check_table_of(schema, models)
         check_marker_rows(schema, models)
@@ -286,13 +282,36 @@ def _relations(model: type[Any]) -> list[RelationRules]:
     return [*found.values()]
 
 
-def _refuse_sealed(schema: Schema) -> None:
-    """Refuse keys, and what is derived from entities, that hold encrypted fields as they are. Raises ModelError."""
-    schema.refuse_sealed(schema.key_names, "the key of the model")
+def _row_stages(model: type[Any], fields: Mapping[str, FieldInfo]) -> list[RowStage]:
+    """
+    Return the row stages that the class and its bases declare, each as the nearest class declares it, and those that
+    its fields ask for.
+    """
+    bases = reversed(model.__mro__)
+    named = {name: each for base in bases for name, each in vars(base).items() if isinstance(each, RowStage)}
+    asked = (make(fields) for make in FIELD_STAGES)
+    return [*named.values(), *(stage for stage in asked if stage is not None)]
+
+
+def _check_opaque(schema: Schema) -> None:
+    """Refuse what needs to see properties in the store that a row stage makes opaque. Raises ModelError."""
+    opaque = {schema.by_property[name].field for name in schema.opaque}
+    uses: dict[str, AbstractSet[str]] = {
+        "the key of the model": schema.key_names,
+        "expiry=True": {info.name for info in schema.fields.values() if info.expiry},
+        "maintained=True": {info.name for info in schema.maintained},
+    }
     for each in schema.derived.values():
-        rows = each.row_schema
-        copied = () if rows is None or rows.keyed is not None else rows.fields
-        schema.refuse_sealed(each.names_in_keys.union(copied), each.label)
+        rows, templates = each.row_schema, [*each.row_templates(), each.partition]
+        held = {name for template in templates if template is not None for name in template.fields}
+        sealed = set[str]() if rows is None else {rows.by_property[name].field for name in rows.opaque}
+        uses[each.label] = held if rows is None else held | (rows.fields.keys() - sealed)
+    for what, fields in uses.items():
+        if opaque & fields:
+            raise ModelError(
+                f"{schema.name}.{min(opaque & fields)} cannot be used by {what}: the store does not have its value; "
+                "leave it out"
+            )
 
 
 def _check_types(name: str, given: Mapping[str, object], keywords: Iterable[str], kind: type, what: str) -> None:

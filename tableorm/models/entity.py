@@ -273,7 +273,7 @@ class Entity(Storable, metaclass=_ModelClass):
         mine, theirs, state = self.__schema__, schema_of(model), state_of(self)
         call = f"{mine.name}.become({theirs.name})"
         family = [base for base in type(self).__mro__ if "__schema__" in base.__dict__ and issubclass(model, base)]
-        if not family or theirs.abstract or theirs.table != mine.table or mine.staged or theirs.staged:
+        if not family or theirs.abstract or theirs.table != mine.table or mine.stages or theirs.stages:
             why = "is abstract" if theirs.abstract else "is not of the same family, table and form"
             raise ModelError(f"{call} is rejected: {theirs.name} {why}; make a new entity, and delete this one")
         if [any(each.is_feed for each in one.derived.values()) for one in (mine, theirs)] == [True, False]:

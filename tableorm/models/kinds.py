@@ -64,7 +64,7 @@ class KindSet:
         self.home = next((own for s in schemas if (own := (s.primary or s).home) is not None), None)
         told = [s for s in schemas if s.discriminator == "property" and s.kind is not None]
         self._current = {s.kind_properties[ENTITY_TYPE]: s for s in told}
-        self._decoders = {kind: s.decode_stored if s.staged else s.decode_current for kind, s in self._current.items()}
+        self._decoders = {kind: s.decode_stored if s.stages else s.decode_current for kind, s in self._current.items()}
         self._by_kind = {str(s.kind): s for s in told}
         self.filter: Filter | None = None
         if told and not bags and len(told) == len(schemas):

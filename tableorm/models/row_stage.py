@@ -1,70 +1,67 @@
 """
-Row stages: how rows of a model are stored otherwise than its fields say. There are two kinds: `KeyedStage` seals some
-properties of a row, and `SplitStage` stores an entity in several rows. A model has at most one of each.
+Row stages: how rows of a model are stored otherwise than its fields say, such as with some properties encrypted.
 
-Everything between the two ends works with rows as the model says: a stage changes an operation when it is sent, and
-rows that were read before an entity is made of them. Who names no model sees rows as they are stored: property bags,
-filters on properties, other programs.
+A model has the stages that stand in its class body. Everything between the two ends works with rows as the model
+says: a stage seals an operation when it is sent, and unseals a row when an entity is made of it. Who names no model
+sees rows as they are stored: property bags, filters on properties, other programs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ..stores import Operation, Row, RowAddress
 from .property_types import FieldInfo
 from .reserved import ENTITY_TYPE, FIRST_OF_SEVERAL
 
 
-class KeyedStage(Protocol):
+class RowStage:
     """
-    What seals properties of rows, and has to wait for a key before it can.
+    One stage of the rows of a model, declared in its class body. The stages of a base come before those of its classes;
+    rows are unsealed in the opposite order.
 
-    It turns one row into one row, each property by itself: an operation may have some of a row's properties, and so may
-    a row that is read. What is derived from entities never holds opaque properties, except that the entries of a
-    covering index are sealed too; their keys, their kind and what tableorm keeps in a row are not for stages.
+    A stage turns one row into one row, each property by itself: an operation may have some of a row's properties, and
+    so may a row that is read. What is derived from entities never holds opaque properties; their keys, their kind and
+    what tableorm keeps in a row are not for stages.
 
     Attributes:
         opaque: The properties that the store does not hold as the fields say, so that it cannot be asked about them.
+        prepares: Whether rows have to be prepared before they are unsealed.
     """
 
-    opaque: frozenset[str]
+    opaque: frozenset[str] = frozenset()
+    prepares = False
 
-    def bind(self, fields: Mapping[str, FieldInfo]) -> "KeyedStage":
-        """Return the stage of rows with these fields."""
-        ...
-
-    def check(self, schema: Any) -> None:
-        """Take note of a whole model, whose `Schema` this module is below. Raises ModelError if it does not fit."""
-
-    def seal(self, row: Row) -> Row:
-        """Return a row of the form in which it is sent, which is measured and explained, and never sent."""
-        ...
-
-    async def seal_with_key(self, db: Any, operation: Operation, origin: RowAddress, stored: Row | None) -> Row:
+    def bind(self, fields: Mapping[str, FieldInfo]) -> "RowStage":
         """
-        Return the row of an insert, merge or replace as it is sent.
+        Return the stage of a model: another object for each, since classes inherit what their bases declare.
 
         Args:
-            db: The `Connection` that sends it, which this module is below.
-            operation: The operation, which must not be changed.
-            origin: Where the row of the entity is; for another row one that is derived from that.
-            stored: What is known of the row of the entity, as it was unsealed; None if nothing is.
+            fields: The fields of the model.
 
         Raises:
-            TableOrmError: It cannot be sealed.
+            ModelError: The stage does not fit them.
         """
-        ...
+        raise NotImplementedError
 
-    def note_seen(self, infos: Iterable[FieldInfo]) -> None:
-        """Take note of fields that are read for other rows, which hold their values as they are."""
+    def check(self, schema: Any) -> None:
+        """
+        Take note of the model, when all of it is known.
 
-    def hides(self, name: str, db: Any = None) -> bool:
-        """Return whether no condition can be about a property; in a `Connection`, since that may seal more of them."""
-        ...
+        Args:
+            schema: The `Schema` of the model, which this module is below.
+
+        Raises:
+            ModelError: The stage does not fit the model.
+        """
+
+    def seal(self, operation: Operation) -> Operation:
+        """Return an insert, merge or replace as it is sent. The operation itself must not be changed."""
+        raise NotImplementedError
 
     async def prepare(self, db: Any, table: str, rows: Sequence[Row], select: tuple[str, ...] | None) -> None:
         """
-        Do what must be done before rows can be unsealed, such as to fetch keys. It is called for each page of rows.
+        Do what must be done before rows can be unsealed, such as to fetch keys. It is called for each page of rows, if
+        the stage `prepares`.
 
         Args:
             db: The `Connection` that has read them, which this module is below.
@@ -82,22 +79,56 @@ class KeyedStage(Protocol):
         may be None. The row itself must not be changed.
 
         Raises:
-            EncryptionError: It is not as it was sealed, or its key is not there.
+            ValueError: It was not sealed by the stage.
         """
-        ...
+        raise NotImplementedError
+
+
+class KeyedStage(RowStage):
+    """
+    A row stage that has to wait for something before it can seal, such as for a key. A model has one at most.
+
+    What is sent is sealed by `seal_with_key`; `seal` makes operations of the same form, which are measured and
+    explained, and never sent. The entries of a covering index that hold opaque properties are sealed too.
+    """
+
+    prepares = True
+
+    async def seal_with_key(self, db: Any, operation: Operation, origin: RowAddress, stored: Row | None) -> Operation:
+        """
+        Return an insert, merge or replace as it is sent.
+
+        Args:
+            db: The `Connection` that sends it, which this module is below.
+            operation: The operation, which must not be changed.
+            origin: Where the row of the entity is; for another row one that is derived from that.
+            stored: What is known of the row of the entity, as it was unsealed; None if nothing is.
+
+        Raises:
+            TableOrmError: It cannot be sealed.
+        """
+        raise NotImplementedError
+
+    def note_seen(self, infos: Iterable[FieldInfo]) -> None:
+        """Take note of fields that are read for other rows, which hold their values as they are."""
+        raise NotImplementedError
+
+    def hides(self, name: str, db: Any = None) -> bool:
+        """Return whether no condition can be about a property; in a `Connection`, since that may seal more of them."""
+        raise NotImplementedError
 
     def is_sealed(self, row: Row) -> bool:
         """Return whether a row that was unsealed was sealed as it would be now, so that it need not be written anew."""
-        ...
+        raise NotImplementedError
 
     def noted(self, sealed: Row, stored: Row | None) -> str:
         """Return what the row of an entity that was written has as `OPENED`; `stored` is as of `seal_with_key`."""
-        ...
+        raise NotImplementedError
 
 
-class SplitStage(Protocol):
+class SplitStage(RowStage):
     """
-    What stores an entity in several rows of its partition.
+    A row stage that stores an entity in several rows of its partition; a model has one at most.
 
     The first row has the key of the entity, and its ETag is that of the entity. Whoever changes any of the others must
     write the first one too, under its ETag. The others are further rows: their kind is that of the model with
@@ -110,15 +141,8 @@ class SplitStage(Protocol):
     """
 
     elsewhere: frozenset[str] = frozenset()
-    most_rows: int = 1
+    most_rows: int
     kind: str
-
-    def bind(self, fields: Mapping[str, FieldInfo]) -> "SplitStage":
-        """Return the stage of a model, by its fields. Raises ModelError if it does not fit them."""
-        ...
-
-    def check(self, schema: Any) -> None:
-        """Take note of a whole model, whose `Schema` this module is below. Raises ModelError if it does not fit."""
 
     def split(self, operation: Operation, stored: Row | None) -> list[Operation]:
         """
@@ -128,27 +152,27 @@ class SplitStage(Protocol):
             operation: The operation.
             stored: What is known of the entity, as `join` returned it or as it was written last; None if nothing is.
         """
-        ...
+        raise NotImplementedError
 
     def noted(self, row: Row, stored: Row | None) -> Row:
         """Return the row of an entity that was written, as `join` would return it; `stored` is what `split` got."""
-        ...
+        raise NotImplementedError
 
     def owner_of(self, row_key: str) -> str:
         """Return the RowKey of the entity that a further row belongs to."""
-        ...
+        raise NotImplementedError
 
     def last_key(self, row_key: str) -> str:
         """Return the last RowKey that rows of an entity can have."""
-        ...
+        raise NotImplementedError
 
     def is_in_first(self, select: tuple[str, ...] | None) -> bool:
         """Return whether the first row alone has all of these properties; None stands for all that there are."""
-        ...
+        raise NotImplementedError
 
     def asks_for(self, select: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Return the properties to ask the store for: these, and those that `join` needs; None for all."""
-        ...
+        raise NotImplementedError
 
     def join(self, first: Row, others: Sequence[Row]) -> Row | None:
         """
@@ -158,18 +182,15 @@ class SplitStage(Protocol):
             first: Its first row.
             others: The further rows that were found, in any order.
         """
-        ...
-
-    def check_joined(self, row: Row) -> None:
-        """Refuse the first row of an entity that has others, which were not read with it. Raises DecodeError."""
+        raise NotImplementedError
 
     def further_keys(self, row: Row) -> list[str]:
         """Return the RowKeys of the further rows that a row was joined of."""
-        ...
+        raise NotImplementedError
 
     def hint(self) -> str:
         """Return what to do if a row is too large."""
-        ...
+        raise NotImplementedError
 
 
 def as_first(row: Row) -> Row:
@@ -179,18 +200,15 @@ def as_first(row: Row) -> Row:
 
 
 def as_one(row: Row) -> Row:
-    """
-    Return the first row of an entity with the kind and version that the model says. A kind that ends likewise has no
-    version in front of that.
-    """
-    kind = str(row.get(ENTITY_TYPE))
-    if not kind.partition(":")[2].endswith(FIRST_OF_SEVERAL):
+    """Return the first row of an entity with the kind and version that the model says."""
+    kind = row.get(ENTITY_TYPE)
+    if not isinstance(kind, str) or not kind.endswith(FIRST_OF_SEVERAL):
         return row
     return {**row, ENTITY_TYPE: kind.removesuffix(FIRST_OF_SEVERAL).removesuffix(":1")}
 
 
-FIELD_STAGES: list[Callable[[Mapping[str, FieldInfo]], KeyedStage | None]] = []
-"""What makes the stage that fields ask for, by the fields of a model. Modules in `shapes` add theirs."""
+FIELD_STAGES: list[Callable[[Mapping[str, FieldInfo]], RowStage | None]] = []
+"""What makes the row stages that fields ask for, by the fields of a model. Modules in `shapes` add theirs."""
 
-STAGE_KEYWORDS: dict[str, Callable[[str, Any], SplitStage]] = {}
-"""By class keyword, what makes a stage of the name of a model and the value. Modules in `shapes` add theirs."""
+STAGE_KEYWORDS: dict[str, Callable[[str, Any], RowStage]] = {}
+"""By class keyword, what makes a row stage of the name of a model and the value. Modules in `shapes` add theirs."""

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 import attrs
 from msgspec import structs
 
-from ..errors import DecodeError, EncodeError, ModelError, TableOrmError, TemplateError, near, shown
+from ..errors import DecodeError, EncodeError, EncryptionError, ModelError, TableOrmError, TemplateError, near, shown
 from ..keys.template import Template, parse_pair
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
-from ..stores import Row
+from ..stores import Row, row_keys
 from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
 from .home import HomeRules
 from .index_declaration import IndexDeclaration
@@ -24,7 +24,7 @@ from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo, Member
 from .reserved import BOUND_TO_KEYS, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, METADATA, OPENED, PLACES, WRITE_TOKENS
-from .row_stage import KeyedStage, SplitStage
+from .row_stage import KeyedStage, RowStage, SplitStage
 from .state import set_state, state_of
 
 __all__ = [
@@ -157,12 +157,6 @@ class DerivedSchema:
         return 0
 
     @property
-    def names_in_keys(self) -> set[str]:
-        """The fields that the keys of its rows hold."""
-        templates = (*self.row_templates(), self.partition)
-        return {name for template in templates if template is not None for name in template.fields}
-
-    @property
     def row_schema(self) -> "Schema | None":
         """The schema of the rows that the pattern writes, if queries can read entities from them; otherwise None."""
         return None
@@ -201,10 +195,11 @@ class Schema(InTables):
         uploads: Those of them whose values have bytes in blob storage.
         held: What the manifests of its entities say of declarations of other models that copy their fields, by name.
         cleared: The properties that a merge empties instead of removing them, see `Shape.form`.
+        stages: How its rows are stored otherwise than its fields say; usually empty.
         opaque: The properties that the store does not hold as the fields say.
         split: The stage that stores an entity in several rows; None if each is one row.
         keyed: The stage that needs a key to seal a row; None if there is none.
-        staged: Whether its rows are stored otherwise than its fields say: sealed with a key, or several for an entity.
+        staged: Whether rows have to be prepared or joined where they are read.
         unasked: The properties about which the store cannot be asked.
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
@@ -241,18 +236,18 @@ class Schema(InTables):
         verbatim: bool = False,
         write_token: bool = False,
         tracked: bool = False,
-        keyed: KeyedStage | None = None,
-        split: SplitStage | None = None,
+        stages: Sequence[RowStage] = (),
     ) -> None:
         self.model, self.name = model, model.__name__
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
         self.discriminator, self.naming, self.verbatim = discriminator, naming, verbatim
         self.partition, self.row = partition, row
         self.fields = dict(fields)
-        self.keyed = None if keyed is None else keyed.bind(self.fields)
-        self.split = None if split is None else split.bind(self.fields)
-        self.staged = not (keyed is None and split is None)
-        self.opaque = frozenset[str]() if self.keyed is None else self.keyed.opaque
+        self.stages = tuple(stage.bind(self.fields) for stage in stages)
+        self.opaque = frozenset[str]().union(*(stage.opaque for stage in self.stages))
+        self.split = next((stage for stage in self.stages if isinstance(stage, SplitStage)), None)
+        self.keyed = next((stage for stage in self.stages if isinstance(stage, KeyedStage)), None)
+        self.staged = self.split is not None or any(stage.prepares for stage in self.stages)
         self.unasked = self.opaque if self.split is None else self.opaque | self.split.elsewhere
         self.periods = find_periods(table, self.name, fields)
         self.only_table = table if self.periods is None else None
@@ -527,8 +522,13 @@ class Schema(InTables):
         except Exception as error:
             raise ModelError(f"where= of {label} raised {shown(error)} when it was asked about {entity!r}") from error
 
-    def refuse_sealed(self, names: Collection[str], label: str) -> None:
-        """Refuse to use encrypted fields where their values are needed as they are. Raises ModelError."""
+    def refuse_unseen(self, names: Collection[str], label: str, what: str) -> None:
+        """
+        Refuse to derive something from fields that other entities keep, or that a row stage keeps from the store.
+
+        Raises:
+            ModelError: One of them is such a field.
+        """
         hidden = {self.by_property[name].field for name in self.opaque}.intersection(names)
         if hidden:
             raise ModelError(
@@ -537,15 +537,6 @@ class Schema(InTables):
             )
         if self.keyed is not None:
             self.keyed.note_seen(info for info in self.fields.values() if info.name in names)
-
-    def refuse_unseen(self, names: Collection[str], label: str, what: str) -> None:
-        """
-        Refuse to derive something from fields that other entities keep, or that are encrypted.
-
-        Raises:
-            ModelError: One of them is such a field.
-        """
-        self.refuse_sealed(names, label)
         for info in self.maintained:
             if info.name in names:
                 raise ModelError(
@@ -587,16 +578,19 @@ class Schema(InTables):
 
     def unseal(self, row: Row) -> Row:
         """
-        Return a row that was read as the model says, which is the row itself unless it is sealed.
+        Return a row that was read as the model says, which is the row itself unless the model has row stages.
 
         Raises:
-            DecodeError: It is the first of several rows, which were not read together.
+            DecodeError: It is not as a stage would have sealed it.
             EncryptionError: It is encrypted, and not as it was sealed, or its key is not there.
         """
-        if self.keyed is not None:
-            row = self.keyed.unseal(row)
-        if self.split is not None:
-            self.split.check_joined(row)
+        try:
+            for stage in reversed(self.stages):
+                row = stage.unseal(row)
+        except EncryptionError:
+            raise
+        except MISFITS as error:
+            raise DecodeError(f"cannot be unsealed: {error}", self.name, row_keys(row)) from None
         return row
 
     def decode_stored(self, row: Row) -> Any:

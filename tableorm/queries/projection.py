@@ -83,7 +83,7 @@ class Projection:
         if members is None:
             members = self._members[schema] = _members_of(schema, self.names[schema])
         part = {name: value for name in members if (value := row.get(name)) is not None}
-        return schema.decode_part(schema.unseal(part) if schema.staged else part, self.names[schema])
+        return schema.decode_part(schema.unseal(part) if schema.stages else part, self.names[schema])
 
 
 def _stored_names(schema: Schema, fields: Sequence[Field[Any]]) -> frozenset[str]:

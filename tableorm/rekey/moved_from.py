@@ -171,7 +171,7 @@ def _refuse_layout(label: str, schema: Schema) -> None:
             f"{label} is rejected: a row of {name} that is about to be moved could be read as an entity; give {name} a "
             "kind and discriminator='property', 'row_key' or 'partition_key'"
         )
-    if schema.staged:
+    if schema.stages:
         raise ModelError(
             f"{label} is rejected: {name} is wide or has encrypted fields, and a re-key takes rows as they are stored; "
             "give entities their new keys one by one"

@@ -81,7 +81,7 @@ class Many(RelationDeclaration, Generic[C]):
         """Refuse a model whose entities workers cannot delete with their children. Raises ModelError."""
         if not schema.tracked:
             raise ModelError(f"{what} needs tracked=True in it, so that every write keeps the note that an entity goes")
-        if schema.staged or schema.home is not None or schema.periods is not None:
+        if schema.stages or schema.home is not None or schema.periods is not None:
             raise ModelError(
                 f"{what} is rejected with encrypted fields, several rows for an entity, entities that a model takes "
                 "over from an older one, and a table for each period; declare on_delete='keep', and delete the "

@@ -227,6 +227,8 @@ class BoundRelation:
             query = query.where(*relation.conditions)
             query = query if relation.count is None else query.limit(relation.count)
             query = query if relation.fields is None else query.only(*relation.fields)
+        else:
+            query = query.limit(2)
         return [query.where(*self._conditions(source)) for source in sources]
 
     def _conditions(self, source: tuple[Any, ...]) -> list[Expression]:

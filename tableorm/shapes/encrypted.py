@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
+from msgspec import structs
 
 from ..errors import EncryptionError, ModelError, shown
 from ..models.property_types import FieldInfo
@@ -19,7 +20,7 @@ from ..models.row_stage import FIELD_STAGES, KeyedStage
 from ..models.schema import Schema
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ..stores import Operation, Row, RowAddress, Verb
-from .encryption import ContentKey, name_of_key, new_key, open_key, seal, sealed_names, unseal
+from .encryption import ContentKey, name_of_key, new_key, open_key, rewrap, seal, sealed_names, unseal
 from .key_ring import KEY_BYTES, KeyWrapper, cipher_of
 
 Resolver = Callable[[str, str, str], bool]
@@ -65,8 +66,12 @@ class ContentKeys:
     """
 
     def __init__(self, encryption: Encryption) -> None:
-        self.keys, self.resolver = encryption.keys, encryption.resolver
+        self._keys, self.resolver = encryption.keys, encryption.resolver
         self._opened: dict[tuple[str, str], ContentKey] = {}  # by the id of the key that wraps it, and the wrapped one
+
+    async def make(self) -> "ContentKey":
+        """Return a new content key, for a row that is written as a whole."""
+        return await new_key(self._keys)
 
     async def open(self, metadata: object, address: RowAddress) -> "ContentKey":
         """
@@ -82,10 +87,21 @@ class ContentKeys:
         name = name_of_key(metadata, address)
         key = self._opened.get(name)
         if key is None:
-            key = self._opened[name] = await open_key(metadata, address, self.keys)
+            key = self._opened[name] = await open_key(metadata, address, self._keys)
             while len(self._opened) > _KEPT:
                 del self._opened[next(iter(self._opened))]
         return key
+
+    async def rewrap(self, metadata: object, address: RowAddress, current: str) -> str | None:
+        """
+        Return the metadata of a row with its content key wrapped by the present key, which has the id `current`; None
+        if it is. Raises EncryptionError.
+        """
+        return await rewrap(metadata, address, self._keys, current)
+
+    async def current(self) -> str:
+        """Return the id of the key that wraps new content keys."""
+        return (await self.make()).key_id
 
 
 @attrs.define
@@ -128,13 +144,13 @@ class EncryptedStage(KeyedStage):
         self._seen = set[str]() if seen is None else seen
 
     def bind(self, fields: Mapping[str, FieldInfo]) -> "EncryptedStage":
-        """See `KeyedStage`."""
+        """See `RowStage`."""
         encrypted = [info for info in fields.values() if info.encrypted]
         plain = [info for info in encrypted if info.accept_plain]
         return EncryptedStage(_properties(encrypted), _properties(plain), _properties(fields.values()), self._seen)
 
     def check(self, schema: Schema) -> None:
-        """See `KeyedStage`."""
+        """See `RowStage`."""
         if schema.kind is not None and schema.discriminator != "property":
             raise ModelError(
                 f"{schema.name} has encrypted fields and discriminator={schema.discriminator!r}, which doesn't show "
@@ -145,8 +161,14 @@ class EncryptedStage(KeyedStage):
                 f"{schema.name}.{schema.maintained[0].name} = field(maintained=True) is rejected: others write it, and "
                 "the model has encrypted fields; keep it in another model"
             )
-        self.note_seen(info for info in schema.fields.values() if info.expiry)
-        self.note_seen(schema.uploads)  # their bytes would stay as they are
+        seen = {info.name for info in schema.fields.values() if info.expiry} | schema.key_names
+        seen.update(info.name for info in schema.uploads)  # their bytes would stay as they are
+        for each in schema.derived.values():
+            templates, rows = [*each.row_templates(), each.partition], each.row_schema
+            seen.update(name for template in templates if template is not None for name in template.fields)
+            if rows is not None and rows.keyed is None:
+                seen.update(rows.fields)
+        self.note_seen(info for name, info in schema.fields.items() if name in seen)
 
     def note_seen(self, infos: Iterable[FieldInfo]) -> None:
         """See `KeyedStage`."""
@@ -159,12 +181,13 @@ class EncryptedStage(KeyedStage):
 
     # Writing
 
-    def seal(self, row: Row) -> Row:
-        """See `KeyedStage`: what is sent has these sizes, if it is wrapped as usual."""
+    def seal(self, operation: Operation) -> Operation:
+        """See `RowStage`: what is sent has these sizes, if it is wrapped as usual."""
         stand_in = ContentKey.of(bytes(KEY_BYTES), "?" * 32, bytes(KEY_BYTES))
-        return seal(row, self.opaque, RowAddress.of_row("", row), stand_in)
+        row = seal(operation.row, self.opaque, RowAddress.of_row("", operation.row), stand_in)
+        return structs.replace(operation, row=row, canonical=False)
 
-    async def seal_with_key(self, db: Any, operation: Operation, origin: RowAddress, stored: Row | None) -> Row:
+    async def seal_with_key(self, db: Any, operation: Operation, origin: RowAddress, stored: Row | None) -> Operation:
         """See `KeyedStage`. A merge that concerns nothing that is sealed is sent as it is."""
         encryption: ContentKeys | None = db.encryption
         row = operation.row
@@ -175,7 +198,7 @@ class EncryptedStage(KeyedStage):
         key: ContentKey | None = None
         if operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
             if names.isdisjoint(row) and sealed.isdisjoint(row):
-                return row
+                return operation
             if metadata is None or operation.if_match in (None, "*"):
                 raise EncryptionError(
                     "was not read, so that it cannot be merged into; get() it first, or replace it", address
@@ -185,7 +208,8 @@ class EncryptedStage(KeyedStage):
         if encryption is None:
             raise EncryptionError(NO_KEYS, address)
         old = None if key is None else metadata
-        return seal(row, names, address, key or await new_key(encryption.keys), old)
+        row = seal(row, names, address, key or await encryption.make(), old)
+        return structs.replace(operation, row=row, canonical=False)
 
     def _names(
         self, row: Row, sealed: frozenset[str], encryption: ContentKeys | None, origin: RowAddress
@@ -209,7 +233,7 @@ class EncryptedStage(KeyedStage):
     # Reading
 
     async def prepare(self, db: Any, table: str, rows: Sequence[Row], select: tuple[str, ...] | None) -> None:
-        """See `KeyedStage`: fetches the content keys of those rows that have one, and need it."""
+        """See `RowStage`: fetches the content keys of those rows that have one, and need it."""
         asked = None if select is None else frozenset(select)
         waiting = defaultdict[str, list[_Opened]](list)
         for row in rows:
@@ -233,7 +257,7 @@ class EncryptedStage(KeyedStage):
         return any(row.get(name) is not None for name in sealed_names(metadata, address) & asked)
 
     def unseal(self, row: Row) -> Row:
-        """See `KeyedStage`."""
+        """See `RowStage`."""
         opened: _Opened | str | None = row.get(OPENED)
         if isinstance(opened, str):
             return row

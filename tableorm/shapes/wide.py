@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
-from ..errors import DecodeError, ModelError, shown
+from ..errors import ModelError, shown
 from ..keys.template import Template
 from ..models.property_types import FieldInfo
 from ..models.reserved import ENTITY_TYPE, PART, PLACES, WRITE_TOKENS
@@ -21,7 +21,7 @@ from ..models.schema import Schema
 from ..models.write_tokens import newest_token
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
-from ..stores import Operation, Row, Verb, row_keys
+from ..stores import Operation, Row, Verb
 
 _USUAL = 200
 _MOST_PARTS = 99
@@ -74,7 +74,7 @@ class WideStage(SplitStage):
         self._members: dict[int, frozenset[str]] = {}
 
     def bind(self, fields: Mapping[str, FieldInfo]) -> "WideStage":
-        """See `SplitStage`."""
+        """See `RowStage`."""
         bound = WideStage(self._model, self.size)
         names = [member.property for info in fields.values() if info.stored for member in info.members]
         parts = _parts_needed(len(names), self.size)
@@ -95,7 +95,7 @@ class WideStage(SplitStage):
         return bound
 
     def check(self, schema: Schema) -> None:
-        """See `SplitStage`. What reads or writes the row of an entity by itself is rejected."""
+        """See `RowStage`. What reads or writes the row of an entity by itself is rejected."""
         refused = f"{schema.name}: wide={self.size} is rejected"
         if schema.kind is None or schema.discriminator != "property":
             raise ModelError(f"{refused}: a kind tells parts from entities; leave kind and discriminator out")
@@ -118,7 +118,8 @@ class WideStage(SplitStage):
             if each.name in schema.fields:
                 continue  # a blob, of which the entity has all
             keys = {name for template in schema.templates() for name in template.fields}
-            keys |= each.names_in_keys
+            for template in (*each.row_templates(), each.partition):
+                keys.update(template.fields if template is not None else ())
             if each.deferred:
                 uses[each.label] = "it has rows in other partitions"
             elif each.row_schema is not None and not each.row_schema.fields.keys() <= keys:
@@ -126,11 +127,15 @@ class WideStage(SplitStage):
         for what, why in uses.items():
             raise ModelError(f"{refused} with {what}: {why}")
 
-    def check_joined(self, row: Row) -> None:
-        """See `SplitStage`."""
+    def seal(self, operation: Operation) -> Operation:
+        """See `RowStage`."""
+        return operation
+
+    def unseal(self, row: Row) -> Row:
+        """See `RowStage`."""
         if PLACES not in row and not _HEAD_NAMES.isdisjoint(row):
-            problem = "is the first of several rows, which were not read together"
-            raise DecodeError(problem, self._model, row_keys(row))
+            raise ValueError("it is the first of several rows, which were not read together")
+        return row
 
     # Writing
 

@@ -189,7 +189,7 @@ class _ModifyLine:
 
     def __attrs_post_init__(self) -> None:
         schema: Schema | None = getattr(self.key.model, "__schema__", None)
-        self.folds = schema is None or (schema.home is None and not schema.staged)
+        self.folds = schema is None or (schema.home is None and not schema.stages)
 
     async def lead(self, call: _ModifyCall) -> Any:
         """Make the first call of the line. Raises what is wrong with it."""

@@ -106,10 +106,10 @@ def check_movable(schema: Schema) -> None:
     name = schema.name
     if schema.home is not None:
         schema.home.check_movable()
-    if schema.split is not None:
+    if any(stage is not schema.keyed for stage in schema.stages):
         raise NotSupported(
-            f"{name} cannot be moved to another partition: it is stored in several rows, and a move takes one; delete "
-            "the entity and insert it at its new key"
+            f"{name} cannot be moved to another partition: it has row stages, and the rows of a move are not sealed; "
+            "delete the entity and insert it at its new key"
         )
     if schema.periods is not None:
         raise NotSupported(

@@ -331,7 +331,7 @@ def _refuse_layout(label: str, schema: Schema) -> None:
             f"{label} is rejected: {schema.name}.{schema.uploads[0].name} is a blob, which would be deleted with the "
             "older row; give entities their new keys one by one, by db.move()"
         )
-    if schema.staged:
+    if schema.stages:
         what, remedy = "is wide, and its rows would be taken one by one", "by a program that inserts and deletes them"
         if schema.split is None:
             what, remedy = "has encrypted fields, and the sums that are compared would tell of them", "by db.move()"

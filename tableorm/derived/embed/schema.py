@@ -112,9 +112,9 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
             if info is not None and info.shape is not None:
                 raise ModelError(f"{self.label}: {theirs!r} of {schema.name} {info.many}")
             if info is not None and info.member.property in schema.unasked:  # of a wide model
-                raise ModelError(f"{self.label}: {theirs!r} of {schema.name} is in one of several rows")
+                raise ModelError(f"{self.label}: {theirs!r} is kept from the store by a row stage of {schema.name}")
             if own.member.property in self.schema.unasked:
-                raise ModelError(f"{self.label}: {mine!r} of {self.schema.name} is in one of several rows")
+                raise ModelError(f"{self.label}: {mine!r} is kept from the store by a row stage of {self.schema.name}")
             if info is None or not info.stored or info.maintained or info.type.name != own.type.name:
                 raise ModelError(
                     f"{self.label}: {mine!r} cannot be a copy of {theirs!r}: that is not a field of "

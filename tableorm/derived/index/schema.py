@@ -31,7 +31,7 @@ from ...models.reserved import (
     OPENED,
     WRITE_TOKENS,
 )
-from ...models.row_stage import KeyedStage
+from ...models.row_stage import RowStage
 from ...models.schema import FieldInfo, Schema
 from ...models.state import EntityState, set_state, state_of
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
@@ -113,7 +113,7 @@ class EntrySchema(Schema):
             row=row,
             fields=fields,
             write_token=self.exact,
-            keyed=self._keyed(fields),
+            stages=self._stages(fields),
         )
         self.name = self.label
         self.expiry = primary.expiry
@@ -148,10 +148,10 @@ class EntrySchema(Schema):
         self._held, self._not_held = self.properties | _KIND, _IN_NO_ENTRY | self.maintained_properties
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
 
-    def _keyed(self, fields: Mapping[str, FieldInfo]) -> KeyedStage | None:
-        """Return the stage of entries that hold what is sealed in the rows of entities; None where they hold none."""
-        held = {each.property for info in fields.values() for each in info.members}
-        return None if not self.exact or self.primary.opaque.isdisjoint(held) else self.primary.keyed
+    def _stages(self, fields: Mapping[str, FieldInfo]) -> list[RowStage]:
+        """Return the stage of entries that hold what is sealed in the rows of entities; none where they hold none."""
+        keyed, held = self.primary.keyed, {each.property for info in fields.values() for each in info.members}
+        return [] if keyed is None or not self.exact or keyed.opaque.isdisjoint(held) else [keyed]
 
     @property
     def primary(self) -> Schema:

@@ -118,7 +118,7 @@ def _make_presence_test(term: Presence, schema: Schema) -> Test:
         template, member = holder
         return lambda row: None if template.stored_text(row[member], term.field.name) is None else True
     name = schema.by_path[term.field.name].property
-    return lambda row: None if row.get(name) is None else True
+    return _unsealed(schema, name, lambda row: None if row.get(name) is None else True)
 
 
 def _equal_values(term: Comparison | Membership) -> Sequence[Any]:
@@ -130,7 +130,13 @@ def _make_field_test(term: Comparison | Membership, schema: Schema) -> Test:
     holder = schema.key_holders.get(term.field.name)
     if holder is not None:
         return _make_key_test(term, *holder)
-    return _make_property_test(term, schema.by_path[term.field.name])
+    member = schema.by_path[term.field.name]
+    return _unsealed(schema, member.property, _make_property_test(term, member))
+
+
+def _unsealed(schema: Schema, name: str, test: Test) -> Test:
+    """Return the test of a property that looks at the row as the model says, if the row is stored otherwise."""
+    return (lambda row: test(schema.unseal(row))) if name in schema.opaque else test
 
 
 def _make_property_test(term: Comparison | Membership, member: Member) -> Test:

@@ -511,7 +511,7 @@ def hides_class(schema: Schema | None) -> bool:
     return (
         schema is not None
         and schema.abstract
-        and any(each.tracked or each.staged or each.maintained or each.cascades for each in concrete(schema))
+        and any(each.tracked or each.stages or each.maintained or each.cascades for each in concrete(schema))
     )
 
 

@@ -10,7 +10,7 @@ from ...connection.connection import Connection
 from ...connection.tasks import map_together
 from ...errors import EncryptionError, TableOrmError
 from ...models.reserved import ENTITY_TYPE
-from ...models.row_stage import as_first
+from ...models.row_stage import KeyedStage, as_first
 from ...models.schema import Schema
 from ...stores import Operation, Verb
 from ..plan import PlannedWrite, refuse_before_sending
@@ -51,14 +51,19 @@ async def seal_with_keys(db: Connection, writes: Sequence[PlannedWrite]) -> Sequ
 
     async def seal(write: PlannedWrite) -> PlannedWrite:
         schema = schema_of_row(write)
-        if schema is None or schema.keyed is None or write.after is None:
+        if schema is None or not is_keyed(write):
             return write
-        change, operation = write.change, write.operation
+        change, operation, given = write.change, write.operation, write.operation.row
+        stored = change.stored_row
         try:
-            row = await schema.keyed.seal_with_key(db, operation, change.address, change.stored_row)
+            for stage in schema.stages:
+                if isinstance(stage, KeyedStage):
+                    operation = await stage.seal_with_key(db, operation, change.address, stored)
+                else:
+                    operation = stage.seal(operation)
         except TableOrmError as error:
             refuse_before_sending(write, error)
-        return structs.replace(write, sealed=(operation.row, row), sent=None)
+        return structs.replace(write, sealed=(given, operation.row), sent=None)
 
     return await map_together(seal, writes) if len(writes) > 1 else [await seal(writes[0])]
 
@@ -72,16 +77,20 @@ def sealed(write: PlannedWrite, *, sending: bool = False) -> Sequence[Operation]
         sending: Whether it is sent, and not only measured or explained: then what needs a key has been sealed.
     """
     schema, operation = schema_of_row(write), write.operation
-    if schema is None or not schema.staged:
+    if schema is None or not schema.stages:
         return (operation,)
     with_key = write.sealed[1] if write.sealed is not None and write.sealed[0] is operation.row else None
     if sending and with_key is None and is_keyed(write):
         raise EncryptionError(f"{write.origin}: its row was not encrypted, and is not sent")
     if write.sent is not None and write.sent[0] is operation:
         return write.sent[1:]
-    if schema.keyed is not None and write.after is not None:
-        row = schema.keyed.seal(operation.row) if with_key is None else with_key
-        operation = structs.replace(operation, row=row, canonical=False)
+    if with_key is not None:
+        operation = structs.replace(operation, row=with_key, canonical=False)
+    elif write.after is not None:
+        for stage in schema.stages:
+            operation = stage.seal(operation)
+        if schema.opaque:
+            operation = structs.replace(operation, canonical=False)
     if schema.split is None:
         return (operation,)
     stored = write.change.stored_row
