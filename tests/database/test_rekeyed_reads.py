@@ -29,7 +29,6 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import StoreRequest, TableStore
-from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
 from tests.rekeys import Turns, finalize, kinds_of, move, opened, roll_back, set_phase
 from tests.torture import seeds
@@ -100,11 +99,6 @@ class Spot(Owned, table="RekeyedReadsLegs", tracked=True, partition_key="spot_{o
 class NewSpot(
     Owned, table="RekeyedReadsSpots", partition_key="{owner:spread(4)}", row_key="{id}", moved_from=MovedFrom(Spot)
 ): ...
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture

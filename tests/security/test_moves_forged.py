@@ -17,7 +17,6 @@ from tableorm import Count, Database, Entity, EntityExists, Index, Mapped, Prope
 from tableorm.models.marker_rows import MoveState, mark_of
 from tableorm.outbox.doorbell import MoveCommand
 from tableorm.stores import CLOCK, Row, RowAddress, Verb
-from tableorm.testing import MemoryStore
 from tests import unfinished_moves
 from tests.faults import FaultyStore
 from tests.rows import insert_row
@@ -50,11 +49,6 @@ class Secret(Entity, table="Secrets", partition_key="{owner}", row_key="secret")
 
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture
