@@ -138,7 +138,7 @@ def change(trip: NewTrip) -> None:
 async def test_a_verb_brings_an_entity_home(db: Database, verb: str) -> None:
     """An entity that has its older key gets the newer one, and is written there; its forward is settled by that."""
     if verb == "modify":
-        await db.modify(NewTrip, change, day="mon", id=1)
+        await db.modify(NEW_TRIP, change)
     else:
         trip = NewTrip() if verb == "upsert" else await read_old(db)
         trip.text = "new"
@@ -430,7 +430,7 @@ async def test_an_entity_that_is_deleted_while_it_moves(by: str) -> None:
             assert (report.moved, report.failures) == (0, [])
         else:
             with pytest.raises(EntityNotFound):
-                await db.modify(NewStop, lambda stop: stop.evolve(text="new"), day="mon", id=1)
+                await db.modify(NEW_STOP, lambda stop: stop.evolve(text="new"))
 
         assert network.happened and await kinds_of(db, NewStop) == []
 
