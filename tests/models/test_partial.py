@@ -89,14 +89,14 @@ def test_fields_that_cannot_be_changed() -> None:
         (("totall",), "unknown"),
     ]
     message = str(caught.value)
-    assert "Order.id: '2' is rejected: the field is part of the key, which stays; leave it out\n" in message
+    assert "Order.id: '2' is rejected: the field is part of the key, which can't change; leave it out\n" in message
     assert "Order.lines: 1 is rejected: writes of other entities maintain the field; leave it out" in message
     assert message.endswith("does not exist; the model's fields are note, total, code, due")
 
 
 def test_a_key_beside_a_new_entity() -> None:
     """A field of the key in a `WithoutKey` is rejected since the key is given apart, and nothing says that it stays."""
-    with pytest.raises(InvalidInput, match="'2' is rejected: the field is part of the key, which is given apart"):
+    with pytest.raises(InvalidInput, match="'2' is rejected: the field is part of the key, which is passed separately"):
         WithoutKey(Order, {"id": "2", "total": 1})
 
 
