@@ -33,7 +33,7 @@ from tableorm.models.state import state_of
 from tableorm.stores import Row, RowAddress, row_keys
 from tableorm.writes.bulk.pacing import Pace
 
-# Somebody else has written the row since it was read: it is read again.
+# Another program has written the row since it was read: it is read again.
 _CHANGED_MEANWHILE = (PreconditionFailed, Conflict, OutcomeUnknown)
 
 

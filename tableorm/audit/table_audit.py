@@ -43,7 +43,7 @@ from .entries import EntityCheck, EntryCheck, PartCheck
 from .first_look import FirstLook
 
 _LOST_RACE = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
-"""What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
+"""What a repair raises if another writer interferes, or a reply is lost: then everything is looked at again."""
 
 _REFUSED = (DecodeError, EncodeError, EntityExists, LimitExceeded, NotSupported, TemplateError, WrongKind)
 """What a repair raises that is not possible: another row is damaged as well, or a derived row would be too large."""

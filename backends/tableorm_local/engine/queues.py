@@ -37,7 +37,7 @@ CREATE INDEX messages_by_end ON messages (queue, expires) WHERE expires IS NOT N
 """
 # AUTOINCREMENT: ids must never be used again. A queue without a name is deleted. Times are ticks.
 
-# A queue never has so many messages, nor is one taken as often. A file that somebody else has made may say more; to add
+# A queue never has so many messages, nor is one taken as often. A file of another program may say more; to add
 # to the largest number of SQLite would be an error, by which a write undoes those of others.
 _MOST = 1 << 62
 _LARGEST = (1 << 63) - 1
