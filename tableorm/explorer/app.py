@@ -52,19 +52,19 @@ class Explorer(App[None]):
     #picture { padding: 1 2; display: none; }
     #value { display: none; }
     #details { height: 12; border-top: solid $primary; padding: 0 1; }
-    #status { height: 1; padding: 0 1; background: $panel; }
+    #status { height: auto; max-height: 3; padding: 0 1; background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         ("slash", "focus('filter')", "Filter"),
         ("t", "focus('tables')", "Tables"),
         ("escape", "focus('rows')", "Rows"),
-        ("n", "turn(1)", "Next page"),
-        ("p", "turn(-1)", "Previous page"),
+        ("n", "turn(1)", "Next"),
+        ("p", "turn(-1)", "Previous"),
         ("c", "copy('cell')", "Copy cell"),
         ("r", "copy('row')", "Copy row"),
         ("y", "copy('query')", "Copy query"),
-        ("e", "edit", "Edit value"),
-        ("d", "delete", "Delete row"),
+        ("e", "edit", "Edit"),
+        ("d", "delete", "Delete"),
         ("q", "quit", "Quit"),
     ]
 
@@ -167,7 +167,7 @@ class Explorer(App[None]):
             self._plan = self._view.plan(self._db, self._filter.value, self._parse)
             text = self._plan.text
         except (TableOrmError, ValueError) as error:
-            self._plan, text = None, str(error)
+            self._plan, text = None, str(error).removeprefix("--where ")
         self._cost.update("\n".join(map(escape_unprintable, text.splitlines())))
         self._cost.set_classes("refused" if self._plan is None else "scan" * self._plan.scan)
 
