@@ -22,13 +22,13 @@ class Verdict(enum.StrEnum):
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """
-    How one kind of change is judged.
+    A rule for one kind of change.
 
     Args:
-        code: Its name.
-        change: What has changed.
+        code: The name of the rule.
+        change: The kind of change.
         verdict: What the change needs.
-        reason: Why.
+        reason: Why it needs that.
         remedy: What to do; empty if there is nothing to do.
     """
 

@@ -222,11 +222,11 @@ def _explain(
 ) -> GrantExplanation:
     """Return what a token opens, and what it leaves closed."""
     rows = f"every row of table {token.tn}" if keys == KeyRange() else f"every row of table {token.tn} {keys}"
-    kinds = "" if schema is None or schema.kind is None else f", of whatever kind, not of {schema.name} alone"
+    kinds = "" if schema is None or schema.kind is None else f", of any kind, not only of {schema.name}"
     missing = [
         "other tables; making, listing and deleting tables; stored access policies",
-        "queues and blobs, also those that entities refer to",
-        "moves to another partition or table, archives and workflows, of which workers are told by a queue",
+        "queues and blobs, including those that entities refer to",
+        "moves to another partition or table, archives and workflows, which send messages through a queue",
     ]
     outside = [] if schema is None else _derived_outside(schema, keys, prefix)
     if outside:

@@ -119,7 +119,7 @@ async def audit(
         what=f"{'repair' if repair else 'audit'} {names}",
         purpose=purpose_of(
             " ".join(["repair" if repair and options.name is not None else "audit", *sorted(by_name)]), schemas
-        ).hex(),
+        ),
         tables=[*kinds, *by_name],
         plan=plan,
         work=lambda part, pace: (

@@ -53,7 +53,7 @@ async def build_index(
     job = Job(
         verb="build_index",
         what=f"build {index}",
-        purpose=purpose_of(f"build {index.name} {declared}", build.schemas).hex(),
+        purpose=purpose_of(f"build {index.name} {declared}", build.schemas),
         tables=(build.table,),
         plan=partial(
             plan_ranges,

@@ -14,12 +14,12 @@ import attrs
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
 from ..errors import ModelError
-from ..keys.intervals import EVERYTHING, common_prefix, meet, successor
 from ..keys.ranges import divide
 from ..models.schema import Schema
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, RowQuery
+from ..stores.intervals import EVERYTHING, common_prefix, meet, successor
 from .ranges import JobRange
 
 MOST_RANGES = 96

@@ -141,7 +141,7 @@ class Entity(Storable, metaclass=_ModelClass):
     - table: The name of the table, or a template such as `"Logins{at:%Y%m%d}"` for one table per period.
     - partition_key, row_key: Key templates, such as `"emp_{id:06d}"`.
     - keys: `"escaped"`, the default, escapes characters that keys don't allow or that would end a field; `"verbatim"`
-      writes strings as they are, and refuses those characters.
+      writes strings unchanged, and rejects those characters.
     - kind: What is stored as the kind of the rows, by default the name of the class. With None, no kind is stored or
       queried.
     - version: The version of the model, from 1; see `upgrade`.
@@ -192,7 +192,7 @@ class Entity(Storable, metaclass=_ModelClass):
             key = Employee.key_of("Sales", "emp_000007")
 
         Raises:
-            EncodeError: The service would refuse one of the keys.
+            EncodeError: The service would reject one of the keys.
         """
         schema = schema_of(cls)
         try:

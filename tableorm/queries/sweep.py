@@ -114,7 +114,7 @@ async def sweep(
     job = Job(
         verb="sweep",
         what=f"sweep {', '.join(sorted(schema.name for schema in schemas))}",
-        purpose=purpose_of(f"sweep {','.join(tables)}", schemas).hex(),
+        purpose=purpose_of(f"sweep {','.join(tables)}", schemas),
         tables={*tables, *by_index},
         plan=plan,
         work=work,

@@ -18,11 +18,11 @@ import msgspec
 
 from ..connection.connection import Connection
 from ..connection.tasks import map_together, stop_tasks
-from ..keys.intervals import high_of, hull, low_of
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row
+from ..stores.intervals import high_of, hull, low_of
 from .execution import CONCURRENCY, Allowance, FetchedPage, QueryExecution
 from .explain import ExplainedRequest, explain_request
 from .misfits import MisfitPolicy, TakeMisfit, take_last_misfit, taker_of

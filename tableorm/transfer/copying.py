@@ -19,13 +19,13 @@ from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, work_on
 from ..jobs.ranges import JobRange, purpose_of
 from ..jobs.scan import Steps, walk
-from ..keys.intervals import EVERYTHING, meet
 from ..models.reserved import is_reserved_table
 from ..outbox.decision import is_pending
 from ..protocol.edm import Edm
 from ..protocol.filter_text import FilterSyntaxError, parse_filter
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..stores import Bounds, Row, row_keys
+from ..stores.intervals import EVERYTHING, meet
 from ..writes.bulk.pacing import Pace
 from .blobs import BlobTransfer, prepare_blobs
 from .content import differing_properties, plain_row
@@ -97,11 +97,8 @@ class Selection:
         for term in terms:
             if not isinstance(term, Compare) or term.property != "PartitionKey" or term.constant.type is not Edm.STRING:
                 continue
-            op, key = term.op, str(term.constant.value)
-            low = key if op in (Op.EQ, Op.GE, Op.GT) else None
-            high = key if op in (Op.EQ, Op.LE, Op.LT) else None
             if bounds is not None:
-                bounds = meet(bounds, Bounds(low, high, lower_open=op is Op.GT, upper_open=op is Op.LT))
+                bounds = meet(bounds, Bounds.of(term.op, str(term.constant.value)))
         return bounds
 
 
@@ -144,7 +141,7 @@ def transfer_job(
     return Job(
         verb=selection.verb,
         what=what,
-        purpose=purpose_of(told, ()).hex(),
+        purpose=purpose_of(told, ()),
         tables=selection.tables,
         plan=plan,
         work=work,
@@ -171,9 +168,9 @@ async def copy_rows(
     check_if_exists("copy_rows", if_exists)
     options.check("copy_rows")
     selection = await _select("copy_rows", db, target, tables, where, options.name)
-    looks = await prepare_blobs(db, target, selection.tables)
+    await prepare_blobs(db, target, selection.tables)
     turns = asyncio.Semaphore(2 * options.parallel)
-    blobs = BlobTransfer(db, target, asyncio.Semaphore(options.parallel), looks)
+    blobs = BlobTransfer(db, target, asyncio.Semaphore(options.parallel))
     writers = {
         table: RowWriter(target, table, if_exists, f"copy of rows to table {table}", turns)
         for table in selection.tables

@@ -74,7 +74,10 @@ async def _print_status(args: argparse.Namespace) -> int:
 
 
 STATUS = OwnCommand(
-    "show revisions, shared runs with their progress, and the states of indexes", _print_status, *DATABASE, DIRECTORY
+    "show revisions, shared runs with their progress, the states of indexes, and the phases of re-keys",
+    _print_status,
+    *DATABASE,
+    DIRECTORY,
 )
 
 
