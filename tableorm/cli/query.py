@@ -116,9 +116,11 @@ def _make_query(db: Database, args: Namespace) -> Query[Any]:
     else:
         query = db.select(args.target)
         model = _model_of(args.target)
-        if unknown := [name for name in args.only if name not in schema_of(model).fields]:
-            known = near(unknown[0], schema_of(model).fields, "field")
-            raise ModelError(f"--only {unknown[0]!r} is rejected: {model.__name__} has no such field; {known}")
+        fields = schema_of(model).fields
+        for name in args.only:
+            if name not in fields:
+                known = near(name, fields, "field")
+                raise ModelError(f"--only {name!r} is rejected: {model.__name__} has no such field; {known}")
         if args.only:
             query = query.only(*(getattr(model, name) for name in args.only))
         conditions = [parse_where(each, model) for each in conditions]
