@@ -58,7 +58,7 @@ def print_report(report: Report, args: argparse.Namespace, file: TextIO | None =
         found, number = report.failures, report.failed
         good = report.complete if isinstance(report, RunReport) else not number
     more = number - len(found)
-    lines = [*map(str, found), *([f"and {more:,} more"] if more > 0 else []), str(report)]
+    lines = [*map(str, found), *[f"and {more:,} more"] * (more > 0), str(report)]
     emit(args, report.to_dict(), painted=map(fit, lines), file=file)
     return 0 if good else 1
 
