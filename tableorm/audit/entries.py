@@ -28,7 +28,7 @@ def entity_problems(snapshot: EntitySnapshot) -> Iterable[Problem]:
         yield Problem(Damage.MANIFEST, None, None, text)
     if snapshot.problem is not None:
         text = f"it does not fit the model ({snapshot.problem})"
-        yield Problem(Damage.UNREADABLE, None, None, text, rebuilt=False)
+        yield Problem(Damage.UNREADABLE, None, None, text)
 
 
 def _row_keys_of(entry: ManifestEntry | None) -> tuple[str, ...]:
@@ -88,19 +88,16 @@ class EntryCheck(Check):
 
     def contents(self, row: Row) -> bytes:
         """Return what a derived row holds: equal bytes for equal rows, whoever wrote them and when."""
-        del row
         return b""
 
     def knows_contents(self, row: Row) -> bool:
         """Return whether this program knows what such a derived row should hold, and not its keys and version alone."""
-        del row
         return False
 
     # What a check offers
 
     def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
         """Return the names of the declarations whose row is checked."""
-        del snapshot
         return (self.name,)
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
@@ -131,7 +128,6 @@ class EntryCheck(Check):
 
     def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return where its rows ought to be, and where the manifest says they are."""
-        del found
         names = self.names(snapshot) if snapshot.problem is None else ()
         entries = [each.get(name) for name in names for each in (snapshot.manifest, snapshot.expected)]
         return {key for entry in entries for key in _row_keys_of(entry)}
@@ -169,9 +165,9 @@ class EntryCheck(Check):
             kind = kind_of(row)
             if kind == f"{self.schema.kind}#{name}" and _names_entity(row):
                 text = f"the {self.noun} at {shown(address)} is that of {shown(row.get(COPY_OF))}"
-                return Problem(Damage.TAKEN, name, address, text, rebuilt=False, rival=row)
+                return Problem(Damage.TAKEN, name, address, text, rival=row)
             text = f"a row of kind {shown(kind)} is at {shown(address)}, where the {self.noun} belongs"
-            return Problem(Damage.BLOCKED, name, address, text, rebuilt=False)
+            return Problem(Damage.BLOCKED, name, address, text)
         if content is None:
             equal = str(row[ENTITY_TYPE]).partition(":")[2] == snapshot.version
         else:
@@ -204,7 +200,7 @@ class EntryCheck(Check):
         what, owner = f"the {self.noun} at {shown(address.row_key)}", row.get(COPY_OF)
         if not _names_entity(row):
             text = f"{what} names no entity, as each that tableorm writes does"
-            return address.beside(""), Problem(Damage.FOREIGN, name, address.row_key, text, rebuilt=False)
+            return address.beside(""), Problem(Damage.FOREIGN, name, address.row_key, text)
         if not await self._is_orphan(row):
             return None
         text = (

@@ -68,6 +68,9 @@ _REMEDIES = {
 }
 
 
+LEFT_TO_USERS = frozenset({Damage.TAKEN, Damage.BLOCKED, Damage.FOREIGN, Damage.UNREADABLE, Damage.DANGLING})
+"""What no audit repairs."""
+
 _UNFINISHED_REMEDY = "run a worker that knows what it names, or remove the cause, then audit again"
 
 

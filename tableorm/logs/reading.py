@@ -119,7 +119,7 @@ class _Log:
                 return b"".join([chunk async for chunk in stream.chunks])
 
         try:
-            return await ask_blobs(self._db, "get-blob", self._name, self._container, read)
+            return await ask_blobs(self._db, self._name, read)
         except Fault as fault:
             raise translate(fault, f"read of {segment.name}", "") from None
 

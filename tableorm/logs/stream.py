@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from ..connection.async_only import async_only
 from ..connection.awaited_calls import AwaitedCalls, awaited
-from ..connection.blobs import ask_blobs, put_blob
+from ..connection.blobs import ask_blobs, metadata_of, put_blob
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks, take_error
@@ -252,7 +252,7 @@ class LogStream:
                 raise
             # It may be this one, after a reply that was lost.
             info = await self._info(name)
-            return {key.lower(): value for key, value in info.metadata.items()}.get("id") == segment.metadata["id"]
+            return metadata_of(info).get("id") == segment.metadata["id"]
         return True
 
     async def _find_last(self, hour: dt.datetime, taken: int) -> int:
@@ -283,9 +283,7 @@ class LogStream:
         return True
 
     async def _info(self, name: str) -> BlobInfo:
-        return await ask_blobs(
-            self._db, "blob-info", self.name, self.container, lambda store: store.info(self.container, name)
-        )
+        return await ask_blobs(self._db, self.name, lambda store: store.info(self.container, name))
 
     def _note_number(self, hour: dt.datetime, number: int) -> None:
         self._numbers[hour] = number

@@ -4,6 +4,7 @@ Queries: immutable descriptions of what to read, and the ways to run them.
     plan -> requests -> pages of rows -> residual conditions -> kind -> upgrade -> decode
 """
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -36,7 +37,7 @@ from .cursors import cursor_at, read_cursor, sources_of
 from .delete import delete_results, needs_whole_rows
 from .description import QueryDescription
 from .execution import CONCURRENCY, Allowance, FetchedPage, Position, QueryExecution, bound_together
-from .explain import WITHOUT_KIND, Explanation, explain
+from .explain import WITHOUT_KIND, Explanation
 from .follow import check_durations, find_moment, follow_log
 from .misfits import taker_of
 from .misuse import check_count
@@ -416,6 +417,7 @@ class Query(QueryDescription[E_co]):
             sorted_here=not store.capabilities.ordered,
             primaries=primaries,
             nearby=nearby,
+            turns=asyncio.Semaphore(self._concurrency) if plan.merged else None,  # one request becomes several
             take_misfit=taker_of(self._misfits),
             work=work,
         )
@@ -431,19 +433,8 @@ class Query(QueryDescription[E_co]):
         return partly and any(schema.version > 1 for schema in self._kinds.schemas)
 
     def _explain(self, plan: QueryPlan, *, show_values: bool) -> Explanation:
-        twice = self._only is not None and any(schema.version > 1 for schema in self._kinds.schemas)
-        return explain(
-            str(self) if show_values else f"query of {planner_of(self._kinds).target.name}",
-            plan,
-            self._limit,
-            ordered=self._ordered,
-            concurrency=self._concurrency,
-            twice=twice,
-            where=self._conditions,
-            primaries=self._primaries if plan.target.fetches_primaries else None,
-            prefix=self._db.prefix if self._db else "",
-            show_values=show_values,
-        )
+        primaries = self._primaries if plan.target.fetches_primaries else None
+        return self._explain_plan(plan, self._conditions, primaries, show_values=show_values)
 
     async def _iterate(self, cursor: str | None, progress: ReadProgress | None) -> AsyncGenerator[E_co, None]:
         """Yield the results from a cursor on; `progress` is told what is given."""

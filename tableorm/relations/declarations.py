@@ -24,6 +24,8 @@ _PLACE = re.compile(r"\{([^{}:]+)([^{}]*)\}")
 class Many(RelationDeclaration, Generic[C]):
     """What `many` declares: on the class a `ManyOf`, on an entity a tuple."""
 
+    _on_class = ManyOf
+
     def __init__(self, target: Any, on_delete: OnDelete, fields: Mapping[str, object]) -> None:
         super().__init__("many", target, fields)
         if on_delete not in get_args(OnDelete):
@@ -35,6 +37,12 @@ class Many(RelationDeclaration, Generic[C]):
             )
         self.on_delete: OnDelete = on_delete
         self.cascades = on_delete == "cascade"
+        theirs = next(iter(self.fields))
+        self.instead = (
+            f"it shows what was loaded. Insert or delete entities with db.insert(...) and db.delete(...); move one "
+            f"to another parent with db.move(entity, {theirs}=...), or with db.save(entity) if {theirs} is not in "
+            f"its key; then load it"
+        )
 
     def check_used(self, schema: Schema) -> None:
         """
@@ -106,21 +114,6 @@ class Many(RelationDeclaration, Generic[C]):
                 return True
         return False
 
-    def of(self, owner: type[Any]) -> ManyOf[Any, Any]:
-        """Return what stands for it on a class."""
-        return ManyOf(self, owner)
-
-    @property
-    def instead(self) -> str:
-        """Say what to do instead of setting it."""
-        theirs = next(iter(self.fields))
-        return (
-            f"it shows what was loaded. Insert or delete entities with db.insert(...) and db.delete(...); move one "
-            f"to another parent with db.move(entity, {theirs}=...), or with db.save(entity) if {theirs} is not in "
-            f"its key; "
-            "then load it"
-        )
-
     if TYPE_CHECKING:
 
         @overload
@@ -157,6 +150,8 @@ def cascades_elsewhere(schema: Schema) -> bool:
 class One(RelationDeclaration, Generic[C]):
     """What `one` declares: on the class a `OneOf`, on an entity another entity, or None if there is none."""
 
+    _on_class = OneOf
+
     def __init__(self, target: Any, key: str | None, fields: Mapping[str, object]) -> None:
         super().__init__("one", target, fields)
         if (key is None) is not bool(self.fields):
@@ -167,16 +162,10 @@ class One(RelationDeclaration, Generic[C]):
         self.key = key
         if key is not None:
             self.sources = (key,)
-
-    def of(self, owner: type[Any]) -> OneOf[Any, Any]:
-        """Return what stands for it on a class."""
-        return OneOf(self, owner)
-
-    @property
-    def instead(self) -> str:
-        """Say what to do instead of setting it."""
         names = ", ".join(f"entity.{name}" for name in self.sources)
-        return f"it shows what was loaded. Set {names} and save the entity, or write the other one; then load it"
+        self.instead = (
+            f"it shows what was loaded. Set {names} and save the entity, or write the other one; then load it"
+        )
 
     if TYPE_CHECKING:
 

@@ -2,10 +2,10 @@
 What a write would send, as a value that can be printed and compared: `db.explain_write`.
 
 The functions that plan a write plan it here too; what is listed is what is read before it, and what follows it in other
-partitions. The write itself isn't run on a store that records its requests: it would read rows that nobody has here,
-such as a counted parent, a list or a total, and go another way for a row that was made up. It would also call what
-explaining must not: services that wrap keys, and streams of blobs, which can be read once. A test with random models
-compares each request that is explained with what is sent.
+partitions. Nothing is sent. The write itself isn't run on a store that records its writes and lets its reads through:
+an explanation would cost these requests, and need a table, a network and permissions. It would also call services that
+wrap keys, and use up streams of blobs, which can be read once. So an explanation says whether it is complete, and a
+test with random models compares each request of it with what is sent.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -143,14 +143,13 @@ class WriteExplanation:
         return html_table(f"{counted(self.cost, 'request')}, {self.bytes_sent} bytes", rows)
 
     def __str__(self) -> str:
-        noun = "request" if self.cost == 1 else "requests"
         reads = [str(step) for step in self.steps if step.method == "GET"]
         writes = [str(step) for step in self.steps if step.method != "GET"]
         if self.transaction:
             writes = [f"POST {BATCH}", *("  " + text.replace("\n", "\n  ") for text in writes)]
         writes = [*map(str, self.before), *writes, *map(str, self.after)]
-        noun += "" if self.complete else " and those of derived rows"
-        return "\n".join([*reads, *writes, f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
+        noun = "" if self.complete else " and those of derived rows"
+        return "\n".join([*reads, *writes, f"({counted(self.cost, 'request')}{noun}, {self.bytes_sent} bytes)"])
 
 
 _VERBS: Mapping[str, tuple[Callable[..., Change], tuple[str, ...]]] = {

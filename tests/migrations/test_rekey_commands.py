@@ -173,7 +173,7 @@ def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     clear_progress()
 
     assert bars == [
-        "      all [######------------------]  25% 12 entities/s, about 5 min 0 s left",
+        "      all [######------------------]  25% 12 entities/s, about 0:05:00 left",
         "range   3 [############------------]  50% 1,200 entities",
         "range  14 [------------------------]    ? 0 entities",
     ]

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, overload
 
-import attrs
-
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...audit.table_audit import rebuild_write
@@ -151,7 +149,7 @@ class EventualAggregateMaintainer(AggregateMaintainer):
 
     async def copy(self, db: Connection, holder: RowAddress, subtotal: RowAddress) -> None:
         """Copy a subtotal to its total. Concurrent tasks for one total share their requests."""
-        await _COPIES.call(_Total(db, self, holder), subtotal)
+        await _COPIES.call((db, self, holder), subtotal)
 
     async def try_to_copy(self, db: Connection, holder: RowAddress, subtotals: Sequence[RowAddress]) -> bool:
         """Try to copy several subtotals. Return whether the total now has them; if not, try again."""
@@ -216,20 +214,13 @@ async def _prepare_holder(db: Connection, write: PlannedWrite) -> bool:
     return False
 
 
-@attrs.frozen
-class _Total:
-    db: Connection
-    aggregate: EventualAggregateMaintainer
-    holder: RowAddress
-
-
-async def _copy_together(total: _Total, subtotals: Sequence[RowAddress]) -> Sequence[None]:
+async def _copy_together(
+    total: tuple[Connection, EventualAggregateMaintainer, RowAddress], subtotals: Sequence[RowAddress]
+) -> Sequence[None]:
     """Copy some subtotals to a total."""
-    some = list(dict.fromkeys(subtotals))
-    async for _ in Attempts(
-        total.db, races=f"{total.aggregate.label}: others wrote {total.holder} or its subtotals first"
-    ):
-        if await total.aggregate.try_to_copy(total.db, total.holder, some):
+    (db, aggregate, holder), some = total, list(dict.fromkeys(subtotals))
+    async for _ in Attempts(db, races=f"{aggregate.label}: others wrote {holder} or its subtotals first"):
+        if await aggregate.try_to_copy(db, holder, some):
             break
     return [None] * len(subtotals)
 
@@ -272,14 +263,14 @@ class Aggregate(Derivation):
         self,
         field: Callable[[], Field[int]] | Field[int],
         *,
-        where: Callable[[Any], bool] | None,
-        create: bool,
-        consistency: str | None,
-        key: Mapping[str, str],
+        where: Callable[[Any], bool] | None = None,
+        create: bool = False,
+        consistency: Literal["eventual"] | None = None,
+        **key: str,
     ) -> None:
         super().__init__(where)
         what = type(self).__name__
-        if consistency not in (None, "eventual"):
+        if consistency not in (None, "eventual"):  # pyright: ignore[reportUnnecessaryContains]
             raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
         if isinstance(field, type) or not (isinstance(field, Field) or callable(field)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{what}({field!r}) is rejected: give a field, as in `lambda: Department.employee_count`")
@@ -295,7 +286,7 @@ class Aggregate(Derivation):
                     f'the fields of this model: {name}="{{department}}", or "{text}" if it is always the same'
                 )
         self.field: Callable[[], Field[int]] | Field[int] = field
-        self.create, self.consistency, self.key = create, consistency, dict(key)
+        self.create, self.consistency, self.key = create, consistency, key
 
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AggregateSchema:
         """Return the count or sum of a model."""
@@ -330,17 +321,6 @@ class Count(Aggregate):
         key: The key fields of that entity: "{field}" of this model, or a literal.
     """
 
-    def __init__(
-        self,
-        field: Callable[[], Field[int]] | Field[int],
-        *,
-        where: Callable[[Any], bool] | None = None,
-        create: bool = False,
-        consistency: Literal["eventual"] | None = None,
-        **key: str,
-    ) -> None:
-        super().__init__(field, where=where, create=create, consistency=consistency, key=key)
-
 
 class Sum(Aggregate):
     """
@@ -369,5 +349,5 @@ class Sum(Aggregate):
         consistency: Literal["eventual"] | None = None,
         **key: str,
     ) -> None:
-        super().__init__(field, where=where, create=create, consistency=consistency, key=key)
+        super().__init__(field, where=where, create=create, consistency=consistency, **key)
         self.of = of
