@@ -249,8 +249,8 @@ def _load_encryption(text: str) -> Encryption:
 DATABASE: tuple[Argument, ...] = (
     lambda parser: parser.set_defaults(needs_url=True),
     _url("url", f"what to open, as for tableorm.connect: local:./hr.tables; default: ${URL}"),
-    _url("--queues", "where the queues are, if they are elsewhere"),
-    _url("--blobs", "where the blobs are, if they are elsewhere"),
+    _url("--queues", "where the queues are, if elsewhere"),
+    _url("--blobs", "where the blobs are, if elsewhere"),
     option(
         "--encryption",
         metavar="MODULE:NAME",
@@ -306,8 +306,8 @@ def models(*others: type, plain_tables: bool = False, optional: bool = False) ->
         default=[],
         type=load,
         action=_StoreModels,
-        help="such as hr.models:Employee; a module alone means all of its models, those that it imports included"
-        + (", but for those with a table for each period" if plain_tables else ""),
+        help="such as hr.models:Employee; a module by itself means all of its models, including those it imports"
+        + (", except those with a table for each period" if plain_tables else ""),
     )
 
 

@@ -152,8 +152,8 @@ QUERY = OwnCommand(
         metavar="CONDITION",
         action="append",
         default=[],
-        help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"; all of '
-        "several must hold",
+        help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"; if '
+        "given several times, all must hold",
     ),
     option(
         "--only",
@@ -161,11 +161,11 @@ QUERY = OwnCommand(
         action="extend",
         default=[],
         type=_parse_names,
-        help="print these fields alone",
+        help="print only these fields",
     ),
-    count("--top", "read N at most"),
+    count("--top", "read at most N"),
     flag("--all", "allow a query that has to read the whole table"),
-    flag("--explain", "print what would be sent, and send nothing"),
+    flag("--explain", "print what would be sent, without sending it"),
     flag("--csv", "print CSV"),
 )
 GET = OwnCommand(

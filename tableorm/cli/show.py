@@ -76,5 +76,5 @@ SHOW = OwnCommand(
     TABLE,
     models(plain_tables=True, optional=True),
     option("--partition", metavar="PK", help="only the rows with this PartitionKey"),
-    count("--limit", "how many rows to show at most"),
+    count("--limit", "show at most N rows"),
 )

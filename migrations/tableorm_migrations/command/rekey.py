@@ -132,8 +132,10 @@ class _RekeyAction:
 
 
 _OFFLINE = (
-    flag("--offline", "nobody writes meanwhile, and nobody reads the new keys"),
-    option("--target", metavar="URL", help="with --offline: the database that gets the entities, if it is another one"),
+    flag("--offline", "confirm that nobody writes in the meantime, or reads the new keys"),
+    option(
+        "--target", metavar="URL", help="with --offline: the database that receives the entities, if it's another one"
+    ),
 )
 
 REKEY_ACTIONS: dict[str, Command] = {
@@ -144,26 +146,30 @@ REKEY_ACTIONS: dict[str, Command] = {
         models(),
         *_OFFLINE,
         flag("--full", "read all entities, which takes memory for each"),
-        count("--sample", "how many entities to read otherwise; 10000 if not given", 10_000),
+        count("--sample", "otherwise, read about N entities; default: 10000", 10_000),
         option(
             "--rejected",
             metavar="FILE",
             type=Path,
             help="write a line of JSON for each entity that cannot be converted or collides",
         ),
-        option("--request-price", metavar="PRICE", type=float, help="of 10,000 requests, to print the cost"),
-        count("--requests-per-second", "of all processes, to print the time it takes"),
+        option("--request-price", metavar="PRICE", type=float, help="price of 10,000 requests; prints the cost"),
+        count("--requests-per-second", "rate of all processes; prints the time it takes"),
     ),
     "move": _RekeyAction(
         help="give the entities of a model with moved_from= their newer keys",
         online=run_move,
         offline=run_rekey,
         flags=(
-            _Flag("--no-blind-writers", "say that no program of the older model alone writes without an ETag", False),
-            _Flag("--writers-stopped", "with --offline: say that no program writes these models", True),
+            _Flag(
+                "--no-blind-writers",
+                "confirm that no program that has only the older model writes without an ETag",
+                False,
+            ),
+            _Flag("--writers-stopped", "with --offline: confirm that no program writes these models", True),
             _Flag(
                 "--skip-collisions",
-                "go on after two entities of one key; both stay as they are",
+                "continue when two entities have the same key; both stay as they are",
                 None,
                 ("on_collision", "skip"),
             ),
@@ -176,7 +182,7 @@ REKEY_ACTIONS: dict[str, Command] = {
     "seal": _RekeyAction(
         help="verify a re-key again, and end all reads of the older keys",
         online=seal_move,
-        flags=(_Flag("--no-old-programs", "say that no program of the older model alone is left", False),),
+        flags=(_Flag("--no-old-programs", "confirm that no program is left that has only the older model", False),),
     ),
     "finalize": _RekeyAction(
         help="delete what a re-key has left at the older keys", online=finalize_move, offline=finalize_rekey
@@ -188,7 +194,7 @@ REKEY_ACTIONS: dict[str, Command] = {
         flags=(
             _Flag(
                 "--no-new-programs",
-                "with --offline: say that no program of the newer model is left, and none that copies",
+                "with --offline: confirm that no program of the newer model is left, and none that copies",
                 True,
             ),
             _Flag(
