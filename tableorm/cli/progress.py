@@ -117,7 +117,7 @@ async def run_job(
     Work on the rows of a database, and print the report; return the status of the command.
 
     Args:
-        args: The arguments, among them those that `add_job` and `add_state` declare.
+        args: The arguments, among them those of `JOB`, and perhaps those of `state`.
         work: The method of the database that does it.
         models: Whose rows it works on.
         options: Its other arguments.
