@@ -92,12 +92,9 @@ class Explorer(App[None]):
         self._cost, self._status = Static(id="plan", markup=False), Static("choose a table", id="status", markup=False)
         self._table = DataTable[Text](id="rows", zebra_stripes=True, fixed_columns=2)
         self._detail, self._bars = Static(markup=False), Static(markup=False)
-        self._below, self._picture = (
-            VerticalScroll(self._detail, id="details"),
-            VerticalScroll(self._bars, id="picture"),
-        )
-        view = Vertical(self._filter, self._cost, self._table, self._value, self._below, id="view")
-        self._switcher = ContentSwitcher(view, self._picture, initial="view")
+        below = VerticalScroll(self._detail, id="details")
+        view = Vertical(self._filter, self._cost, self._table, self._value, below, id="view")
+        self._switcher = ContentSwitcher(view, VerticalScroll(self._bars, id="picture"), initial="view")
         # Disabled until the outcome of a write is said.
         self._body = Horizontal(self._tree, Vertical(self._switcher, self._status))
 
