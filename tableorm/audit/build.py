@@ -18,7 +18,7 @@ import attrs
 from ..connection.connection import Connection
 from ..connection.index_states import find_unreadable, make_readable
 from ..errors import ModelError, shown
-from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
+from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, carry_out
 from ..jobs.ranges import JobRange, purpose_of
 from ..jobs.report import run_report
@@ -62,7 +62,6 @@ async def build_index(
             [(build.table, build.schemas)],
             build=True,
             most=MOST_RANGES // 2,
-            rows=LEAST_ROWS,
         ),
         work=build.work_on,
         counts=AuditCounts,

@@ -15,7 +15,7 @@ from ..connection.nearby import read_rows
 from ..connection.tasks import map_together
 from ..errors import ModelError
 from ..jobs.counts import JobCounts
-from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
+from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, work_on
 from ..jobs.ranges import JobRange, purpose_of
 from ..jobs.scan import Steps, walk
@@ -84,7 +84,7 @@ class Selection:
             first = not is_reserved_table(table) if building is None else building
             parts = [JobRange(table=table, partitions=bounds)]
             if not bounds.point:
-                parts = await plan_ranges(db, self.verb, [(table, [])], most=most, rows=LEAST_ROWS)
+                parts = await plan_ranges(db, self.verb, [(table, [])], most=most)
             shares = [(part, meet(part.partitions, bounds)) for part in parts]
             return [attrs.evolve(part, partitions=each, building=first) for part, each in shares if each is not None]
 
