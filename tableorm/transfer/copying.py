@@ -7,6 +7,7 @@ source. The mapper's own records are copied last: the state of an index says tha
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import attrs
 
@@ -18,6 +19,7 @@ from ..jobs.counts import JobCounts
 from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, work_on
 from ..jobs.ranges import JobRange, purpose_of
+from ..jobs.report import report_of
 from ..jobs.scan import Steps, walk
 from ..models.reserved import is_reserved_table
 from ..outbox.decision import is_pending
@@ -29,7 +31,7 @@ from ..stores.intervals import EVERYTHING, meet
 from ..writes.bulk.pacing import Pace
 from .blobs import BlobTransfer, prepare_blobs
 from .content import differing_properties, plain_row
-from .report import TransferReport, make_report
+from .report import TransferReport
 from .writing import IfExists, RowWriter, check_if_exists
 
 _KEYS = ("PartitionKey", "RowKey")
@@ -146,7 +148,7 @@ def transfer_job(
         plan=plan,
         work=work,
         counts=JobCounts,
-        report=make_report,
+        report=partial(report_of, TransferReport),
     )
 
 
