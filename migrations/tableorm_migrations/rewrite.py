@@ -49,33 +49,36 @@ async def rewrite(
     """
     Write every row of an older version as the current version of its model, while other programs read and write.
 
-    Without it a row is upgraded in memory, each time it is read. When every row and every program has the current
-    version, the functions that `upgrade` registers can be removed. A row is written only if nobody has changed it since
-    it was read; if somebody has, it is read again. What is derived from an entity, such as its index entries, is
-    written with it. A row that cannot be upgraded or written stays as it is, and is reported. Rows in which a field
-    with `encrypted(accept_plain=True)` is not encrypted yet are written too.
+            report = await rewrite(db, Parcel)
+        print(report.complete, report.written)
 
-    It is a shared run: any number of processes make the same call, at the same time or later, and work on different
-    ranges of keys. If one is killed, the others take over what it had; if all are, the next call goes on.
+    Without a rewrite, a row is upgraded in memory each time it's read. Once every row and every program has the current
+    version, you can remove the functions registered with `upgrade`. A row is written under the ETag it was read with;
+    if another client has changed it, it's read again. Derived rows, such as index entries, are written with it. A row
+    that can't be upgraded or written stays unchanged and is reported. Rows in which a field with
+    `encrypted(accept_plain=True)` isn't encrypted yet are written too.
+
+    This is a shared run: any number of processes can make the same call, in parallel or later, and work on different
+    key ranges. If one is killed, the others take over its ranges; if all are killed, the next call resumes.
 
     Args:
         db: The open database.
-        models: The models; an abstract base stands for all of its classes.
-        name: Name of the run. A run that has ended is not done again under its name, unless something failed. Without a
-            name, a run that has ended is done again.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report so far, again and again.
+        models: The models; an abstract base stands for all of its subclasses.
+        name: The name of the run. A finished run isn't repeated under its name, unless something failed. Without a
+            name, each call after a finished run starts another one.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report so far.
 
     Returns:
-        What all processes have done, when the last one is done. Programs that still write an older version make more
-        such rows: rewrite again after the last of them has ended.
+        The work of all processes, once the last one has finished. Programs that still write an older version
+        add such rows: rewrite again after the last of them has ended.
 
     Raises:
-        ModelError: There is no model, or one without a kind; an argument is rejected; or the run of that name is of
-            other models, or of other versions or declarations of them.
-        AccessDenied: In a scope, since a run is of whole tables.
+        ModelError: No model was passed, or one has no kind; an argument is rejected; or the run of that name belongs
+            to other models, or to other versions or declarations of them.
+        AccessDenied: In a scope, because a run covers whole tables.
         TableNotFound: There is no such table.
     """
     connection = connection_of(db)

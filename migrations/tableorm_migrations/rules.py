@@ -22,13 +22,13 @@ class Verdict(enum.StrEnum):
 
 class Rule(msgspec.Struct, frozen=True):
     """
-    How one kind of change is judged.
+    A rule for one kind of change.
 
     Args:
-        code: Its name.
+        code: The name of the rule.
         verdict: What the change needs.
-        change: What has changed.
-        reason: Why.
+        change: The kind of change.
+        reason: Why it needs that.
         remedy: What to do; empty if there is nothing to do.
     """
 

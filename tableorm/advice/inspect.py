@@ -30,7 +30,9 @@ async def inspect_table(
     Read rows of a table that other programs have written, and return the text of a module of models for them. Nothing
     is written.
 
-    All rows are read, and are in memory at the same time. With `rows` these are the first rows of evenly spread ranges
+        print(await inspect_table(db, "Directory", rows=10_000))
+
+    All rows are read, and held in memory together. With `rows` these are the first rows of evenly spread ranges
     of PartitionKeys. The names of all tables, if the client may list them, show whether each period has a table.
 
     Args:

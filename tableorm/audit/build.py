@@ -48,100 +48,59 @@ async def build_index(
     options.check("build_index")
     if type(no_older_writers) is not bool:
         raise ModelError(f"build_index(no_older_writers={shown(no_older_writers)}) is rejected: give True or False")
-    build = _IndexBuild(db, index, options.parallel)
-    declared = json.dumps([dict(each.describe()) for each in build.declared], sort_keys=True)
-    job = Job(
-        verb="build_index",
-        what=f"build {index}",
-        purpose=purpose_of(f"build {index.name} {declared}", build.schemas),
-        tables=(build.table,),
-        plan=partial(
-            plan_ranges,
-            db,
-            "build_index",
-            [(build.table, build.schemas)],
-            build=True,
-            most=MOST_RANGES // 2,
-        ),
-        work=build.work_on,
-        counts=AuditCounts,
-        report=partial(run_report, BuildReport),
-        no_older_writers=no_older_writers,
-        finish=partial(build.make_readable, no_older_writers=True),
-    )
-    report = await carry_out(db, job, options)
-    if report.complete:
-        readable = await build.make_readable(no_older_writers=no_older_writers)
-        report = attrs.evolve(report, readable=readable)
-    return report
+    declared = _find_declarations(index)
+    schemas: list[Schema] = concrete(index.model.__schema__)
+    if not schemas:
+        raise ModelError(f"{index.model.__name__} is abstract and has no concrete classes yet; import or declare them")
+    if any(each.related() for each in declared):
+        schemas = [each for each in with_related(schemas) if each.table == schemas[0].table]
+    kinds, table = KindSet.of([schema.model for schema in schemas]), schemas[0].table_name()
+    limit, turns = asyncio.Semaphore(options.parallel), SnapshotTurns()
 
-
-class _IndexBuild:
-    """
-    Work that builds an index range by range, and then audits it range by range.
-
-    Args:
-        db: Where the rows are.
-        index: What is built.
-        parallel: How many transactions are under way at the same time.
-
-    Attributes:
-        declared: What is built, in each concrete class.
-        schemas: The models that are read.
-        table: Name of their table.
-
-    Raises:
-        ModelError: It is not a declaration of a class, or not one that can be built.
-    """
-
-    def __init__(self, db: Connection, index: DerivationOf[Any], parallel: int) -> None:
-        self.declared: list[AuditedMaintainer] = _find_declarations(index)
-        self.schemas: list[Schema] = concrete(index.model.__schema__)
-        if not self.schemas:
-            raise ModelError(
-                f"{index.model.__name__} is abstract and has no concrete classes yet; import or declare them"
-            )
-        if any(each.related() for each in self.declared):
-            related = with_related(self.schemas)
-            self.schemas = [each for each in related if each.table == self.schemas[0].table]
-        self._kinds = KindSet.of([schema.model for schema in self.schemas])
-        self.table = self.schemas[0].table_name()
-        self._db, self._name, self._parallel = db, index.name, parallel
-        self._limit, self._turns = asyncio.Semaphore(parallel), SnapshotTurns()
-
-    async def work_on(self, part: JobRange, pace: Pace | None) -> Steps[AuditCounts]:
-        """
-        Build or audit a range, from where it stands.
-
-        Args:
-            part: The range.
-            pace: Limits how many rows are read in a second; None for any number.
-        """
-        context = AuditContext(
-            db=self._db, kinds=self._kinds, repair=True, only=self._name, pace=pace, turns=self._turns
-        )
-        deal, where = partial(_build_rows, context, self._limit), self._kinds.filter
+    async def work(part: JobRange, pace: Pace | None) -> Steps[AuditCounts]:
+        """Build or audit a range, from where it stands."""
+        context = AuditContext(db=db, kinds=kinds, repair=True, only=index.name, pace=pace, turns=turns)
         steps = (
-            walk(self._db, part, where, deal, context.counts, "build_index", pace, kinds=self._kinds)
+            walk(
+                db,
+                part,
+                kinds.filter,
+                partial(_build_rows, context, limit),
+                context.counts,
+                "build_index",
+                pace,
+                kinds=kinds,
+            )
             if part.building
-            else audit_range(context, part, self._parallel)
+            else audit_range(context, part, options.parallel)
         )
         async with aclosing(steps) as all_steps:
             async for done, counts in all_steps:
                 counts.entities *= part.building  # each is counted once
                 yield done, counts
 
-    async def make_readable(self, *, no_older_writers: bool) -> bool:
-        """
-        Tell the store that the index is readable, if no older program writes. Return whether it is read from now on.
+    async def settle(*, readable: bool) -> bool:
+        """Tell the store that the index is readable, if it is. Return whether it is read from now on."""
+        asked = [each.declaration for each in declared if each.declaration and each.building is not False]
+        if readable:
+            await make_readable(db, asked)
+        return not await find_unreadable(db, asked)
 
-        Args:
-            no_older_writers: Whether every program that writes such entities declares the index, since the build began.
-        """
-        asked = [each.declaration for each in self.declared if each.declaration and each.building is not False]
-        if no_older_writers:
-            await make_readable(self._db, asked)
-        return not await find_unreadable(self._db, asked)
+    layouts = json.dumps([dict(each.describe()) for each in declared], sort_keys=True)
+    job = Job(
+        verb="build_index",
+        what=f"build {index}",
+        purpose=purpose_of(f"build {index.name} {layouts}", schemas),
+        tables=(table,),
+        plan=partial(plan_ranges, db, "build_index", [(table, schemas)], build=True, most=MOST_RANGES // 2),
+        work=work,
+        counts=AuditCounts,
+        report=partial(run_report, BuildReport),
+        no_older_writers=no_older_writers,
+        finish=partial(settle, readable=True),
+    )
+    report = await carry_out(db, job, options)
+    return attrs.evolve(report, readable=await settle(readable=no_older_writers)) if report.complete else report
 
 
 def _find_declarations(index: object) -> list[AuditedMaintainer]:

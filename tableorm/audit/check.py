@@ -6,18 +6,20 @@ follow from an entity and from a derived row (`claims`, `row_claims`, `contribut
 not agree (`compare`, `verify_row`, `verify_totals`).
 """
 
+import datetime as dt
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
 from ..connection.races import Attempts
-from ..connection.rows import delete_as_read
+from ..connection.rows import delete_as_read, time_of
 from ..models.kinds import kind_of
 from ..models.schema import Schema
-from ..stores import Row, RowAddress
+from ..stores import CLOCK, Row, RowAddress
 from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
 from .first_look import FirstLook
+from .report import Damage
 
 WRONG = 1
 """
@@ -55,6 +57,18 @@ entities that hold the totals, and a function that verifies one entity.
 """
 
 
+def claim_if_old(row: Row, name: str, age: dt.timedelta) -> Claims:
+    """
+    Claim that a row must be looked at, if it is so old that its writer must have ended long since.
+
+    Args:
+        row: The row.
+        name: What it is, for messages.
+        age: How old it has to be.
+    """
+    return ((f"\n\n{row['RowKey']}", -WRONG),) if CLOCK.now() - time_of(row, name) > age else ()
+
+
 class AuditedMaintainer(Maintainer):
     """
     A declaration, bound to its model, that the audit checks too: the interface that a pattern implements in full.
@@ -88,7 +102,6 @@ class AuditedMaintainer(Maintainer):
         Args:
             context: The rows of the table of the entities.
         """
-        del context
 
 
 class Check:
@@ -138,7 +151,6 @@ class Check:
 
     def accepts(self, row: Row) -> bool:
         """Return whether a derived row is checked; False leaves a row out although its kind belongs to this check."""
-        del row
         return True
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
@@ -146,12 +158,10 @@ class Check:
         Return what an entity claims. The claims of entities and of derived rows add up to the same if and only if the
         derived rows, and what the manifests say of them, are right.
         """
-        del snapshot
         return ()
 
     def row_claims(self, row: Row) -> Claims:
         """Return what a derived row claims. A number of 0 stands for a row that is not there."""
-        del row
         return ()
 
     def contributions(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
@@ -160,7 +170,6 @@ class Check:
         RowKey of the holder, an address, and a number. Where they do not add up to zero the holder is a candidate, not
         each entity that adds to it.
         """
-        del snapshot
         return ()
 
     # Candidates
@@ -170,12 +179,10 @@ class Check:
         Return the RowKeys of the rows to read with a candidate entity. It is asked again, with the rows that were
         found, until it names no other.
         """
-        del snapshot, found
         return set()
 
     def compare(self, snapshot: EntitySnapshot, found: FoundRows) -> Iterable[Problem]:
         """Return what is wrong with an entity and the rows at its addresses."""
-        del snapshot, found
         return ()
 
     async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
@@ -183,7 +190,6 @@ class Check:
         Return what is wrong with the rows of an entity in other partitions. Where these alone are wrong, it repairs
         and records them itself.
         """
-        del snapshot
         return ()
 
     async def is_right(self, snapshot: EntitySnapshot, look: FirstLook) -> bool:
@@ -196,7 +202,6 @@ class Check:
 
     async def confirm(self, snapshot: EntitySnapshot, problem: Problem) -> Problem:
         """Look at further rows before a problem is reported, perhaps repair them; return the problem as it is then."""
-        del snapshot
         return problem
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
@@ -208,7 +213,6 @@ class Check:
             phase: One of `row_phases`.
             is_candidate: Whether the claims on an address of the partition do not agree.
         """
-        del phase, is_candidate
         async for _ in Attempts(self.context.db):
             row = await self.context.read(address)
             if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
@@ -222,6 +226,10 @@ class Check:
                 self.context.record(self.schema, entity, problem)
                 return
         self.context.counts.leave()
+
+    def record(self, at: RowAddress, damage: Damage, text: str, **options: Any) -> None:
+        """Take note of what is wrong with a row by itself, whichever entity it is of; with options of `Problem`."""
+        self.context.record(self.schema, at.beside(""), Problem(damage, self.name or None, at.row_key, text, **options))
 
     async def judge(self, row: Row) -> tuple[RowAddress, Problem] | None:
         """

@@ -11,8 +11,7 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.index_states import known_unreadable
-from ..connection.rows import is_place, read_row
-from ..connection.translate import translate
+from ..connection.rows import is_place, read_row, write_as_read
 from ..errors import AccessDenied, DecodeError, TableNotFound, Throttled, Unavailable
 from ..jobs.scan import pages
 from ..keys.ranges import KeyRegion
@@ -21,11 +20,10 @@ from ..models.kinds import KindSet, kind_of
 from ..models.manifest import ManifestEntry, manifest_of
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
-from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
 from ..stores import Bounds, Operation, Row, RowAddress, row_keys
 from ..writes.bulk.pacing import Pace
-from .report import AuditCounts, Damage, Finding
+from .report import LEFT_TO_USERS, AuditCounts, Damage, Finding
 
 OUT_OF_REACH = (AccessDenied, TableNotFound, Throttled, Unavailable)
 """What concerns a whole table. Whatever else is raised for a row concerns that one alone, and ends no audit."""
@@ -88,7 +86,8 @@ class Problem:
         name: Name of the declaration; None for all of them.
         address: RowKey of the derived row; None if the problem is about no row.
         text: The problem in words.
-        rebuilt: Whether an audit can repair it, as by deriving this entity's rows anew.
+        rebuilt: Whether an audit can repair it, as by deriving this entity's rows anew: usually all but what is left to
+            users.
         rival: The derived row of another entity that is where the row of this one belongs.
         first: RowKey of an entity that has to be repaired before this one can be; None if there is none.
         refused: Why the repair was tried and failed; None if it was not tried or did not fail.
@@ -98,7 +97,7 @@ class Problem:
     name: str | None
     address: str | None
     text: str
-    rebuilt: bool = True
+    rebuilt: bool = attrs.Factory(lambda self: self.damage not in LEFT_TO_USERS, takes_self=True)
     rival: Row | None = None
     first: str | None = None
     refused: str | None = None
@@ -279,14 +278,8 @@ class AuditContext:
             TableOrmError: The store refused it for another reason.
         """
         self.counts.requests += 1
-        store, _ = self.db.sending("transaction", "")
-        try:
-            await store.transact(table or self.kinds.table, list(operations))
-        except Fault as fault:
-            if fault.code in LOST_RACE or fault.transient:
-                return False
-            raise translate(fault, "audit(repair=True)", self.kinds.table) from None
-        return True
+        what = "the first row of a repair by audit(repair=True)"
+        return await write_as_read(self.db, table or self.kinds.table, operations, name="", what=what)
 
     def record(self, schema: Schema, entity: RowAddress, problem: Problem) -> None:
         """

@@ -10,10 +10,12 @@ import datetime as dt
 from collections.abc import Awaitable
 from contextlib import aclosing, suppress
 
+import attrs
+
 from ..connection.rows import delete_as_read, is_place, read_row, time_of
 from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
-from ..models.kinds import kind_of
+from ..models.kinds import KindSet, kind_of
 from ..models.marker_rows import DECISION_KIND, FORWARD, TENTATIVE, MoveMark, MoveState, mark_of, stays
 from ..models.placement import declared_models
 from ..models.schema import Schema
@@ -21,7 +23,7 @@ from ..outbox.decision import DECISION_ROWS, Decision, decision_of, delete_decis
 from ..stores import CLOCK, Bounds, Row, RowAddress
 from ..writes.deferred import carry_out, schemas_by_kind
 from ..writes.move_entity import RELOCATION
-from .check import WRONG, Check, Claims, IsCandidate, Phase
+from .check import Check, Claims, IsCandidate, Phase, claim_if_old
 from .context import AuditContext, Problem
 from .report import Damage
 
@@ -46,7 +48,8 @@ async def is_under_way(context: AuditContext, entity: RowAddress) -> bool:
         return False
     read = 0
     region = KeyRegion(Bounds.only(entity.partition_key), DECISION_ROWS)
-    async with aclosing(context.pages(None, [region], "audit")) as found:
+    there = attrs.evolve(context, kinds=KindSet((), entity.table, bags=False))
+    async with aclosing(there.pages(None, [region], "audit")) as found:
         async for rows in found:
             for row in rows:
                 with suppress(DecodeError, NotSupported):
@@ -77,12 +80,10 @@ class DecisionCheck(Check):
 
     def row_claims(self, row: Row) -> Claims:
         """Claim that a decision row must be looked at, if it is so old that it should be gone."""
-        old = CLOCK.now() - time_of(row, DECISION_KIND) > LONGEST_WRITE
-        return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
+        return claim_if_old(row, DECISION_KIND, LONGEST_WRITE)
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Work on a decision row that should be gone, if rows are repaired; remove a void one after a day."""
-        del phase, is_candidate
         context = self.context
         row = await context.read(address)
         if row is None:
@@ -91,7 +92,8 @@ class DecisionCheck(Check):
         try:
             decision = decision_of(row)
         except (DecodeError, NotSupported) as error:
-            self._record(address, f"the decision row cannot be worked on: {error}", str(error))
+            text = f"the decision row cannot be worked on: {error}"
+            self.record(address, Damage.UNFINISHED, text, refused=str(error))
             return
         if not decision.committed:
             if context.repair and age > LONGEST_REQUEST:
@@ -104,7 +106,7 @@ class DecisionCheck(Check):
             f"a change of {', '.join(decision.kinds)} was committed {hours:.0f} hours ago, and its pending work has "
             f"not been done since{failed}"
         )
-        self._record(address, text, refused)
+        self.record(address, Damage.UNFINISHED, text, refused=refused)
 
     async def _carry_out(self, decision: Decision) -> None:
         """Do what a change has left to do."""
@@ -112,10 +114,6 @@ class DecisionCheck(Check):
         left = await carry_out(context.db, context.kinds.table, self._schemas, decision)
         if left is not None:
             await delete_decision(context.db, context.kinds.table, left)
-
-    def _record(self, address: RowAddress, text: str, refused: str | None) -> None:
-        problem = Problem(Damage.UNFINISHED, None, address.row_key, text, refused=refused)
-        self.context.record(self.schema, address.beside(""), problem)
 
 
 _LONGEST_MOVE = dt.timedelta(hours=1)
@@ -145,12 +143,10 @@ class MoveCheck(Check):
 
     def row_claims(self, row: Row) -> Claims:
         """Claim that a row must be looked at, if it is so old that it should be gone, and is not of a re-key."""
-        old = CLOCK.now() - time_of(row, self.schema.name) > _LONGEST_MOVE and not _stays(row)
-        return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
+        return () if _stays(row) else claim_if_old(row, self.schema.name, _LONGEST_MOVE)
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Complete the move of a row, or end it, if rows are repaired."""
-        del phase, is_candidate
         context = self.context
         row = await context.read(address)
         if row is None or not self.owns(kind_of(row)):

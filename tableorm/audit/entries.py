@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import shown
 from ..models.kinds import entry_name_of, kind_of
-from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
+from ..models.manifest import ListEntry, ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, PART
 from ..models.row_stage import SplitStage, as_one
 from ..models.schema import Schema
@@ -28,7 +28,7 @@ def entity_problems(snapshot: EntitySnapshot) -> Iterable[Problem]:
         yield Problem(Damage.MANIFEST, None, None, text)
     if snapshot.problem is not None:
         text = f"it does not fit the model ({snapshot.problem})"
-        yield Problem(Damage.UNREADABLE, None, None, text, rebuilt=False)
+        yield Problem(Damage.UNREADABLE, None, None, text)
 
 
 def _row_keys_of(entry: ManifestEntry | None) -> tuple[str, ...]:
@@ -41,13 +41,18 @@ def _row_at(address: str, row: Row | None) -> Row | None:
     return row if row is None or row["RowKey"] == address else {**row, "RowKey": address}
 
 
-def _undeclared_places(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry | PlacedListEntry]]:
-    """Return the entries in other partitions under names that the model does not declare; of a newer entity none."""
+def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry | PlacedListEntry | ListEntry]]:
+    """
+    Return the entries in other partitions, and in lists, under names that the model does not declare; of a newer entity
+    none.
+    """
     derived = snapshot.schema.derived
     return [
         (name, entry)
         for name, entry in snapshot.manifest.items()
-        if name not in derived and isinstance(entry, (PlacedEntry, PlacedListEntry)) and snapshot.age != "newer"
+        if name not in derived
+        and isinstance(entry, (PlacedEntry, PlacedListEntry, ListEntry))
+        and snapshot.age != "newer"
     ]
 
 
@@ -83,19 +88,16 @@ class EntryCheck(Check):
 
     def contents(self, row: Row) -> bytes:
         """Return what a derived row holds: equal bytes for equal rows, whoever wrote them and when."""
-        del row
         return b""
 
     def knows_contents(self, row: Row) -> bool:
         """Return whether this program knows what such a derived row should hold, and not its keys and version alone."""
-        del row
         return False
 
     # What a check offers
 
     def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
         """Return the names of the declarations whose row is checked."""
-        del snapshot
         return (self.name,)
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
@@ -126,7 +128,6 @@ class EntryCheck(Check):
 
     def addresses(self, snapshot: EntitySnapshot, found: FoundRows) -> set[str]:
         """Return where its rows ought to be, and where the manifest says they are."""
-        del found
         names = self.names(snapshot) if snapshot.problem is None else ()
         entries = [each.get(name) for name in names for each in (snapshot.manifest, snapshot.expected)]
         return {key for entry in entries for key in _row_keys_of(entry)}
@@ -164,9 +165,9 @@ class EntryCheck(Check):
             kind = kind_of(row)
             if kind == f"{self.schema.kind}#{name}" and _names_entity(row):
                 text = f"the {self.noun} at {shown(address)} is that of {shown(row.get(COPY_OF))}"
-                return Problem(Damage.TAKEN, name, address, text, rebuilt=False, rival=row)
+                return Problem(Damage.TAKEN, name, address, text, rival=row)
             text = f"a row of kind {shown(kind)} is at {shown(address)}, where the {self.noun} belongs"
-            return Problem(Damage.BLOCKED, name, address, text, rebuilt=False)
+            return Problem(Damage.BLOCKED, name, address, text)
         if content is None:
             equal = str(row[ENTITY_TYPE]).partition(":")[2] == snapshot.version
         else:
@@ -199,7 +200,7 @@ class EntryCheck(Check):
         what, owner = f"the {self.noun} at {shown(address.row_key)}", row.get(COPY_OF)
         if not _names_entity(row):
             text = f"{what} names no entity, as each that tableorm writes does"
-            return address.beside(""), Problem(Damage.FOREIGN, name, address.row_key, text, rebuilt=False)
+            return address.beside(""), Problem(Damage.FOREIGN, name, address.row_key, text)
         if not await self._is_orphan(row):
             return None
         text = (
@@ -255,7 +256,7 @@ class EntityCheck(EntryCheck):
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim WRONG for an entity that cannot be read; and the rows that it names under unknown names."""
-        if not snapshot.is_known or _undeclared_places(snapshot):
+        if not snapshot.is_known or _undeclared_entries(snapshot):
             return [(snapshot.row["RowKey"], WRONG)]
         return super().claims(snapshot)
 
@@ -263,10 +264,14 @@ class EntityCheck(EntryCheck):
         """Return why the entity cannot be read, and what is wrong with rows of unknown names."""
         yield from entity_problems(snapshot)
         yield from super().compare(snapshot, found)
-        for name, place in _undeclared_places(snapshot):
-            where = f"({place.partition_key!r}, {place.row_key!r}) of table {place.location}"
-            text = f"the model declares no {shown(name)}, and the manifest of the entity names its row {where}"
-            yield Problem(Damage.UNDECLARED, name, place.row_key, text)
+        for name, entry in _undeclared_entries(snapshot):
+            if isinstance(entry, ListEntry):
+                key, where = entry.list_key, f"the list {entry.list_key!r}"
+            else:
+                key = entry.row_key
+                where = f"its row ({entry.partition_key!r}, {key!r}) of table {entry.location}"
+            text = f"the model declares no {shown(name)}, and the manifest of the entity names {where}"
+            yield Problem(Damage.UNDECLARED, name, key, text)
 
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
         """Report the name, with the row that is there or only named."""

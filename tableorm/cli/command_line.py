@@ -48,7 +48,7 @@ class Command(Protocol):
         """Declare the arguments. May be called more than once, each time with a new parser."""
         ...
 
-    def run(self, args: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
+    def run(self, args: argparse.Namespace, /) -> int | Coroutine[Any, Any, int]:
         """
         Run the command.
 

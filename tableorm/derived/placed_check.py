@@ -31,8 +31,6 @@ class PlacedCheck(Check):
     Args:
         context: The rows of the table.
         maintainer: The declaration.
-        kind: The kind of the derived rows.
-        lenient: Whether entities may lack derived rows that their manifests do not name.
     """
 
     row_phases = frozenset({Phase.ENTITIES})
@@ -41,9 +39,11 @@ class PlacedCheck(Check):
     reconciles = True
     """Whether the declaration makes rows right for an entity; otherwise the entity is derived anew for that."""
 
-    def __init__(self, context: AuditContext, maintainer: Maintainer, kind: str, *, lenient: bool) -> None:
+    def __init__(self, context: AuditContext, maintainer: Maintainer) -> None:
         super().__init__(context, maintainer.schema, maintainer.name)
-        self.kind, self._maintainer, self._lenient = kind, maintainer, lenient
+        self.kind, self._maintainer = f"{self.schema.kind}#{self.name}", maintainer
+        # Until all derived rows are built, entities may lack some that their manifests do not name.
+        self._lenient = context.is_incomplete(maintainer.declaration, building=maintainer.building)
         self._owners = attrs.evolve(context, kinds=KindSet.of([self.schema.model]))  # the rows may be in another table
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
@@ -66,7 +66,7 @@ class PlacedCheck(Check):
         source = self._source_of(snapshot)
         # A build does not leave to a worker what is under way: what it builds may be read as soon as it has ended.
         building = self.context.only is not None
-        if not building and await is_under_way(self._owners, source):
+        if not building and await is_under_way(self.context, source):
             return ()
         if not self.reconciles or not self.context.repair or noted != due or noted is None:
             return problems
@@ -138,7 +138,7 @@ class PlacedCheck(Check):
         primary = await self._owners.read(owner)
         if primary is not None and await self._has(primary, entry):
             return True
-        return await is_under_way(self._owners, owner)
+        return await is_under_way(self.context, owner)
 
     async def _has(self, primary: Row, entry: ManifestEntry) -> bool:
         """Return whether the manifest of an entity has an entry, or ought to; or nobody knows what it ought to have."""

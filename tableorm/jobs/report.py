@@ -76,7 +76,7 @@ class RunReport:
         entities: The number of entities that were read.
         written: The number of entities that were written. Writes made just before a process died aren't counted.
         failed: The number of entities that could not be handled.
-        failures: The first 50 of these failures, with their reasons.
+        failures: The first 35 of these failures, with their reasons.
         others: Other counters by name, such as "dropped" and "transactions".
         working: The ranges that processes are working on.
         seconds: How long it took, or has been running.
@@ -127,10 +127,11 @@ class RunReport:
         }
 
     def __str__(self) -> str:
-        text = f"{self.name}: {counted(self.entities, 'entity')} read, {self.written} written"
+        label = self.name if self.what in self.name else f"{self.name} ({self.what})"
+        text = f"{label}: {counted(self.entities, 'entity')} read, {self.written:,} written"
         others = {what.removesuffix("s") if number == 1 else what: number for what, number in self.others.items()}
-        text += "".join(f", {number} {what}" for what, number in others.items() if number)
-        text += f", {self.failed} failed" if self.failed else ""
+        text += "".join(f", {number:,} {what}" for what, number in others.items() if number)
+        text += f", {self.failed:,} failed" if self.failed else ""
         if self.state == "open":
             owners = f", by {', '.join(self.owners)}" if self.owners else ""
             return f"{text}; {self.ranges_done} of {counted(self.ranges, 'range')} done{owners}"

@@ -13,7 +13,7 @@ from ..connection.tasks import map_together
 from ..errors import LostRace, ModelError, NotSupported, TableOrmError
 from ..models.entity import Entity, concrete_schemas
 from ..models.kinds import KindSet
-from ..models.reserved import METADATA
+from ..models.reserved import ENTITY_TYPE, METADATA, PART
 from ..models.schema import Schema
 from ..shapes.encrypted import ContentKeys
 from ..stores import Operation, Row, RowAddress, Verb
@@ -25,7 +25,7 @@ from .ranges import JobRange, purpose_of
 from .report import RunReport
 from .scan import Steps, family_filter, walk
 
-_SELECT = ("PartitionKey", "RowKey", METADATA)
+_SELECT = ("PartitionKey", "RowKey", ENTITY_TYPE, METADATA)
 
 
 async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOptions[RunReport]) -> RunReport:
@@ -50,7 +50,8 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
         counts, kinds = JobCounts(), KindSet.of([each.model for each in tables[part.table]], part.table)
 
         async def rewrap_row(row: Row) -> None:
-            counts.entities += 1
+            # The metadata of a wide entity is in its first row.
+            counts.entities += not str(row.get(ENTITY_TYPE)).endswith(PART)
             try:
                 if await _rewrap_row(db, encryption, current, part.table, row):
                     counts.written += 1

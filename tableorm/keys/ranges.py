@@ -111,11 +111,11 @@ def divide(bounds: Bounds, templates: Iterable[Template | None], parts: int) -> 
 
     Args:
         bounds: The interval to divide.
-        templates: The templates of the keys; None for keys of any form.
+        templates: The templates of the keys; None for keys of any form. If there are none, keys are of any form too.
         parts: How many intervals there are at most; fewer where keys leave nothing to divide.
     """
     edges: set[str] = set()
-    for template in templates:
+    for template in [*templates] or [None]:
         edges |= set(_find_edges(bounds, template, parts * _CANDIDATES_PER_PART))
     inside = sorted(edges, key=utf16_key)
     if not inside or parts < 2:

@@ -110,6 +110,11 @@ class Decision:
         """Whether it starts workflows, which workers run."""
         return any(work.arguments is not None for work in self.works)
 
+    @property
+    def keys(self) -> Row:
+        """The keys of its row. Raises ModelError if its token is none."""
+        return {"PartitionKey": self.partition_key, "RowKey": decision_key(self.token)}
+
     def progress_row(self) -> Row:
         """
         Return the merge that notes how far workflows got.
@@ -121,11 +126,7 @@ class Decision:
         _check_size(
             text, f"the arguments of the next steps of the workflows of {self.token}", "return less from a step"
         )
-        return {
-            "PartitionKey": self.partition_key,
-            "RowKey": decision_key(self.token),
-            _PROGRESS: text,
-        }
+        return {**self.keys, _PROGRESS: text}
 
     def to_row(self) -> Row:
         """
@@ -135,12 +136,7 @@ class Decision:
             ModelError: The token cannot be part of a key.
             LimitExceeded: The change leaves more to do than a row holds.
         """
-        row: Row = {
-            "PartitionKey": self.partition_key,
-            "RowKey": decision_key(self.token),
-            ENTITY_TYPE: DECISION_KIND,
-            _STATE: _COMMITTED if self.committed else _VOID,
-        }
+        row = {**self.keys, ENTITY_TYPE: DECISION_KIND, _STATE: _COMMITTED if self.committed else _VOID}
         if self.committed:
             text = _encode(_StoredWorks(_FORMAT, list(map(_StoredWork.of, self.works)))).decode()
             _check_size(

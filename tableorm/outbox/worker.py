@@ -56,7 +56,7 @@ class Outcome(StrEnum):
     LEFT = "left"
     """This worker does not know what the message is about, or may not do it: it is left to others."""
     LOST = "lost"
-    """Somebody else has taken the message before it was acknowledged."""
+    """Another worker took the message before it was acknowledged."""
 
 
 @attrs.frozen
@@ -160,8 +160,11 @@ class Worker:
 
     async def drain(self) -> None:
         """
-        Wait until there is nothing left to do: the queue is empty, including hidden messages, except for messages that
+        Wait until there is no pending work: the queue is empty, including hidden messages, except for messages that
         this worker leaves to others. This also waits for messages that arrive in the meantime.
+
+            async with db.worker(Employee) as worker:
+                await worker.drain()
 
         Raises:
             TableOrmError: The worker is no longer allowed to take messages, or was stopped in the meantime.

@@ -122,6 +122,10 @@ def workflow(
     """
     Declare a workflow, as a decorator of a class that derives from `Workflow[Model]`.
 
+        @workflow("ship", version=1)
+        class Ship(Workflow[Order]):
+            async def pack(self, db: Database) -> None: ...
+
     Args:
         name: The name of the workflow. It's stored in messages and rows, so keep it when you rename the class.
         version: The version of the workflow, from 1. Runs that were started under another version are left to workers
@@ -133,9 +137,9 @@ def workflow(
 
     Raises:
         ModelError: The name, the version, the tries or a pause is rejected; the class names no model; or it has no
-            steps, or a step that isn't an async method taking only a database. Also if the table has a model whose rows
-            look like decision rows: one without a kind, with a function as discriminator, or with RowKeys that can
-            begin with `~o_`.
+            steps, or a step that isn't an async method taking only a database. The same holds if the table has a model
+            whose rows look like decision rows: one without a kind, with a function as discriminator, or with RowKeys
+            that can begin with `~o_`.
     """
     if not (type(name) is str and _NAME.fullmatch(name)):
         raise ModelError(

@@ -2,6 +2,7 @@
 What a query asks for, and how it is to run: what its methods change before it is read.
 """
 
+from collections.abc import Sequence
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
 import attrs
@@ -14,9 +15,12 @@ from ..models.derivation import RowsOf
 from ..models.index_declaration import IndexDeclaration
 from ..models.kinds import KindSet
 from .execution import CONCURRENCY
+from .explain import Explanation, describe, explain_request, left_out, needed_kinds
 from .misfits import MisfitPolicy, check_policy
 from .misuse import check_count, not_a_list
-from .planning.plan import QueryPlan, Scans
+from .planning.index_following import PrimaryFetch, conditions_on_primaries
+from .planning.plan import Access, MergedRequests, QueryPlan, Scans
+from .planning.planner import planner_of
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -53,7 +57,7 @@ class QueryDescription(Generic[E_co]):
     _misfits: MisfitPolicy = "raise"
     _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
     _loads: tuple[tuple["Loads", ...], ...] = ()  # what belongs to the entities, by paths of relations
-    _is_part: bool = False  # of another query: its table may be absent, and is named in cursors
+    _part: str | None = None  # what cursors begin with if it's part of another query; then its table may be absent
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
     def limit(self, count: int) -> Self:
@@ -92,12 +96,18 @@ class QueryDescription(Generic[E_co]):
         return attrs.evolve(self, scan=True if partitions == "all" else "range", parallel=parallel)
 
     def unordered(self) -> Self:
-        """Return results as they arrive instead of in key order. Such a query has no cursors."""
+        """
+        Return results as they arrive instead of in key order. Such a query has no cursors.
+
+            async for employee in db.select(Employee).allow_scan().unordered(): ...
+        """
         return attrs.evolve(self, ordered=False)
 
     def concurrency(self, count: int) -> Self:
         """
         Send at most `count` requests at a time; the default is 16.
+
+            query = db.select(Login).where(Login.day == today).concurrency(4)
 
         Raises:
             ModelError: The count is not a positive number.
@@ -148,6 +158,8 @@ class QueryDescription(Generic[E_co]):
     def bind(self, db: Connected) -> Self:
         """
         Return the same query for another database or scope. A query that was pickled has neither until you bind it.
+
+            orders = await query.bind(db.scope(tenant="acme")).all()
         """
         return attrs.evolve(self, db=connection_of(db))
 
@@ -158,6 +170,51 @@ class QueryDescription(Generic[E_co]):
 
     def _head(self) -> str:
         return f"select({', '.join(model.__name__ for model in self._models)})"
+
+    def _explain_plan(
+        self, plan: QueryPlan, where: Sequence[Expression], primaries: PrimaryFetch | None, *, show_values: bool
+    ) -> Explanation:
+        """
+        Return what a plan of the query sends.
+
+        Args:
+            plan: The plan.
+            where: The conditions, with those of the boundary.
+            primaries: How the primary of each index entry is fetched; None if none is.
+            show_values: Whether filters and conditions are shown with the values of properties.
+        """
+        limit, target = self._limit, plan.target
+        requests = () if limit == 0 else plan.requests
+        table = f"{self._db.prefix if self._db else ''}{target.table}"
+        explained = tuple(explain_request(plan, each, limit, table, show_values=show_values) for each in requests)
+        left = () if primaries is None or not explained else conditions_on_primaries(target, where)
+        after = () if primaries is None else describe(primaries.target, left, show_values=show_values)
+        here = tuple(dict.fromkeys([*(text for request in explained for text in request.client_side), *after]))
+        points = all(request.top is None for request in explained)
+        # Rows of an older version are read once more in full; the primary of an index entry is read in part first.
+        twice = self._only is not None and any(schema.version > 1 for schema in self._kinds.schemas)
+        more = twice + (target.fetches_primaries or (twice and target.primaries is not None))
+        # With a limit the first requests may be enough.
+        merged = len(MergedRequests(requests).by_partition) if plan.merged and self._ordered else 0
+        least = len(explained) if limit is None else min(len(explained), max(merged, 1))
+        most = len(explained) * (1 + more) if points or plan.access in (Access.POINT, Access.POINTS) else None
+        return Explanation(
+            query=str(self) if show_values else f"query of {planner_of(self._kinds).target.name}",
+            access=plan.access if explained else Access.NOTHING,
+            path="primary key" if target.primaries is None else f"index {target.name}",
+            requests=explained,
+            client_side=here,
+            min_transactions=least,
+            max_transactions=most,
+            ordered=self._ordered,
+            concurrency=self._concurrency,
+            fetches_primaries=target.fetches_primaries,
+            primary_select=None if primaries is None else primaries.select,
+            primary_conditions=after,
+            merged_partitions=merged,
+            not_loaded=left_out(plan),
+            kinds=needed_kinds(target) if explained and show_values else None,
+        )
 
     def __repr__(self) -> str:
         text = self._head()

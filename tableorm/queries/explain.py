@@ -12,10 +12,9 @@ from ..expressions import Expression
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
 from ..protocol.notebook import html_table
-from ..stores import RowAddress
-from .planning.index_following import PrimaryFetch, conditions_on_primaries
+from ..stores import RowAddress, RowQuery
 from .planning.normalize import properties_of
-from .planning.plan import RANKS, Access, MergedRequests, Point, QueryPlan, Range
+from .planning.plan import RANKS, Access, Point, QueryPlan, Range
 from .planning.target import QueryTarget
 
 
@@ -35,10 +34,10 @@ class ExplainedRequest:
 
     access: Access
     path: str
-    filter: str | None
-    select: tuple[str, ...] | None
-    top: int | None
-    client_side: tuple[str, ...]
+    filter: str | None = None
+    select: tuple[str, ...] | None = None
+    top: int | None = None
+    client_side: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return request_line(self.path, self.filter, self.select, self.top)
@@ -160,69 +159,6 @@ _SHOWN = 10
 WITHOUT_KIND = "rows without EntityType need a model with kind=None"
 
 
-def explain(
-    query: str,
-    plan: QueryPlan,
-    limit: int | None,
-    *,
-    ordered: bool,
-    concurrency: int,
-    twice: bool,
-    where: Sequence[Expression],
-    primaries: PrimaryFetch | None,
-    prefix: str,
-    show_values: bool = True,
-) -> Explanation:
-    """
-    Explain a plan.
-
-    Args:
-        query: The query as text.
-        plan: Its plan.
-        limit: Its limit; None without one.
-        ordered: Whether results come in key order.
-        concurrency: Requests at the same time.
-        twice: Whether a row may have to be read once more.
-        where: The conditions of the query.
-        primaries: How the primary of each index entry is fetched; None if none is.
-        prefix: What the names of tables begin with in the store.
-        show_values: Whether filters and conditions are shown with the values of properties.
-    """
-    requests = () if limit == 0 else plan.requests
-    explained = tuple(
-        explain_request(plan, request, limit, prefix + plan.target.table, show_values=show_values)
-        for request in requests
-    )
-    left = () if primaries is None or not explained else conditions_on_primaries(plan.target, where)
-    after = () if primaries is None else _describe(primaries.target, left, show_values=show_values)
-    here = tuple(dict.fromkeys([*(text for request in explained for text in request.client_side), *after]))
-    points = all(request.top is None for request in explained)
-    target = plan.target
-    # The primary of an index entry is read in part first.
-    more = twice + (target.fetches_primaries or (twice and target.primaries is not None))
-    # With a limit the first requests may be enough.
-    merged = len(MergedRequests(requests).by_partition) if plan.merged and ordered else 0
-    least = len(explained) if limit is None else min(len(explained), max(merged, 1))
-    most = len(explained) * (1 + more) if points or plan.access in (Access.POINT, Access.POINTS) else None
-    return Explanation(
-        query=query,
-        access=plan.access if explained else Access.NOTHING,
-        path="primary key" if target.primaries is None else f"index {target.name}",
-        requests=explained,
-        client_side=here,
-        min_transactions=least,
-        max_transactions=most,
-        ordered=ordered,
-        concurrency=concurrency,
-        fetches_primaries=target.fetches_primaries,
-        primary_select=None if primaries is None else primaries.select,
-        primary_conditions=after,
-        merged_partitions=merged,
-        not_loaded=_left_out(plan),
-        kinds=_needed_kinds(target) if explained and show_values else None,
-    )
-
-
 def explain_together(query: Explanation, parts: Sequence[Explanation]) -> Explanation:
     """Explain a query that consists of parts: it costs what these cost together. What they share is taken from it."""
     most = [each.max_transactions for each in parts]
@@ -236,14 +172,14 @@ def explain_together(query: Explanation, parts: Sequence[Explanation]) -> Explan
     )
 
 
-def _needed_kinds(target: QueryTarget) -> tuple[str, ...] | None:
+def needed_kinds(target: QueryTarget) -> tuple[str, ...] | None:
     """Return the kinds that a property tells, and of which a primary row has to be."""
     if target.filter is None or target.primaries is not None:
         return None
     return tuple(str(schema.kind) for schema in target.schemas)
 
 
-def _left_out(plan: QueryPlan) -> tuple[str, ...]:
+def left_out(plan: QueryPlan) -> tuple[str, ...]:
     """Return the fields that the entities of a query by an index lack."""
     if plan.target.fetches_primaries or plan.select is not None:
         return ()
@@ -256,23 +192,26 @@ def explain_request(
 ) -> ExplainedRequest:
     """Explain one request of a plan, to a table by its name in the store; see `explain`."""
     if isinstance(request, Point):
-        path = row_path(RowAddress(table, request.partition_key, request.row_key))
-        return ExplainedRequest(
-            access=Access.POINT, path=path, filter=None, select=plan.select, top=None, client_side=()
-        )
-    found = request.query.filter
+        return explain_point(RowAddress(table, request.partition_key, request.row_key), plan.select)
     conditions = [each.condition for each in request.client_filters]
-    return ExplainedRequest(
-        access=request.access,
-        path=f"{table}()",
-        filter=None if found is None else to_odata(found, show_values=show_values),
-        select=request.query.select,
-        top=MAX_PAGE if limit is None or not request.drops_few else min(limit, MAX_PAGE),
-        client_side=_describe(plan.target, conditions, show_values=show_values),
-    )
+    top = MAX_PAGE if limit is None or not request.drops_few else min(limit, MAX_PAGE)
+    found = explain_range(request.query, table, top, show_values=show_values)
+    here = describe(plan.target, conditions, show_values=show_values)
+    return attrs.evolve(found, access=request.access, client_side=here)
 
 
-def _describe(target: QueryTarget, conditions: Sequence[Expression], *, show_values: bool) -> tuple[str, ...]:
+def explain_point(row: RowAddress, select: tuple[str, ...] | None = None) -> ExplainedRequest:
+    """Return the request for a row, of which these properties are read; None for all."""
+    return ExplainedRequest(access=Access.POINT, path=row_path(row), select=select)
+
+
+def explain_range(query: RowQuery, table: str, top: int, *, show_values: bool = True) -> ExplainedRequest:
+    """Return the request for rows of a table, whose first page has no more than `top`."""
+    text = None if query.filter is None else to_odata(query.filter, show_values=show_values)
+    return ExplainedRequest(access=Access.RANGE, path=f"{table}()", filter=text, select=query.select, top=top)
+
+
+def describe(target: QueryTarget, conditions: Sequence[Expression], *, show_values: bool) -> tuple[str, ...]:
     """Return conditions as text: with the values that they have, or only what they are on."""
     if show_values:
         return tuple(map(str, conditions))

@@ -145,7 +145,7 @@ class PeriodSelect(Select[E_co]):
     def _of_table(self, table: str) -> Select[E_co]:
         """Return the query of one table."""
         where = self._where if table == self._kinds.table else self._table_conditions.of(table)
-        return attrs.evolve(self._as(Select[E_co]), kinds=_kinds_in(self._kinds, table), where=where, is_part=True)
+        return attrs.evolve(self._as(Select[E_co]), kinds=_kinds_in(self._kinds, table), where=where, part=table)
 
     # Explaining
 
@@ -163,9 +163,7 @@ class PeriodSelect(Select[E_co]):
             return attrs.evolve(self._of_table(self._kinds.table).limit(0).explain(), query=str(self))
         found = [self._of_table(name).explain() for name in tables or [self._kinds.table]]
         if tables is None:
-            listing = ExplainedRequest(
-                access=Access.RANGE, path="Tables()", filter=None, select=None, top=MAX_PAGE, client_side=()
-            )
+            listing = ExplainedRequest(access=Access.RANGE, path="Tables()", top=MAX_PAGE)
             asked = attrs.evolve(found[0], requests=(listing,), min_transactions=1, max_transactions=None)
             found.insert(0, asked)
         joined = explain_together(found[-1], found)

@@ -4,6 +4,7 @@ Queries: immutable descriptions of what to read, and the ways to run them.
     plan -> requests -> pages of rows -> residual conditions -> kind -> upgrade -> decode
 """
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -36,7 +37,7 @@ from .cursors import cursor_at, read_cursor, sources_of
 from .delete import delete_results, needs_whole_rows
 from .description import QueryDescription
 from .execution import CONCURRENCY, Allowance, FetchedPage, Position, QueryExecution, bound_together
-from .explain import WITHOUT_KIND, Explanation, explain
+from .explain import WITHOUT_KIND, Explanation
 from .follow import check_durations, find_moment, follow_log
 from .misfits import taker_of
 from .misuse import check_count
@@ -135,6 +136,8 @@ class Query(QueryDescription[E_co]):
         """
         Read all results into a list, in key order.
 
+            employees = await db.select(Employee).where(Employee.department == "Sales").all()
+
         Raises:
             ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
             TableNotFound: There is no such table.
@@ -155,6 +158,10 @@ class Query(QueryDescription[E_co]):
         """
         Read the only result.
 
+            jun = await db.select(Employee.by_email).where(
+                Employee.department == "Sales", Employee.email == "jun@contoso.com"
+            ).one()
+
         Raises:
             EntityNotFound: There is none.
             MultipleEntitiesFound: There are several.
@@ -168,6 +175,8 @@ class Query(QueryDescription[E_co]):
     async def one_or_none(self) -> E_co | None:
         """
         Read the only result, or return None if there is none.
+
+            jun = await query.one_or_none()
 
         Raises:
             MultipleEntitiesFound: There are several.
@@ -242,6 +251,9 @@ class Query(QueryDescription[E_co]):
         """
         Yield one page after another, as `page` returns them. You can store the cursor of each. Raises the same errors
         as `page`.
+
+            async for page in query.pages(100):
+                print(len(page.items), page.cursor)
         """
         while True:
             page = await self.page(size, cursor)
@@ -399,12 +411,13 @@ class Query(QueryDescription[E_co]):
             allowance=Allowance(self._limit),
             concurrency=self._concurrency,
             name=name,
-            before=f"{self._kinds.table}." if self._is_part else "",
-            may_lack_table=self._is_part,
+            before="" if self._part is None else f"{self._part}.",
+            may_lack_table=self._part is not None,
             ordered=self._ordered,
             sorted_here=not store.capabilities.ordered,
             primaries=primaries,
             nearby=nearby,
+            turns=asyncio.Semaphore(self._concurrency) if plan.merged else None,  # one request becomes several
             take_misfit=taker_of(self._misfits),
             work=work,
         )
@@ -420,19 +433,8 @@ class Query(QueryDescription[E_co]):
         return partly and any(schema.version > 1 for schema in self._kinds.schemas)
 
     def _explain(self, plan: QueryPlan, *, show_values: bool) -> Explanation:
-        twice = self._only is not None and any(schema.version > 1 for schema in self._kinds.schemas)
-        return explain(
-            str(self) if show_values else f"query of {planner_of(self._kinds).target.name}",
-            plan,
-            self._limit,
-            ordered=self._ordered,
-            concurrency=self._concurrency,
-            twice=twice,
-            where=self._conditions,
-            primaries=self._primaries if plan.target.fetches_primaries else None,
-            prefix=self._db.prefix if self._db else "",
-            show_values=show_values,
-        )
+        primaries = self._primaries if plan.target.fetches_primaries else None
+        return self._explain_plan(plan, self._conditions, primaries, show_values=show_values)
 
     async def _iterate(self, cursor: str | None, progress: ReadProgress | None) -> AsyncGenerator[E_co, None]:
         """Yield the results from a cursor on; `progress` is told what is given."""
@@ -565,7 +567,8 @@ class Query(QueryDescription[E_co]):
     async def _parts(self, cursor: str | None) -> "tuple[Sequence[Query[E_co]], str | None]":
         """
         Return the queries that this one consists of, one after the other, from a cursor on, and the cursor in the
-        first of them. Each is a query of one table, and is made with `is_part` if it is not the query itself.
+        first of them. Each is a query of one table, and is made with `part` if it is not the query itself: its cursors
+        begin with that and a point.
         """
         return (self,), cursor
 

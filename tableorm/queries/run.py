@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, cast
 
@@ -61,9 +61,7 @@ async def _fetch_in_turn(
     run: QueryExecution, request: Point | Range, continuation: str | None, *, in_order: bool = True
 ) -> RowPage:
     """Fetch one page as `fetch_request` does, when there is a turn for it."""
-    if run.turns is None:
-        return await fetch_request(run, request, continuation, in_order=in_order)
-    async with run.turns:
+    async with run.turns or nullcontext():
         return await fetch_request(run, request, continuation, in_order=in_order)
 
 

@@ -236,10 +236,9 @@ async def _trim(db: Connection, table: _SweptTable, partition_key: str, pace: Pa
     assert table.keep is not None
     name = table.kinds.table
     try:
-        async with aclosing(trim_feed(db, name, partition_key, table.keep, pace)) as steps:
-            async for deleted in steps:
-                counts.count("trimmed", deleted)
-                counts.requests += 1
+        while deleted := await trim_feed(db, name, partition_key, table.keep, pace):
+            counts.count("trimmed", deleted)
+            counts.requests += 1
     except TableOrmError as error:
         counts.fail(RowAddress(name, partition_key, COUNTER_KEY), error)
 

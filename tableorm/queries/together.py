@@ -11,6 +11,7 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import attrs
@@ -22,7 +23,7 @@ from ..protocol.edm import utf16_key
 from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row
-from ..stores.intervals import high_of, hull, low_of
+from ..stores.intervals import high_of, hull, low_of, meet, overlaps
 from .execution import CONCURRENCY, Allowance, FetchedPage, QueryExecution
 from .explain import ExplainedRequest, explain_request
 from .misfits import MisfitPolicy, TakeMisfit, take_last_misfit, taker_of
@@ -78,19 +79,12 @@ def _divide(plans: Sequence[QueryPlan | None], limits: Sequence[int | None]) -> 
     groups: list[list[_Part]] = []
     for parts in found.values():
         parts.sort(key=lambda part: low_of(part.bounds))
-        ends = [high_of(part.bounds) for part in parts]
         # Where one range reaches into the next, a row could be a result of both.
-        apart = all(_is_before(one, low_of(two.bounds)) for one, two in zip(ends, parts[1:], strict=False))
-        if len(parts) > 1 and apart:
+        if len(parts) > 1 and not any(overlaps(one.bounds, two.bounds) for one, two in pairwise(parts)):
             groups.append(parts)
         else:
             alone += [part.number for part in parts]
     return groups, sorted(alone)
-
-
-def _is_before(end: tuple[int, bytes, bool], begin: tuple[bytes, bool]) -> bool:
-    unbounded, key, included = end
-    return not unbounded and (key < begin[0] or (key == begin[0] and not (included and not begin[1])))
 
 
 def _joined(parts: Sequence[_Part]) -> Range:
@@ -237,15 +231,13 @@ async def _load_parts(
 
 def _behind(parts: Sequence[_Part], last: str) -> list[_Part]:
     """Return what is left of some queries behind a row."""
-    here = utf16_key(last)
     left: list[_Part] = []
     for part in parts:
-        if part.left == 0 or high_of(part.bounds) <= (0, here, True):
-            continue
-        if low_of(part.bounds) <= (here, False):
-            part.bounds = Bounds(last, part.bounds.upper, lower_open=True, upper_open=part.bounds.upper_open)
-            part.begun = True
-        left.append(part)
+        rest = meet(part.bounds, Bounds(last, lower_open=True))
+        if rest is not None and part.left != 0:
+            part.begun = part.begun or rest != part.bounds
+            part.bounds = rest
+            left.append(part)
     return left
 
 

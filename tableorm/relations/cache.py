@@ -47,13 +47,11 @@ class _Read:
     Attributes:
         since: When it was asked for.
         written: Where this program has written since: what it brings of that may be old.
-        all_written: Whether that may be anything.
         task: Returns the entities by their addresses, in key order, and errors in place of those that do not fit.
     """
 
     since: int
     written: set[RowAddress] = attrs.field(factory=set[RowAddress])
-    all_written: bool = False
     task: asyncio.Task[dict[RowAddress, Any]] = attrs.field(init=False)
 
 
@@ -85,6 +83,7 @@ class CachedEntities(Generic[E]):
         self._joined: dict[RowAddress | None, _Read] = {}
         """The read that others may wait for, by what they ask for: this program has not written that since it began."""
         self._under_way: set[_Read] = set()
+        """The reads of which something may be kept."""
         self._mutable = any(info.type.json_text or info.shape for info in schema.fields.values()) or schema.abstract
         db.listen(self._note_write)  # before anything is read: a write that is under way then is heard when it ends
 
@@ -94,6 +93,8 @@ class CachedEntities(Generic[E]):
     async def get(self, key: Key[E] | None = None, /, **fields: Any) -> E:
         """
         Return an entity by its key, or by its key fields.
+
+            department = await departments.get(name="Sales")
 
         Raises:
             EntityNotFound: There is no such entity.
@@ -115,6 +116,9 @@ class CachedEntities(Generic[E]):
     ) -> list[E | None]:
         """
         Return entities by their keys, in the same order; None where there is none.
+
+            keys = [Department.key(name=name) for name in ("Sales", "HR")]
+            found = await departments.get_many(keys)
 
         Args:
             keys: The keys.
@@ -160,6 +164,8 @@ class CachedEntities(Generic[E]):
         """
         Return all entities of the model, in key order. This reads every partition of the model, once per `ttl`.
 
+            for department in await departments.all(): ...
+
         Raises:
             TableOrmError: Whatever a query's `all` raises.
         """
@@ -177,8 +183,7 @@ class CachedEntities(Generic[E]):
         """Forget everything, so that it is read again."""
         self._kept.clear()
         self._all = None
-        for read in self._under_way:
-            read.all_written = True
+        self._under_way.clear()
         self._joined.clear()
 
     # Inside
@@ -247,12 +252,12 @@ class CachedEntities(Generic[E]):
             for key, entity in zip(keys, entities, strict=True)
         }
         self._keep(found, read)
-        if not read.all_written and not read.written and len(found) <= self._most:
+        if read in self._under_way and not read.written and len(found) <= self._most:
             self._all = read.since, [*found]
         return found
 
     def _keep(self, found: dict[RowAddress, Any], read: _Read) -> None:
-        for address, entity in found.items() if not read.all_written else ():
+        for address, entity in found.items() if read in self._under_way else ():
             before = self._kept.get(address)
             newer = before is not None and before.since > read.since
             if address not in read.written and not newer and not isinstance(entity, Exception):

@@ -93,7 +93,11 @@ async def delete_with_children(
     # Read from an index entry, an entity has no ETag: its fields tell whether it has changed since.
     last: Any = target if etag is None else None
     refused: Conflict | None = None
-    attempts, most = Attempts(db), dict[str, int]()
+    attempts, most, family = Attempts(db), dict[str, int](), above | {key}
+
+    async def delete_family(child: Any) -> None:
+        await delete_with_children(db, child, {}, if_match=None, missing_ok=True, above=family)
+
     async for attempt in attempts:
         # Writers of this program wait meanwhile; others are met by the ETag.
         with db.turns.begin() as turn:
@@ -113,7 +117,8 @@ async def delete_with_children(
                 if not elsewhere:
                     await _refuse_others(db, entity)
                     # Where others insert children all the time, the entity goes all the same.
-                    if await _delete_local(db, entity, above | {key}, most, again=attempt < ATTEMPTS // 2):
+                    schema, own, again = entity.__schema__, entity.__dict__, attempt < ATTEMPTS // 2
+                    if await _delete_children(db, schema, own, family, delete_family, most=most, again=again):
                         attempts.skip_pause()
                         continue
                 try:
@@ -156,7 +161,7 @@ async def _refuse_others(db: Connection, entity: Any) -> None:
     """
     schema: Schema = entity.__schema__
     for bound, values in _relations_of(schema, "cascade", entity.__dict__):
-        bound.by_eventual_index(db, values)
+        bound.query(db, values)  # which raises that
     for bound, values in _relations_of(schema, "refuse", entity.__dict__):
         with including_expired():  # they are counted too
             if await bound.query(db, values).exists():
@@ -171,17 +176,6 @@ async def _refuse_others(db: Connection, entity: Any) -> None:
                 "those first",
                 entity=entity,
             )
-
-
-async def _delete_local(
-    db: Connection, entity: Any, family: frozenset[Key[Any]], most: dict[str, int], *, again: bool
-) -> bool:
-    """Delete the children that an entity has now, in its partition. Takes and returns what `_delete_children` does."""
-
-    async def delete_family(child: Any) -> None:
-        await delete_with_children(db, child, {}, if_match=None, missing_ok=True, above=family)
-
-    return await _delete_children(db, entity.__schema__, entity.__dict__, family, delete_family, most=most, again=again)
 
 
 async def _delete_children(
@@ -215,7 +209,7 @@ async def _delete_children(
     """
     found, errors = False, list[TableOrmError]()
     for bound, values in _relations_of(schema, "cascade", fields):
-        query = bound.by_eventual_index(db, values).query(db, values)
+        query = bound.query(db, values)
         name, read = bound.relation.declared.name, 0
         async for page in pages_with_expired(query.misfits(errors.append)):
             # One whose children are being deleted goes after these, also if it is a child of its own.

@@ -24,6 +24,8 @@ _PLACE = re.compile(r"\{([^{}:]+)([^{}]*)\}")
 class Many(RelationDeclaration, Generic[C]):
     """What `many` declares: on the class a `ManyOf`, on an entity a tuple."""
 
+    _on_class = ManyOf
+
     def __init__(self, target: Any, on_delete: OnDelete, fields: Mapping[str, object]) -> None:
         super().__init__("many", target, fields)
         if on_delete not in get_args(OnDelete):
@@ -35,6 +37,12 @@ class Many(RelationDeclaration, Generic[C]):
             )
         self.on_delete: OnDelete = on_delete
         self.cascades = on_delete == "cascade"
+        theirs = next(iter(self.fields))
+        self.instead = (
+            f"it shows what was loaded. Insert or delete entities with db.insert(...) and db.delete(...); move one "
+            f"to another parent with db.move(entity, {theirs}=...), or with db.save(entity) if {theirs} is not in "
+            f"its key; then load it"
+        )
 
     def check_used(self, schema: Schema) -> None:
         """
@@ -106,21 +114,6 @@ class Many(RelationDeclaration, Generic[C]):
                 return True
         return False
 
-    def of(self, owner: type[Any]) -> ManyOf[Any, Any]:
-        """Return what stands for it on a class."""
-        return ManyOf(self, owner)
-
-    @property
-    def instead(self) -> str:
-        """Say what to do instead of setting it."""
-        theirs = next(iter(self.fields))
-        return (
-            f"it shows what was loaded. Insert or delete entities with db.insert(...) and db.delete(...); move one "
-            f"to another parent with db.move(entity, {theirs}=...), or with db.save(entity) if {theirs} is not in "
-            f"its key; "
-            "then load it"
-        )
-
     if TYPE_CHECKING:
 
         @overload
@@ -157,6 +150,8 @@ def cascades_elsewhere(schema: Schema) -> bool:
 class One(RelationDeclaration, Generic[C]):
     """What `one` declares: on the class a `OneOf`, on an entity another entity, or None if there is none."""
 
+    _on_class = OneOf
+
     def __init__(self, target: Any, key: str | None, fields: Mapping[str, object]) -> None:
         super().__init__("one", target, fields)
         if (key is None) is not bool(self.fields):
@@ -167,16 +162,10 @@ class One(RelationDeclaration, Generic[C]):
         self.key = key
         if key is not None:
             self.sources = (key,)
-
-    def of(self, owner: type[Any]) -> OneOf[Any, Any]:
-        """Return what stands for it on a class."""
-        return OneOf(self, owner)
-
-    @property
-    def instead(self) -> str:
-        """Say what to do instead of setting it."""
         names = ", ".join(f"entity.{name}" for name in self.sources)
-        return f"it shows what was loaded. Set {names} and save the entity, or write the other one; then load it"
+        self.instead = (
+            f"it shows what was loaded. Set {names} and save the entity, or write the other one; then load it"
+        )
 
     if TYPE_CHECKING:
 
@@ -192,39 +181,43 @@ class One(RelationDeclaration, Generic[C]):
 
 def many(model: Callable[[], type[C]], *, on_delete: OnDelete, **fields: str) -> Many[C]:
     """
-    Declare the entities that belong to an entity, by fields that their keys, or the keys of an index of theirs, begin
-    with.
+    Declare a relation to many entities: those whose keys, or the keys of one of their indexes, begin with the given
+    fields.
 
-    `employees = many(lambda: Employee, department="{name}", on_delete="keep")` in the body of `Team` is a tuple of
-    employees on a team, once it was loaded by `db.load(teams, Team.employees)`.
+        employees = many(lambda: Employee, department="{name}", on_delete="keep")
+
+    In the class `Team`, this is the tuple of a team's employees, after `db.load(teams, Team.employees)` has loaded it.
 
     Args:
         model: A function that returns the model of these entities, which may be declared later.
-        on_delete: What becomes of them when the entity is deleted. "refuse" refuses that while a `Count` in the entity
-            says that there are any; "cascade" deletes them first, which `Database.delete` alone does, and a worker if
-            some are in other partitions; "keep" leaves them as they are.
-        fields: Their fields: "{field}" of this model, or text.
+        on_delete: What happens to them when their parent is deleted. "refuse" rejects the delete while a `Count` in the
+            parent shows that there are any. "cascade" deletes them first; only `Database.delete` does that, and a
+            worker if some are in other partitions. "keep" leaves them unchanged.
+        fields: Their fields: "{field}" of this model, or a literal.
 
     Returns:
-        A declaration, which is the relation on the class.
+        A declaration, which becomes the relation on the class.
     """
     return Many(model, on_delete, fields)
 
 
 def one(model: Callable[[], type[C]], *, key: str | None = None, **fields: str) -> One[C]:
     """
-    Declare the entity that belongs to an entity: by its key, or by fields.
+    Declare a relation to one entity, found by its key or by fields.
 
-    `customer = one(lambda: Customer, key="buyer")` is the entity whose key the field `buyer` is, declared as
-    `buyer: Mapped[Key[Customer] | None]`; `profile = one(lambda: Profile, employee_id="{id}")` the one with this field.
+        customer = one(lambda: Customer, key="buyer")
+        profile = one(lambda: Profile, employee_id="{id}")
+
+    The first one is the entity whose key is in the field `buyer`, declared as `buyer: Mapped[Key[Customer] | None]`.
+    The second one is the entity with this value of `employee_id`.
 
     Args:
         model: A function that returns the model of that entity, which may be declared later.
-        key: The field of this model that is its key.
-        fields: Its fields: "{field}" of this model, or text. They are its key, or what its key or that of an index of
-            its model begins with.
+        key: The field of this model that holds the key of that entity.
+        fields: Its fields: "{field}" of this model, or a literal. They must form its key, or the beginning of its key
+            or of the key of one of its indexes.
 
     Returns:
-        A declaration, which is the relation on the class.
+        A declaration, which becomes the relation on the class.
     """
     return One(model, key, fields)

@@ -13,18 +13,15 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.nearby import NearbyRows
-from ..connection.requests import row_path
 from ..errors import AccessDenied, DecodeError, ModelError, MultipleEntitiesFound, TemplateError, counted, shown
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.loaded import Loaded, set_loaded
 from ..models.schema import concrete
-from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
 from ..queries.execution import CONCURRENCY
-from ..queries.explain import ExplainedRequest, table_of_requests
+from ..queries.explain import ExplainedRequest, explain_point, explain_range, table_of_requests
 from ..queries.misfits import MisfitPolicy, check_policy, settle_error
-from ..queries.planning.plan import Access
 from ..queries.together import explain_queries, read_queries
 from ..stores import RowAddress
 from .relation import BoundRelation, Relation, bind
@@ -185,8 +182,7 @@ async def _load(
             elif by_key[key] is not None:
                 found[source].append(by_key[key])
     elif wanted:
-        queries = bound.by_eventual_index(db, wanted[0]).queries(db, wanted)
-        results = await read_queries(queries, [misfits[source].append for source in wanted])
+        results = await read_queries(bound.queries(db, wanted), [misfits[source].append for source in wanted])
         for source, some in zip(wanted, results, strict=True):
             if bound.to_one and len(some) > 1:
                 raise MultipleEntitiesFound(
@@ -235,8 +231,6 @@ def explain_load(db: Connection, entities: object, path: Sequence[Relation[Any, 
         within = [key for key in dict.fromkeys(keys.values()) if key not in denied]
         requests, most = _explain_points(db, within, moved=moved)
     else:
-        if wanted:
-            first = first.by_eventual_index(db, wanted[0])
         requests, most = explain_queries(db, first.queries(db, wanted))
     return LoadExplanation(
         relation=str(first.relation),
@@ -269,29 +263,9 @@ def _explain_points(
         places = [] if moved else [(each.partition_key, each.row_key) for each in some]
         for query in nearby.plan(places):
             ranged.add(query.partition.lower or "")
-            where = " and ".join(
-                to_odata(each)
-                for each in (*query.partition.conditions("PartitionKey"), *query.row.conditions("RowKey"))
-            )
-            requests.append(
-                ExplainedRequest(
-                    access=Access.RANGE,
-                    path=f"{db.prefix}{table}()",
-                    filter=where,
-                    select=None,
-                    top=min(2 * len(some), MAX_PAGE),
-                    client_side=(),
-                )
-            )
+            requests.append(explain_range(query, db.prefix + table, min(2 * len(some), MAX_PAGE)))
         requests += [
-            ExplainedRequest(
-                access=Access.POINT,
-                path=row_path(RowAddress(db.prefix + table, each.partition_key, each.row_key)),
-                filter=None,
-                select=None,
-                top=None,
-                client_side=(),
-            )
+            explain_point(RowAddress(db.prefix + table, each.partition_key, each.row_key))
             for each in some
             if each.partition_key not in ranged
         ]

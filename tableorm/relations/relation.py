@@ -3,10 +3,10 @@ Relations: on the class a relation says what to load; on an entity it is what wa
 itself. When it is first used, it is bound: checked against the models that it connects.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Any, Generic, Never, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, Generic, Never, NoReturn, Self, TypeVar
 
 import attrs
 
@@ -35,11 +35,11 @@ C_co = TypeVar("C_co", bound=Entity, covariant=True)
 @attrs.frozen(eq=False, repr=False)
 class Relation(Loads, Generic[P_contra, C_co]):
     """
-    A relation of a model, as the class gives it: `Team.employees`. Give it to `Database.load`, or `load` of a query.
+    A relation of a model, such as `Team.employees`. Pass it to `Database.load`, or to `load` of a query.
 
     Args:
-        declared: What was declared.
-        model: The class that it was taken from.
+        declared: The declaration.
+        model: The class on which it was accessed.
     """
 
     declared: Any  # a `RelationDeclaration`, which as a descriptor would be read as the type of what it gives
@@ -57,19 +57,21 @@ class Relation(Loads, Generic[P_contra, C_co]):
 
 @attrs.frozen(eq=False, repr=False)
 class OneOf(Relation[P_contra, C_co]):
-    """A relation to one entity, as the class gives it: `Order.customer`."""
+    """A relation to one entity, such as `Order.customer`."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class ManyOf(Relation[P_contra, C_co]):
     """
-    A relation to several entities, as the class gives it: `Team.employees`. It is immutable: each method returns a new
-    one, and what that finds is loaded in place of all.
+    A relation to many entities, such as `Team.employees`. It's immutable: each method returns a new relation, which
+    loads only the entities it selects.
+
+        await db.load(teams, Team.employees.where(Employee.age > 30).limit(3))
 
     Args:
-        conditions: What must hold for an entity that is loaded.
-        count: How many are loaded for each parent; None for all.
-        fields: The fields that are loaded; None for all.
+        conditions: The conditions on the loaded entities.
+        count: The most entities to load for each parent; None for all.
+        fields: The fields to load; None for all.
     """
 
     conditions: tuple[Expression, ...] = ()
@@ -77,22 +79,32 @@ class ManyOf(Relation[P_contra, C_co]):
     fields: tuple[Field[Any], ...] | None = None
 
     def where(self, *conditions: Expression) -> Self:
-        """Load only entities for which all of these conditions hold, and those that were given before."""
+        """
+        Load only entities that satisfy all of these conditions, and all earlier ones.
+
+            await db.load(teams, Team.employees.where(Employee.age > 30))
+        """
         return attrs.evolve(self, conditions=self.conditions + conditions)
 
     def limit(self, count: int) -> Self:
         """
         Load at most `count` entities for each parent, the first in key order.
 
+            await db.load(teams, Team.employees.limit(3))
+
         Raises:
-            ModelError: The count is not a number from 0.
+            ModelError: The count isn't an integer, 0 or more.
         """
         if type(count) is not int or count < 0:
             raise ModelError(f"{self}.limit({count!r}) is rejected: give a number of entities from 0 for each parent")
         return attrs.evolve(self, count=count)
 
     def only(self, *fields: Field[Any]) -> Self:
-        """Load only these fields, and those in the key; as `only` of a query."""
+        """
+        Load only these fields and the key fields, like `only` of a query.
+
+            await db.load(teams, Team.employees.only(Employee.name))
+        """
         return attrs.evolve(self, fields=(self.fields or ()) + fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -115,12 +127,16 @@ class RelationDeclaration(RelationRules):
         name: The name under which it is declared.
         sources: The fields of this model by which they are found.
         key: The one of them that is the key of the other entity; None if they are found by fields.
+        instead: What to do instead of setting it.
         fset: Whether it can be set: it says how to do otherwise.
     """
 
+    _on_class: ClassVar[type[Relation[Any, Any]]]
+    """What stands for it on a class."""
     fset = True
     name: str
     key: str | None = None
+    instead: str
 
     def __init__(self, verb: str, target: Callable[[], type[Any]] | type[Any], fields: Mapping[str, object]) -> None:
         if not callable(target):  # pyright: ignore[reportUnnecessaryComparison]
@@ -134,13 +150,9 @@ class RelationDeclaration(RelationRules):
 
     def of(self, owner: type[Any]) -> Relation[Any, Any]:
         """Return what stands for it on a class."""
-        raise NotImplementedError
-
-    def resolve(self, relation: Relation[Any, Any]) -> type[Any]:
-        """Return the class that it leads to. Raises ModelError."""
-        found: Any = find_target(str(relation), self.target)
-        if not (isinstance(found, type) and hasattr(found, "__schema__")):
-            raise ModelError(f"{relation}: {shown(found)} is no model; give one, as in lambda: Order")
+        found = self._found.get(owner)
+        if found is None:
+            found = self._found[owner] = self._on_class(self, owner)
         return found
 
     def source_of(self, entity: object) -> tuple[Any, ...]:
@@ -151,6 +163,11 @@ class RelationDeclaration(RelationRules):
         except KeyError:
             return tuple([getattr(entity, name) for name in self.sources])  # which says what is missing
 
+    def given(self, source: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the fields of what belongs to an entity with these values."""
+        values = dict(zip(self.sources, source, strict=True))
+        return {theirs: values[mine] for theirs, mine in self.fields.items()} | self.texts
+
     def __set_name__(self, owner: type[Any], name: str) -> None:
         if getattr(self, "name", name) != name:
             raise ModelError(f"{owner.__name__}.{name} is the same relation as {self.name!r}; declare another one")
@@ -159,10 +176,7 @@ class RelationDeclaration(RelationRules):
     def get(self, instance: object | None, owner: type[Any]) -> Any:
         """Return what stands for it on the class, or what was loaded for an entity."""
         if instance is None:
-            found = self._found.get(owner)
-            if found is None:
-                found = self._found[owner] = self.of(owner)
-            return found
+            return self.of(owner)
         loaded = loaded_of(instance).get(self.name)
         if loaded is not None and loaded.source == self.source_of(instance):
             return loaded.value
@@ -172,11 +186,6 @@ class RelationDeclaration(RelationRules):
 
     def __set__(self, instance: object, value: Never) -> NoReturn:
         raise ModelError(f"{type(instance).__name__}.{self.name} cannot be set: {self.instead}")
-
-    @property
-    def instead(self) -> str:
-        """Say what to do instead of setting it."""
-        raise NotImplementedError
 
 
 @attrs.frozen(eq=False)
@@ -189,13 +198,11 @@ class BoundRelation:
         target: The model.
         key_of: Makes the key of the one entity that belongs to an entity with these values of its fields; None if it
             takes a query to find it.
-        index: The index of the model by which entities are found; None for their own keys, and indexes beside them.
     """
 
     relation: Relation[Any, Any]
     target: type[Any]
     key_of: Callable[[tuple[Any, ...]], Key[Any]] | None
-    index: RowsOf[Any] | None = None
 
     @property
     def to_one(self) -> bool:
@@ -203,62 +210,50 @@ class BoundRelation:
         return isinstance(self.relation, OneOf)
 
     def query(self, db: Connection, source: tuple[Any, ...]) -> Select[Any]:
-        """Return the query for what belongs to an entity with these values of its fields."""
+        """Return the query for what belongs to an entity with these values. Raises what `queries` raises."""
         return self.queries(db, [source])[0]
 
-    def queries(self, db: Connection, sources: Iterable[tuple[Any, ...]]) -> list[Select[Any]]:
-        """Return the queries for what belongs to entities with these values of their fields."""
-        relation, query = self.relation, db.reader.select(self.index or self.target)
+    def queries(self, db: Connection, sources: Sequence[tuple[Any, ...]]) -> list[Select[Any]]:
+        """
+        Return the queries for what belongs to entities with these values of their fields.
+
+        Raises:
+            ModelError: The fields bound neither the keys of the other model nor those of an index of it.
+        """
+        if not sources:
+            return []
+        relation, query = self.relation, db.reader.select(self._find_index(db, sources[0]) or self.target)
         if isinstance(relation, ManyOf):
             query = query.where(*relation.conditions)
             query = query if relation.count is None else query.limit(relation.count)
             query = query if relation.fields is None else query.only(*relation.fields)
         else:
             query = query.limit(2)
-        declared: RelationDeclaration = relation.declared
-        at = {name: number for number, name in enumerate(declared.sources)}
-        fields = [(getattr(self.target, theirs), at[mine]) for theirs, mine in declared.fields.items()]
-        texts = [getattr(self.target, theirs) == text for theirs, text in declared.texts.items()]
-        return [query.where(*[field == source[number] for field, number in fields], *texts) for source in sources]
+        return [query.where(*self._conditions(source)) for source in sources]
 
-    def by_eventual_index(self, db: Connection, source: tuple[Any, ...]) -> "BoundRelation":
-        """
-        Return the relation itself; or by an index in other partitions that has all of its entities, if nothing else
-        bounds it. Raises what `check` raises.
-        """
-        try:
-            self.check(db, source)
-        except ModelError:
-            given = {*self.relation.declared.fields, *self.relation.declared.texts}
-            schema: Schema = self.target.__schema__
-            for name in schema.derived:
-                if not all(_has_all(each.derived[name], given) for each in concrete(schema)):
-                    continue
-                by_index = attrs.evolve(self, index=getattr(self.target, name))
-                with suppress(ModelError):
-                    by_index.check(db, source)
-                    return by_index
-            raise
-        return self
+    def _conditions(self, source: tuple[Any, ...]) -> list[Expression]:
+        """Return the conditions for what belongs to an entity with these values of its fields."""
+        declared: RelationDeclaration = self.relation.declared
+        return [getattr(self.target, theirs) == value for theirs, value in declared.given(source).items()]
 
-    def check(self, db: Connection, source: tuple[Any, ...]) -> None:
+    def _find_index(self, db: Connection, source: tuple[Any, ...]) -> RowsOf[Any] | None:
         """
-        Refuse fields that bound neither the keys of the other model nor those of an index of it.
-
-        Raises:
-            ModelError: They do not.
+        Return an index in other partitions that has all entities, if nothing else bounds these; None if their own keys
+        do, or those of an index beside them. Raises what `queries` does.
         """
-        relation = self.relation
-        plain = attrs.evolve(self, relation=relation.declared.of(relation.model))
-        try:
-            plan_query(plain.query(db, source), assumed=True)
-        except ScanRefused:
-            names = [*relation.declared.fields, *relation.declared.texts]
-            raise ModelError(
-                f"{relation}: {', '.join(names)} of {self.target.__name__} bound neither its keys nor those of an "
-                f"index, so that each load would read many partitions; give the fields that its PartitionKey is made "
-                f"of, or declare an index that begins with {names[0]} in {self.target.__name__}"
-            ) from None
+        names, schema = [*self.relation.declared.fields, *self.relation.declared.texts], self.target.__schema__
+        for name in (None, *schema.derived):
+            if name is not None and not all(_has_all(each.derived[name], {*names}) for each in concrete(schema)):
+                continue
+            index = None if name is None else getattr(self.target, name)
+            with suppress(ScanRefused):
+                plan_query(db.reader.select(index or self.target).where(*self._conditions(source)), assumed=True)
+                return index
+        raise ModelError(
+            f"{self.relation}: {', '.join(names)} of {self.target.__name__} bound neither its keys nor those of an "
+            f"index, so that each load would read many partitions; give the fields that its PartitionKey is made "
+            f"of, or declare an index that begins with {names[0]} in {self.target.__name__}"
+        )
 
 
 def _has_all(derived: DerivedSchema, given: AbstractSet[str]) -> bool:
@@ -276,8 +271,10 @@ def bind(relation: Relation[Any, Any]) -> BoundRelation:
     """
     declared: RelationDeclaration = relation.declared
     mine: Schema = relation.model.__schema__
-    target = declared.resolve(relation)
-    theirs: Schema = target.__schema__
+    target: Any = find_target(str(relation), declared.target)
+    theirs: Any = getattr(target, "__schema__", None)
+    if not (isinstance(target, type) and isinstance(theirs, Schema)):
+        raise ModelError(f"{relation}: {shown(target)} is no model; give one, as in lambda: Order")
     for name in declared.sources:
         if name not in mine.fields:
             problem = f"{relation}: {mine.name} has no field {name!r}"
@@ -293,7 +290,7 @@ def bind(relation: Relation[Any, Any]) -> BoundRelation:
     check_alike(str(relation), mine, theirs, declared.fields, declared.texts)
     whole = isinstance(relation, OneOf) and not theirs.abstract
     whole = whole and theirs.key_names == frozenset((*declared.fields, *declared.texts))
-    return BoundRelation(relation, target, _key_maker(relation, theirs) if whole else None)
+    return BoundRelation(relation, target, (lambda source: theirs.key(declared.given(source))) if whole else None)
 
 
 def _link_of(relation: Relation[Any, Any], info: FieldInfo, target: type[Any]) -> Callable[[tuple[Any, ...]], Key[Any]]:
@@ -313,16 +310,6 @@ def _link_of(relation: Relation[Any, Any], info: FieldInfo, target: type[Any]) -
     def key_of(source: tuple[Any, ...]) -> Key[Any]:
         key: Key[Any] = source[0]
         return key if key.model is target else Key(target, key.table, key.partition_key, key.row_key)
-
-    return key_of
-
-
-def _key_maker(relation: Relation[Any, Any], theirs: Schema) -> Callable[[tuple[Any, ...]], Key[Any]]:
-    declared = relation.declared
-
-    def key_of(source: tuple[Any, ...]) -> Key[Any]:
-        values: Mapping[str, Any] = dict(zip(declared.sources, source, strict=True))
-        return theirs.key({name: values[mine] for name, mine in declared.fields.items()} | declared.texts)
 
     return key_of
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import attrs
 
 from ..connection.blob_fields import ask_for_blobs
-from ..connection.blobs import make_container, require_blobs
+from ..connection.blobs import NO_BLOB, make_container, require_blobs
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
 from ..connection.translate import translate
@@ -30,7 +30,6 @@ from ..stores import BlobInfo, BlobStore, Row, single_try
 T = TypeVar("T")
 
 _LABEL = "copy of blobs"
-_ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 _PATIENCE = 5.0  # seconds of waiting for blobs of the source, of which there may be none
 
 
@@ -64,7 +63,7 @@ async def _has_blobs(db: Connection, prefix: str) -> bool:
 
     with suppress(Fault, TableOrmError, TimeoutError), single_try():
         async with asyncio.timeout(_PATIENCE):
-            return await ask_for_blobs(db, "list-blobs", _LABEL, find)
+            return await ask_for_blobs(db, _LABEL, find)
     return False
 
 
@@ -140,10 +139,9 @@ class BlobTransfer:
         """Send a request for a blob; return None if there is none."""
         await require_blobs(self.db, f"{address.name} is a blob")
         try:
-            operation = "put-blob" if request == self._put else "get-blob"
-            return await ask_for_blobs(side, operation, _LABEL, lambda store: request(store, address.name))
+            return await ask_for_blobs(side, _LABEL, lambda store: request(store, address.name))
         except Fault as fault:
-            if fault.code in _ABSENT:
+            if fault.code in NO_BLOB:
                 return None
             raise translate(fault, f"transfer of the blob {address.name!r}", "") from None
 

@@ -118,7 +118,7 @@ async def test_what_a_grant_opens_is_told(db: Database) -> None:
 
     assert (type(copy), copy, copy.explain()) == (Grant, str(token), explanation)
     assert (explanation.table, explanation.permissions) == ("Directory", "ru")
-    assert "of whatever kind, not of Employee alone" in explanation.covers[0]
+    assert "of any kind, not only of Employee" in explanation.covers[0]
     told = " ".join(token.not_covered)
     for each in ("other keys", "other tables", "queues and blobs", "upsert: it needs 'a' and 'u'"):
         assert each in told
@@ -143,7 +143,7 @@ async def test_a_grant_tells_of_eventual_indexes(db: Database) -> None:
     whole = " ".join((await db.grant(Guest, "raud", HOUR)).not_covered)
 
     for told in (partition, whole):
-        assert "moves to another partition or table, archives and workflows, of which workers are told by a" in told
+        assert "moves to another partition or table, archives and workflows, which send messages" in told
     assert "what is kept for Guest.by_name, Guest.of_all in table AllGuests, where its keys are not in" in partition
     assert "what is kept for Guest.of_all in table AllGuests, where its keys are not in the range" in whole
     for told in (partition, whole):

@@ -10,8 +10,7 @@ from zlib import compress, crc32
 
 import pytest
 
-from tableorm import Entity, Index, Mapped, field
-from tableorm.errors import CursorError
+from tableorm import CursorError, Entity, Index, Mapped, field
 from tableorm.jobs import ranges
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.ranges import JobRange, purpose_of, read_cursor, write_cursor

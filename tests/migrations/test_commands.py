@@ -252,7 +252,7 @@ def test_rewrite_and_build_index(project: Project) -> None:
     project.declare(SECOND)
     status, said, _ = project.run("rewrite", URL, "items:Item", "--name", "once")
     assert status == 0
-    assert said.startswith("once: 5 entities read, 5 written; done in ")
+    assert said.startswith("once (rewrite Item): 5 entities read, 5 written; done in ")
     _, said, _ = project.run("rewrite", URL, "items:Item", "--name", "once", "--json")
     assert json.loads(said)["written"] == 5
 

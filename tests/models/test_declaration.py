@@ -12,9 +12,8 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from tableorm import Entity, Int32, Mapped, ModelError, field
+from tableorm import Edm, Entity, Int32, Mapped, ModelError, field
 from tableorm.models.schema import concrete
-from tableorm.protocol.edm import Edm
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}", version=2):
@@ -123,19 +122,6 @@ def test_validators_are_inherited() -> None:
     person = Person(age=1)
     with pytest.raises(ValueError, match="age"):
         person.age = -1
-
-
-def test_post_init() -> None:
-    """`__attrs_post_init__` runs, as in every attrs class."""
-
-    class Person(Entity, table="People", partition_key="p", row_key="{name}"):
-        name: Mapped[str]
-        length: Mapped[int] = field(default=0)
-
-        def __attrs_post_init__(self) -> None:
-            self.length = len(self.name)
-
-    assert Person(name="jun").length == 3
 
 
 def test_a_constructor_of_its_own() -> None:

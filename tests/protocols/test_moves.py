@@ -396,7 +396,6 @@ STEADY = {title: user._replace(fails=False) for title, user in USERS.items()}
 
 @pytest.mark.one_of(3)
 @runs(
-    *(run_of(title, MOVE, user) for title, user in USERS.items()),
     *(run_of(f"{title}, a crash", MOVE, user, crash=1) for title, user in USERS.items()),
     *(run_of(f"{title}, with any fault", MOVE, user, **ANY_FAULT, large=True) for title, user in USERS.items()),
     *(

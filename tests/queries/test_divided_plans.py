@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag
-from tableorm.keys.ranges import KeyInterval, KeyPosition, KeyRegion
+from tableorm.keys.ranges import KeyInterval, KeyPosition
 from tableorm.models.kinds import KindSet
 from tableorm.queries.planning.partition import divide_plan, region_of
 from tableorm.queries.planning.plan import QueryPlan, Range
@@ -34,13 +34,9 @@ def plan(*where: Expression, parallel: int = 1, interval: KeyInterval | None = N
     return planner_of(KindSet.of([Employee])).plan(where, allow_scan=True, parallel=parallel, interval=interval)
 
 
-def regions(found: QueryPlan) -> list[KeyRegion]:
-    return [region_of(request) for request in found.requests]
-
-
 def held(found: QueryPlan, key: KeyPosition) -> int:
     """How many requests ask for a key."""
-    return sum(region.holds(key) for region in regions(found))
+    return sum(region_of(request).holds(key) for request in found.requests)
 
 
 @pytest.mark.parametrize("parallel", [2, 3, 4, 7])

@@ -65,20 +65,16 @@ class Fee(Entity, table="RekeyedQueriesFees", tracked=True, partition_key="{paye
     cents: Mapped[int] = field(default=0)
 
 
-def fee_of(fee: Fee) -> "NewFee | None":
-    return None if fee.cents < 0 else NewFee(payer=fee.payer, id=fee.id, euros=fee.cents / 100)
-
-
-def old_fee_of(fee: "NewFee") -> Fee:
-    return Fee(payer=fee.payer, id=fee.id, cents=round(fee.euros * 100))
-
-
 class NewFee(
     Entity,
     table="RekeyedQueriesNewFees",
     partition_key="fees",
     row_key="fee_{id}_{payer}",
-    moved_from=MovedFrom(Fee, to_new=fee_of, to_old=old_fee_of),
+    moved_from=MovedFrom(
+        Fee,
+        to_new=lambda fee: None if fee.cents < 0 else NewFee(payer=fee.payer, id=fee.id, euros=fee.cents / 100),
+        to_old=lambda fee: Fee(payer=fee.payer, id=fee.id, cents=round(fee.euros * 100)),
+    ),
 ):
     payer: Mapped[str]
     id: Mapped[int]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tableorm import Database, Entity, Index, Mapped, PropertyBag, TableOrmError, field
-from tests.rows import insert_row
+from tests.rows import insert_row, merge_row
 
 
 class Noted(Entity, abstract=True):
@@ -152,3 +152,23 @@ async def test_an_entity_has_no_entry_at_another_key(
     await write(db, honest)
     found = await db.get_or_none(Named, country="SE", id=1)
     assert found is None or found.note is not None
+
+
+class Tagged(Noted, table="ForgedTags", partition_key="{country}", row_key="tagged_{id}"):
+    tags: Mapped[list[str]]
+
+    by_tag = Index(row_key="tag_{tags:each}_{id}")
+
+
+async def test_a_row_that_a_manifest_names_beside_the_right_entries_stays(db: Database) -> None:
+    """It is read before it would be deleted as the entry of an element that went: it may be any row."""
+    await db.create_tables(Tagged)
+    for number in (1, 2):
+        await db.insert(Tagged(country="SE", id=number, tags=["new"]))
+    forged = json.dumps({"by_tag": {"each": [["tag_new_2", "tagged_1"]]}})
+    await merge_row(db, "ForgedTags", {"PartitionKey": "SE", "RowKey": "tagged_2", "_ix": forged})
+    entity = await db.get(Tagged, country="SE", id=2)
+    entity.note = "other"
+    await db.save(entity)
+
+    assert await db.exists(Tagged, country="SE", id=1)

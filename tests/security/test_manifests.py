@@ -293,16 +293,6 @@ async def test_honest_rows_cost_no_read_of_their_index_entries(db: Database) -> 
     assert db.stats.requests - before == 2
 
 
-async def test_a_query_that_deletes_takes_back_what_was_counted(db: Database) -> None:
-    """The rows that it finds tell in which entity they were counted, and where their index entries are."""
-    report = await db.select(Badge).where(Badge.country == "SE").delete()
-    assert not report.failed
-    report = await db.select(Member).where(Member.country == "SE").delete()
-    assert not report.failed
-    assert set(await rows_of_others(db)) == {"team_other"}
-    assert (await db.get(Team, country="SE", tenant="other")).size == 0
-
-
 class Worker(Entity, table="Manifests", partition_key="{country}", row_key="worker_{id}", kind="Worker", version=2):
     country: Mapped[str]
     id: Mapped[int]

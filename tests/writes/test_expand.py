@@ -63,15 +63,7 @@ class Bill(Entity, table="ExpandedBills", tracked=True, partition_key="{payer}",
     cents: Mapped[int]
 
 
-def bill_of(bill: Bill) -> "NewBill":
-    return NewBill(payer=bill.payer, number=bill.number, euros=bill.cents / 100)
-
-
-def old_bill_of(bill: "NewBill") -> Bill:
-    return Bill(payer=bill.payer, number=bill.number, cents=round(bill.euros * 100))
-
-
-def keys_of_bill(number: int) -> list[dict[str, Any]]:
+def keys_of_bill(number: int, cents: int = 0) -> list[dict[str, Any]]:
     return [{"payer": payer, "number": number} for payer in ("ann", "ben")]
 
 
@@ -80,7 +72,12 @@ class NewBill(
     table="ExpandedNewBills",
     partition_key="bills",
     row_key="{number}",
-    moved_from=MovedFrom(Bill, to_new=bill_of, to_old=old_bill_of, old_keys=keys_of_bill),
+    moved_from=MovedFrom(
+        Bill,
+        to_new=lambda bill: NewBill(payer=bill.payer, number=bill.number, euros=bill.cents / 100),
+        to_old=lambda bill: Bill(payer=bill.payer, number=bill.number, cents=round(bill.euros * 100)),
+        old_keys=keys_of_bill,
+    ),
 ):
     payer: Mapped[str]
     number: Mapped[int]
@@ -199,15 +196,12 @@ async def test_functions_say_what_is_written(db: Database) -> None:
 async def test_two_newer_keys_of_one_older_key(db: Database) -> None:
     """The second insert finds the older key taken, and says by which one."""
 
-    def keys_of(number: int, cents: int) -> list[dict[str, Any]]:
-        return keys_of_bill(number)
-
     class NewNote(
         Entity,
         table="ExpandedNotes",
         partition_key="{number}",
         row_key="{cents}",
-        moved_from=MovedFrom(Bill, old_keys=keys_of),
+        moved_from=MovedFrom(Bill, old_keys=keys_of_bill),
     ):
         payer: Mapped[str]
         number: Mapped[int]

@@ -341,22 +341,18 @@ async def act(db: Database, model: type[Noted], deed: Deed, *, create: bool) -> 
     return result.evolve(), dict(result.extra)
 
 
-def run_all(
+async def run_all(
     calls: Iterable[Callable[[Database], Awaitable[object]]], model: type[Entity], *there: Entity, together: bool
 ) -> tuple[list[object], list[Row]]:
     """Return what calls give, made together or in turn, and the rows that they leave."""
-
-    async def run() -> tuple[list[object], list[Row]]:
-        async with Database(Failing()) as db:
-            await db.create_tables(model)
-            for each in there:
-                await db.insert(each)
-            acts = [call(db) for call in calls]
-            found = list(await asyncio.gather(*acts)) if together else [await each for each in acts]
-            rows = (await db.store.query(model.__schema__.table_name(), RowQuery())).rows
-            return found, [{n: v for n, v in row.items() if n not in _OF_WRITES} for row in rows]
-
-    return asyncio.run(run())
+    async with Database(Failing()) as db:
+        await db.create_tables(model)
+        for each in there:
+            await db.insert(each)
+        acts = [call(db) for call in calls]
+        found = list(await asyncio.gather(*acts)) if together else [await each for each in acts]
+        rows = (await db.store.query(model.__schema__.table_name(), RowQuery())).rows
+        return found, [{n: v for n, v in row.items() if n not in _OF_WRITES} for row in rows]
 
 
 @examples(16, 1500)
@@ -364,14 +360,14 @@ def run_all(
 @example(model=Tally, deeds=[("add", 1), ("far", 0), ("copy", 1)], there=True, create=False)
 @example(model=Kept, deeds=[("add", 1), ("total", 1), ("total", 0)], there=False, create=True)
 @given(model=st.sampled_from([Bare, Kept, Tally]), deeds=DEEDS, there=st.booleans(), create=st.booleans())
-def test_results_and_errors_are_as_one_after_the_other(
+async def test_results_and_errors_are_as_one_after_the_other(
     model: type[Noted], deeds: list[Deed], there: bool, create: bool
 ) -> None:
     """Whatever the functions do: what raises, or cannot be stored, is left out; the rest has its effect."""
     calls = [partial(act, model=model, deed=deed, create=create) for deed in deeds]
     rows = [Tally(name="other", note="n1"), *([model(team="a", name="t")] if there else [])]
 
-    assert run_all(calls, Tally, *rows, together=True) == run_all(calls, Tally, *rows, together=False)
+    assert await run_all(calls, Tally, *rows, together=True) == await run_all(calls, Tally, *rows, together=False)
 
 
 @examples(12, 400)
@@ -390,7 +386,7 @@ def test_results_and_errors_are_as_one_after_the_other(
     ),
     there=st.booleans(),
 )
-def test_a_write_that_is_too_large_is_refused_though_the_next_would_undo_it(
+async def test_a_write_that_is_too_large_is_refused_though_the_next_would_undo_it(
     deeds: list[tuple[str, int, int, int]], there: bool
 ) -> None:
     """The calls get what they would get one after the other: results, and errors of a transaction's limits."""
@@ -408,13 +404,13 @@ def test_a_write_that_is_too_large_is_refused_though_the_next_would_undo_it(
         except (LimitExceeded, EntityNotFound) as error:
             return type(error), str(error)
 
-    def compared(*, together: bool) -> object:
+    async def compared(*, together: bool) -> object:
         calls = [partial(grow, deed=deed) for deed in deeds]
-        found, rows = run_all(calls, Crowd, *([Crowd(team="a", name="t")] if there else []), together=together)
+        found, rows = await run_all(calls, Crowd, *([Crowd(team="a", name="t")] if there else []), together=together)
         # A manifest without entries stays empty only where it was written before.
         return found, [{n: v for n, v in row.items() if v != "{}"} for row in rows]
 
-    assert compared(together=True) == compared(together=False)
+    assert await compared(together=True) == await compared(together=False)
 
 
 @also_in_file

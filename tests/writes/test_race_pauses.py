@@ -25,8 +25,7 @@ from tableorm import (
 from tableorm.connection import races
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Verb
-from tableorm.stores.layers import StoreLayer, StoreRequest
+from tableorm.stores import StoreLayer, StoreRequest, Verb
 from tableorm.writes import commit, transaction
 from tableorm.writes import modify as modifying
 from tableorm.writes.bulk import chunk

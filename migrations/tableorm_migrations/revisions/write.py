@@ -29,12 +29,12 @@ _REPAIRED = ("maintained-changed", "derived-removed")  # in two roll-outs, after
 @attrs.frozen(kw_only=True)
 class RevisionDraft:
     """
-    What `write_revision` has made of the changes of models.
+    What `write_revision` has derived from the changes of models.
 
     Args:
         path: The file that was written; None if nothing has changed, or a change is rejected or needs a re-key.
-        differences: What has changed.
-        steps: What has to be done to stored rows.
+        differences: The changes.
+        steps: The changes of stored rows that they need.
     """
 
     path: Path | None
@@ -49,17 +49,22 @@ class RevisionDraft:
 
 def write_revision(models: Iterable[type[Entity]], directory: Path, message: str, *, snapshot: Path) -> RevisionDraft:
     """
-    Write what has changed in models as a new file of revisions, and write the snapshot anew.
+    Write the changes of models to a new revision file, and update the snapshot.
+
+        draft = write_revision(
+            [Employee], Path("revisions"), "add email", snapshot=Path("models.json")
+        )
 
     Args:
-        models: All models of the program; an abstract base stands for all of its classes.
-        directory: The folder of the revisions, which is made if it is not there.
-        message: What the change is, in a few words.
-        snapshot: The file of the snapshot.
+        models: All models of the program; an abstract base stands for all of its subclasses.
+        directory: The folder of the revisions. A missing folder is created.
+        message: A short description of the change.
+        snapshot: The snapshot file.
 
     Raises:
-        ModelError: The message has no letter or digit, the revisions are not one line, or do not lead to the snapshot.
-        OSError: A file cannot be read or written.
+        ModelError: The message has no letter or digit, or the revisions don't form a single line or don't lead to the
+            snapshot.
+        OSError: A file can't be read or written.
     """
     message = escape_unprintable(" ".join(message.split()))
     slug = re.sub(r"[^a-z0-9]+", "_", message.lower()).strip("_")[:60]

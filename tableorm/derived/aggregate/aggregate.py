@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, overload
 
-import attrs
-
 from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...audit.table_audit import rebuild_write
@@ -151,7 +149,7 @@ class EventualAggregateMaintainer(AggregateMaintainer):
 
     async def copy(self, db: Connection, holder: RowAddress, subtotal: RowAddress) -> None:
         """Copy a subtotal to its total. Concurrent tasks for one total share their requests."""
-        await _COPIES.call(_Total(db, self, holder), subtotal)
+        await _COPIES.call((db, self, holder), subtotal)
 
     async def try_to_copy(self, db: Connection, holder: RowAddress, subtotals: Sequence[RowAddress]) -> bool:
         """Try to copy several subtotals. Return whether the total now has them; if not, try again."""
@@ -216,20 +214,13 @@ async def _prepare_holder(db: Connection, write: PlannedWrite) -> bool:
     return False
 
 
-@attrs.frozen
-class _Total:
-    db: Connection
-    aggregate: EventualAggregateMaintainer
-    holder: RowAddress
-
-
-async def _copy_together(total: _Total, subtotals: Sequence[RowAddress]) -> Sequence[None]:
+async def _copy_together(
+    total: tuple[Connection, EventualAggregateMaintainer, RowAddress], subtotals: Sequence[RowAddress]
+) -> Sequence[None]:
     """Copy some subtotals to a total."""
-    some = list(dict.fromkeys(subtotals))
-    async for _ in Attempts(
-        total.db, races=f"{total.aggregate.label}: others wrote {total.holder} or its subtotals first"
-    ):
-        if await total.aggregate.try_to_copy(total.db, total.holder, some):
+    (db, aggregate, holder), some = total, list(dict.fromkeys(subtotals))
+    async for _ in Attempts(db, races=f"{aggregate.label}: others wrote {holder} or its subtotals first"):
+        if await aggregate.try_to_copy(db, holder, some):
             break
     return [None] * len(subtotals)
 
@@ -258,7 +249,7 @@ E = TypeVar("E", bound=Storable)
 
 
 class AggregateOf(DerivationOf[E]):
-    """A count or sum of a model, as `Employee.employees` gives it: for `db.build_index`."""
+    """A count or sum of a model, such as `Employee.employees`, to be passed to `db.build_index`."""
 
 
 class Aggregate(Derivation):
@@ -272,14 +263,14 @@ class Aggregate(Derivation):
         self,
         field: Callable[[], Field[int]] | Field[int],
         *,
-        where: Callable[[Any], bool] | None,
-        create: bool,
-        consistency: str | None,
-        key: Mapping[str, str],
+        where: Callable[[Any], bool] | None = None,
+        create: bool = False,
+        consistency: Literal["eventual"] | None = None,
+        **key: str,
     ) -> None:
         super().__init__(where)
         what = type(self).__name__
-        if consistency not in (None, "eventual"):
+        if consistency not in (None, "eventual"):  # pyright: ignore[reportUnnecessaryContains]
             raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
         if isinstance(field, type) or not (isinstance(field, Field) or callable(field)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{what}({field!r}) is rejected: give a field, as in `lambda: Department.employee_count`")
@@ -295,7 +286,7 @@ class Aggregate(Derivation):
                     f'the fields of this model: {name}="{{department}}", or "{text}" if it is always the same'
                 )
         self.field: Callable[[], Field[int]] | Field[int] = field
-        self.create, self.consistency, self.key = create, consistency, dict(key)
+        self.create, self.consistency, self.key = create, consistency, key
 
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AggregateSchema:
         """Return the count or sum of a model."""
@@ -313,45 +304,39 @@ class Aggregate(Derivation):
 
 class Count(Aggregate):
     """
-    A count of the entities of a model, in a field of another entity of the same partition.
+    The number of entities of a model, in a field of another entity of the same partition. Declared in the class of the
+    entities that are counted.
 
-    `employees = Count(lambda: Department.employee_count, name="{department}")` in the body of `Employee`: each write of
-    an employee that changes it writes the department too, in the same entity group transaction. The field is declared
-    `field(default=0, maintained=True)`, and nothing else writes it.
+        employees = Count(lambda: Department.employee_count, name="{department}")
+
+    Each write of an employee that changes the count also writes the department, in the same transaction. Declare the
+    field with `field(default=0, maintained=True)`; no other write changes it.
 
     Args:
         field: The field of the other model that holds the count, or a function that returns it.
-        where: Takes the entity; only those for which it is true are counted.
-        create: Whether a missing entity that holds the count is inserted, with defaults; otherwise it must be there.
-        consistency: "eventual" if that entity is in another partition or table: then the count follows some time later.
-        key: The key fields of that entity: "{field}" of this model, or text.
+        where: A function of the entity; only entities for which it returns true are counted.
+        create: Whether to insert the entity that holds the count, with defaults, if it doesn't exist. Otherwise the
+            write is rejected.
+        consistency: "eventual" if that entity is in another partition or table: the count follows after a short time.
+        key: The key fields of that entity: "{field}" of this model, or a literal.
     """
-
-    def __init__(
-        self,
-        field: Callable[[], Field[int]] | Field[int],
-        *,
-        where: Callable[[Any], bool] | None = None,
-        create: bool = False,
-        consistency: Literal["eventual"] | None = None,
-        **key: str,
-    ) -> None:
-        super().__init__(field, where=where, create=create, consistency=consistency, key=key)
 
 
 class Sum(Aggregate):
     """
-    A sum over a field of the entities of a model, in a field of another entity of the same partition.
+    The sum of a field of the entities of a model, in a field of another entity of the same partition. Maintained like a
+    `Count`.
 
-    It is kept as a `Count` is.
+        payroll = Sum("salary", lambda: Department.payroll, name="{department}")
 
     Args:
-        of: Name of the field that is summed: whole numbers; None counts as 0.
+        of: The name of the field that is summed: integers; None counts as 0.
         field: The field of the other model that holds the sum, or a function that returns it.
-        where: Takes the entity; only those for which it is true are summed.
-        create: Whether a missing entity that holds the sum is inserted, with defaults.
-        consistency: "eventual" if that entity is in another partition or table: then the sum follows some time later.
-        key: The key fields of that entity: "{field}" of this model, or text.
+        where: A function of the entity; only entities for which it returns true are summed.
+        create: Whether to insert the entity that holds the sum, with defaults, if it doesn't exist. Otherwise the write
+            is rejected.
+        consistency: "eventual" if that entity is in another partition or table: the sum follows after a short time.
+        key: The key fields of that entity: "{field}" of this model, or a literal.
     """
 
     def __init__(
@@ -364,5 +349,5 @@ class Sum(Aggregate):
         consistency: Literal["eventual"] | None = None,
         **key: str,
     ) -> None:
-        super().__init__(field, where=where, create=create, consistency=consistency, key=key)
+        super().__init__(field, where=where, create=create, consistency=consistency, **key)
         self.of = of

@@ -87,7 +87,6 @@ class AggregateCheck(Check):
 
     def __init__(self, context: AuditContext, aggregate: AggregateSchema) -> None:
         super().__init__(context, aggregate.schema, aggregate.name)
-        self.aggregate = aggregate
         self.verify_totals = _verify_holders
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
@@ -357,7 +356,7 @@ async def _verify_holder(context: AuditContext, address: RowAddress, row: Row | 
         except DecodeError as error:
             adder = totals.adders.get(row_key)
             if adder is not None and row is not None and "#" not in kind_of(row):  # others are reported elsewhere
-                problem = Problem(Damage.BLOCKED, adder[1].name, row_key, str(error), rebuilt=False)
+                problem = Problem(Damage.BLOCKED, adder[1].name, row_key, str(error))
                 context.record(adder[1].schema, address.beside(adder[0]), problem)
             return True
         return await _verify_subtotal(context, address, number, totals)
@@ -428,7 +427,7 @@ async def _verify_absent(context: AuditContext, address: RowAddress, totals: _To
     text = (
         f"it is counted in the {target.name} {shown(row_key)} of this partition, which does not exist; so may be others"
     )
-    problem = Problem(Damage.MISSING if create else Damage.DANGLING, declared.name, row_key, text, rebuilt=create)
+    problem = Problem(Damage.MISSING if create else Damage.DANGLING, declared.name, row_key, text)
     context.record(snapshot.schema, by, problem)
     return not repaired  # a holder that was inserted is verified next
 

@@ -8,7 +8,7 @@ is compared with what its total has of it.
 from collections.abc import Hashable
 
 from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
-from ...audit.context import AuditContext, Problem
+from ...audit.context import AuditContext
 from ...audit.report import Damage
 from ...connection.races import Attempts
 from ...errors import DecodeError, TableOrmError
@@ -55,7 +55,7 @@ class _CountCheck(Check):
             try:
                 number = count_row_of(row)
             except DecodeError as error:
-                self._record(address, Damage.FOREIGN, str(error))
+                self.record(address, Damage.FOREIGN, str(error))
                 return
             aggregate = aggregate_of(self.context, number)
             if aggregate is None or await self._verify(address, number, aggregate, is_candidate):
@@ -67,11 +67,6 @@ class _CountCheck(Check):
     ) -> bool:
         """Verify what a row says. Return False if somebody else has written meanwhile: look again."""
         raise NotImplementedError
-
-    def _record(self, at: RowAddress, damage: Damage, text: str, refused: str | None = None) -> None:
-        rebuilt = damage is not Damage.FOREIGN
-        problem = Problem(damage, self.name, at.row_key, text, rebuilt=rebuilt, refused=refused)
-        self.context.record(self.schema, at.beside(""), problem)
 
     async def _copy(self, aggregate: AggregateSchema, subtotal: RowAddress, holder: RowAddress) -> str | None:
         """When repairing, copy a subtotal to its total. Return why that failed, or None."""
@@ -105,7 +100,7 @@ class SubtotalCheck(_CountCheck):
             return False
         text = f"the subtotal is {number.value}, and {number.field[0]} of {number.of} has {has.value} of it"
         refused = await self._copy(aggregate, address, number.of)
-        self._record(address, Damage.STALE, text, refused)
+        self.record(address, Damage.STALE, text, refused=refused)
         return True
 
     async def _is_under_way(self, address: RowAddress) -> bool:
@@ -126,7 +121,7 @@ class ShareCheck(_CountCheck):
         due = SubtotalEntry.of(holder, number.field[0], 0).row_key
         if share_address(holder, number.of) != address or number.of.row_key != due:
             text = f"it says that it is of {number.of}, but it has another key: it's forged"
-            self._record(address, Damage.FOREIGN, text)
+            self.record(address, Damage.FOREIGN, text)
             return True
         if number.value == 0 or number.of.table not in _counted_tables(context):
             return True  # of a table that this program does not know others tell
@@ -143,7 +138,7 @@ class ShareCheck(_CountCheck):
             refused = await self._copy(aggregate, number.of, holder)
         elif not await context.settle(address, number.row):
             return False
-        self._record(address, Damage.ORPHAN, text, refused)
+        self.record(address, Damage.ORPHAN, text, refused=refused)
         return True
 
 

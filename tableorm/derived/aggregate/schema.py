@@ -303,8 +303,7 @@ class CountRow:
         if not INT64_MIN <= value <= INT64_MAX:
             raise LimitExceeded(f"the subtotal {at} would be {value}, which is more than an Int64 holds")
         row: Row = {
-            "PartitionKey": at.partition_key,
-            "RowKey": at.row_key,
+            **at.keys,
             ENTITY_TYPE: self.kind,
             COPY_OF: self.of.to_json(),
             _FIELD: msgspec.json.encode(self.field).decode(),

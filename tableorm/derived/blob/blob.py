@@ -14,10 +14,10 @@ from ...audit.context import AuditContext
 from ...connection.blob_fields import delete_blob
 from ...connection.blobs import require_blobs
 from ...connection.connection import Connection
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...connection.rows import delete_as_read, read_row, write_as_read
 from ...connection.tasks import map_together
-from ...errors import EncodeError, LostRace, ModelError, PreconditionFailed
+from ...errors import EncodeError, ModelError, PreconditionFailed
 from ...models.derivation import DERIVATIONS_OF_SHAPES, Derivation
 from ...models.manifest import ManifestEntry, UploadEntry, manifest_of
 from ...models.marker_rows import BLOB_KIND
@@ -188,7 +188,7 @@ async def _delete_dropped(db: Connection, source: RowAddress, entries: Sequence[
 
     async def drop(entry: ManifestEntry) -> None:
         assert isinstance(entry, UploadEntry)
-        async for _ in Attempts(db):
+        async for _ in Attempts(db, races=f"the row of the blob {entry.name!r}: others wrote it first"):
             row = await read_row(db, row_of_blob(entry), name=BLOB_KIND)
             if row is None or not is_held(row) or await _is_of_another(db, source, entry, row):
                 return
@@ -196,7 +196,6 @@ async def _delete_dropped(db: Connection, source: RowAddress, entries: Sequence[
             operation = delete_as_read(row)
             if await write_as_read(db, entry.table, [operation], name=BLOB_KIND, what="the row of a blob"):
                 return
-        raise LostRace(f"the row of the blob {entry.name!r} could not be deleted, {ATTEMPTS} times; try it again")
 
     await map_together(drop, list(dict.fromkeys(entries)))
 

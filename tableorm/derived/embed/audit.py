@@ -8,12 +8,12 @@ import msgspec
 
 from ...audit.check import WRONG, Check, Claims, FoundRows
 from ...audit.context import AuditContext, EntitySnapshot, Problem
+from ...audit.decisions import is_under_way
 from ...audit.report import Damage
 from ...errors import shown
 from ...models.kinds import kind_of
 from ...models.manifest import CopyEntry, HolderEntry, ManifestEntry, SourceEntry, manifest_of
 from ...models.schema import Schema
-from ...outbox.decision import read_decisions
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, RowAddress
 from ...writes.rows import same_value
@@ -95,7 +95,7 @@ class CopyHolderCheck(Check):
             if other is None or not embed.is_target(other):
                 what = "does not exist" if other is None else f"is of kind {shown(kind_of(other))}"
                 text = f"it refers to the {target.name} {shown(source)} of this partition, which {what}"
-                yield Problem(Damage.DANGLING, name, source, text, rebuilt=False)
+                yield Problem(Damage.DANGLING, name, source, text)
                 return
         sources = [each for each in (source, noted_source) if each is not None]
         first = next((each for each in sources if not self._is_legible(found.get(each))), None)
@@ -184,7 +184,7 @@ class EventualCopyCheck(PlacedCheck):
     """
 
     def __init__(self, context: AuditContext, embed: EmbedSchema) -> None:
-        super().__init__(context, embed, f"{embed.schema.kind}#{embed.name}", lenient=False)
+        super().__init__(context, embed)
         self._embed = embed
 
     async def _compare(
@@ -203,18 +203,13 @@ class EventualCopyCheck(PlacedCheck):
         source = await read(at)
         if source is None or not embed.is_target(source):
             text = f"it refers to the {target.name} {at}, which does not exist"
-            return [*found, Problem(Damage.DANGLING, name, at.row_key, text, rebuilt=False)]
+            return [*found, Problem(Damage.DANGLING, name, at.row_key, text)]
         if embed.stem not in manifest_of(source):
             text = f"the manifest of {at} does not say that others hold copies of it"
             found.append(Problem(Damage.MANIFEST, name, at.row_key, text))
         copies = embed.copies(source)
         same = all(same_value(row.get(mine), value) for mine, value in copies.items())
-        if not same and not await self._is_under_way(at):
+        # While an index is built, what is under way is not left to a worker.
+        if not same and (self.context.only is not None or not await is_under_way(self.context, at)):
             found.append(Problem(Damage.STALE, name, at.row_key, f"its copies are not as {at} is"))
         return found
-
-    async def _is_under_way(self, source: RowAddress) -> bool:
-        if self.context.only is not None:
-            return False
-        decisions = await read_decisions(self.context.db, source.table, source.partition_key)
-        return any(work.row_key == source.row_key for each in decisions for work in each.works)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from ...audit.check import WRONG, Check, Claims, IsCandidate, Phase
-from ...audit.context import AuditContext, Problem
+from ...audit.context import AuditContext
 from ...audit.report import Damage
 from ...connection.races import Attempts
 from ...errors import DecodeError
@@ -95,8 +95,7 @@ class FeedCheck(Check):
         rebuilt = bool(feeds or etag)
         if context.repair and rebuilt and not await self._repair(partition_key, feeds, counter, etag):
             return False
-        problem = Problem(Damage.GAP, self.name, COUNTER_KEY, text, rebuilt=rebuilt)
-        context.record(self.schema, context.at(partition_key, ""), problem)
+        self.record(context.at(partition_key, COUNTER_KEY), Damage.GAP, text, rebuilt=rebuilt)
         return True
 
     async def _read_counter(self, partition_key: str) -> tuple[str | None, Counter | None]:

@@ -18,7 +18,7 @@ do but what is still there.
 
 import datetime as dt
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -26,9 +26,9 @@ import attrs
 import msgspec
 
 from ...connection.connection import Connection
-from ...connection.races import ATTEMPTS, Attempts
+from ...connection.races import Attempts
 from ...connection.rows import read_row, time_of, write_as_read
-from ...errors import DecodeError, LostRace, shown
+from ...errors import DecodeError, shown
 from ...jobs.scan import pages
 from ...keys.ranges import KeyRegion
 from ...models.marker_rows import CHANGE_KIND, FEED_HEAD, FEED_KIND
@@ -154,11 +154,6 @@ def number_of(row_key: str) -> int | None:
     return int(digits) if told else None
 
 
-def changes_between(first: int, last: int) -> Bounds:
-    """Return the RowKeys of the changes from one number to another."""
-    return Bounds(change_key(first), change_key(last))
-
-
 def change_row(partition_key: str, counter: Counter, changes: Sequence[NotedChange], token: str) -> Row:
     """
     Return the row of the change that a counter counts last.
@@ -237,7 +232,7 @@ async def read_changes(
     """
     if last < first:
         return {}
-    region, found = KeyRegion(Bounds.only(partition_key), changes_between(first, last)), dict[int, T]()
+    region, found = KeyRegion(Bounds.only(partition_key), Bounds(change_key(first), change_key(last))), dict[int, T]()
     async with aclosing(pages(db, table, None, [region], None, "changes")) as all_pages:
         async for rows in all_pages:
             found |= {number: take(row) for row in rows if (number := number_of(row["RowKey"])) is not None}
@@ -268,10 +263,10 @@ def deletion(partition_key: str, row_key: str) -> Operation:
 
 async def trim_feed(
     db: Connection, table: str, partition_key: str, keep: dt.timedelta, pace: Pace | None = None
-) -> AsyncGenerator[int, None]:
+) -> int:
     """
-    Delete what is older than `keep` of the change feed of a partition, from the oldest change on. Yield for each
-    transaction how many changes it has deleted.
+    Delete what is older than `keep` of the change feed of a partition, from the oldest change on, as far as a
+    transaction has room for it. Return how many changes these were: none if nothing is left to do.
 
     Args:
         db: Where it is.
@@ -284,42 +279,21 @@ async def trim_feed(
         DecodeError: The counter is damaged.
         LostRace: Writers of the partition were faster again and again.
     """
-    while trimmed := await _trim_oldest(db, table, partition_key, keep, pace):
-        yield trimmed
-
-
-async def _trim_oldest(db: Connection, table: str, partition_key: str, keep: dt.timedelta, pace: Pace | None) -> int:
-    """Delete some of the oldest changes, and return how many. Takes and raises what `trim_feed` does."""
-    async for _ in Attempts(db):
+    what = f"the change feed of partition {partition_key!r} of table {table}"
+    async for _ in Attempts(db, races=f"sweep of {what}: others wrote the partition first"):
         counter = await read_counter(db, table, partition_key)
         if counter is None:
             return 0
-        most = _MOST if pace is None else min(_MOST, pace.chunk)
-        old = await _count_old(db, table, partition_key, counter, utc_now() - keep, most)
-        if not old:
+        first, most = counter.trimmed + 1, _MOST if pace is None else min(_MOST, pace.chunk)
+        last, before = min(counter.last, counter.trimmed + most), utc_now() - keep
+        times = await read_changes(db, table, partition_key, first, last, lambda row: time_of(row, CHANGE_KIND))
+        kept = next((n for n in range(first, last + 1) if n not in times or times[n] >= before), last + 1)
+        if kept == first:
             return 0
         if pace is not None:
-            await pace.wait(old)
-        numbers = range(counter.trimmed + 1, counter.trimmed + old + 1)
-        shorter = attrs.evolve(counter, trimmed=numbers[-1])
-        operations = trimming(partition_key, shorter, list(map(change_key, numbers)))
-        if await write_as_read(db, table, operations, name=FEED_KIND, what=f"the change feed of {partition_key!r}"):
-            return old
-    raise LostRace(
-        f"sweep of the change feed of partition {partition_key!r} of table {table}: others wrote the partition first, "
-        f"{ATTEMPTS} times in a row; try it again when fewer write there"
-    )
-
-
-async def _count_old(
-    db: Connection, table: str, partition_key: str, counter: Counter, before: dt.datetime, most: int
-) -> int:
-    """Return how many of the oldest changes were noted before a time, but no more than `most`."""
-    last = min(counter.last, counter.trimmed + most)
-    times = await read_changes(
-        db, table, partition_key, counter.trimmed + 1, last, lambda row: time_of(row, CHANGE_KIND)
-    )
-    for number in range(counter.trimmed + 1, last + 1):
-        if number not in times or times[number] >= before:
-            return number - counter.trimmed - 1
-    return last - counter.trimmed
+            await pace.wait(kept - first)
+        shorter = attrs.evolve(counter, trimmed=kept - 1)
+        operations = trimming(partition_key, shorter, list(map(change_key, range(first, kept))))
+        if await write_as_read(db, table, operations, name=FEED_KIND, what=what):
+            return kept - first
+    raise AssertionError

@@ -5,18 +5,17 @@ What an audit checks of an index: that each entity has its index entry, and that
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from ...audit.check import WRONG, Claims, FoundRows
+from ...audit.check import WRONG, Claims, FoundRows, claim_if_old
 from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.decisions import LONGEST_WRITE
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
-from ...connection.rows import time_of
 from ...errors import DecodeError, EncryptionError, shown
 from ...models.kinds import describe_kind, entry_name_of, kind_of
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, OPENED
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
-from ...stores import CLOCK, Row, RowAddress, row_keys
+from ...stores import Row, RowAddress, row_keys
 from ...writes.maintainer import Maintainer
 from ..placed_check import PlacedCheck, ReadRow
 from .schema import EntrySchema, IndexSchema, contents_of
@@ -94,8 +93,7 @@ class EventualIndexCheck(PlacedCheck):
     """
 
     def __init__(self, context: AuditContext, maintainer: Maintainer, index: EntrySchema) -> None:
-        lenient = context.is_incomplete(index.declaration, building=index.building)
-        super().__init__(context, maintainer, str(index.kind), lenient=lenient)
+        super().__init__(context, maintainer)
         self._index = index
 
     async def _compare(
@@ -103,8 +101,8 @@ class EventualIndexCheck(PlacedCheck):
     ) -> Sequence[Problem]:
         problems: list[Problem] = []
 
-        def find(damage: Damage, address: str | None, text: str, *, rebuilt: bool = True) -> None:
-            problems.append(Problem(damage, self.name, address, text, rebuilt=rebuilt))
+        def find(damage: Damage, address: str | None, text: str) -> None:
+            problems.append(Problem(damage, self.name, address, text))
 
         if isinstance(due, PlacedEntry):
             row, where = await read(RowAddress.of(due)), _where(due)
@@ -113,7 +111,7 @@ class EventualIndexCheck(PlacedCheck):
                 find(Damage.MISSING, due.row_key, f"there is no index entry at {where}")
             elif not self._is_entry_of(row, snapshot.row):
                 text = f"a row of kind {shown(kind_of(row))} is at {where}, where the index entry belongs"
-                find(Damage.BLOCKED, due.row_key, text, rebuilt=False)
+                find(Damage.BLOCKED, due.row_key, text)
             elif wanted is not None and _eventual_contents(row) != _eventual_contents(wanted):
                 find(Damage.STALE, due.row_key, f"the index entry at {where} differs from its entity")
             elif noted != due:
@@ -140,7 +138,7 @@ class EventualIndexCheck(PlacedCheck):
             owner = RowAddress(table, *self._index.owner_keys(row))
         except DecodeError:
             text = f"{what} names no entity of table {table}, as each that tableorm writes does"
-            return address.beside(""), Problem(Damage.FOREIGN, self.name, address.row_key, text, rebuilt=False)
+            return address.beside(""), Problem(Damage.FOREIGN, self.name, address.row_key, text)
         if not await self._is_orphan(row, owner):
             return None
         text = f"{what} belongs to no entity: {(owner.partition_key, owner.row_key)} is gone, or has it elsewhere"
@@ -180,8 +178,7 @@ class UniqueIndexCheck(EventualIndexCheck):
 
     def row_claims(self, row: Row) -> Claims:
         """Claim that the entry must be looked at, if its write must have ended long since."""
-        old = CLOCK.now() - time_of(row, self.schema.name) > LONGEST_WRITE
-        return ((f"\n\n{row['RowKey']}", -WRONG),) if old else ()
+        return claim_if_old(row, self.schema.name, LONGEST_WRITE)
 
     async def _compare(
         self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
@@ -208,13 +205,13 @@ class UniqueIndexCheck(EventualIndexCheck):
             )
         if found is None or entry_name_of(row) != self.name:
             text = f"a row of kind {shown(kind_of(row))} is at {where}, where the row belongs that reserves its value"
-            return Problem(Damage.BLOCKED, self.name, due.row_key, text, rebuilt=False)
+            return Problem(Damage.BLOCKED, self.name, due.row_key, text)
         owner, token = found
         if owner != own:
             holder = await find_holder(self.context.db, due.place, [owner])
             if holder is not None:
                 text = f"{owner} holds its value: the row {where} reserves it for that entity"
-                return Problem(Damage.TAKEN, self.name, due.row_key, text, rebuilt=False)
+                return Problem(Damage.TAKEN, self.name, due.row_key, text)
             text = f"its value is reserved by the row {where} for {owner}, which does not hold it"
             return Problem(Damage.STALE, self.name, due.row_key, text)
         if not noted:

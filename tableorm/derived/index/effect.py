@@ -105,7 +105,8 @@ class IndexEntryEffect(Effect, Value, frozen=True):
         if self.reads:
             return self._correction(stored)
         if self.row is None:
-            return Operation(Verb.DELETE, self._keys(), "*") if self.existed else None
+            keys = {"PartitionKey": self.origin.operation.row["PartitionKey"], "RowKey": self.row_key}
+            return Operation(Verb.DELETE, keys, "*") if self.existed else None
         verb = Verb.INSERT_OR_REPLACE if self.existed else Verb.INSERT
         return Operation(verb, self.row, None, self.canonical)
 
@@ -150,9 +151,6 @@ class IndexEntryEffect(Effect, Value, frozen=True):
             raise self._violation(stored)
         same = self.existed and self.index is not None and self.index.holds(stored, contents_of(self.row))
         return None if same else Operation(Verb.REPLACE, self.row, stored["odata.etag"])
-
-    def _keys(self) -> Row:
-        return {"PartitionKey": self.origin.operation.row["PartitionKey"], "RowKey": self.row_key}
 
     def _is_ours(self, stored: Row) -> bool:
         """Return whether a row is an entry of this very entity in this index; in any if the index is not known."""
@@ -270,13 +268,6 @@ class IndexMaintainer(EntryMaintainer[IndexSchema]):
         self.may_refuse = rows.unique
         fields = rows.primary.fields
         self._keyed = frozenset(each.property for name in template.fields for each in fields[name].members)
-        # How a key is made of plain text; None if it has fields of the entity's own key, which are no properties.
-        self._text: str | None = None
-        if rows.unique and rows.each is None and all(fields[name].stored for name in template.fields):
-            self._text = "".join(
-                each.literal.replace("%", "%%") if each.field is None else f"%({fields[each.field].member.property})s"
-                for each in template.parts
-            )
 
     # What is declared
 
@@ -326,27 +317,8 @@ class IndexMaintainer(EntryMaintainer[IndexSchema]):
         return self.rows.entry_row(values, row, entry.entry_keys[0]) if type(entry) is self.entry_type else None
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
-        """Write the entry if what it holds changes; delete the entry at another key."""
-        rows, write = self.rows, source.write
-        address = rows.address(source.values)
-        old = before.local_key if before is not None else None
-        effects: list[Effect] = []
-        if address is not None and (address != old or rows.concerns(source.changed)):
-            row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)
-            canonical, existed = write.operation.canonical, address == old
-            reads = existed and not (self._is_told(source) or is_proven(IndexEntry(address), write))
-            effects.append(
-                IndexEntryEffect(rows, address, write, existed, row, source.values, reads=reads, canonical=canonical)
-            )
-        if old is not None and old != address:
-            row = write.origin.stored_row or {}
-            # Most keys are plain text, which is compared without decoding the row.
-            told = self._text is not None and self._keyed <= row.keys() and self._text % row == old
-            reads = not told and not is_proven(IndexEntry(old), write)
-            effects.append(IndexEntryEffect(rows, old, write, existed=True, reads=reads))
-        if address == old:
-            return before, effects
-        return None if address is None else IndexEntry(address), effects
+        """Write the entries that come, or all if what they hold changes; delete those that go."""
+        return self._derive(before, source, checked=False)
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write all entries, after reading those that the manifest names; delete what it names wrongly."""
@@ -364,17 +336,20 @@ class IndexMaintainer(EntryMaintainer[IndexSchema]):
         gone = sorted(noted.difference(due))
         reads = checked
         if before is not None and (gone or rewrites) and not checked:
-            reads = not (self._is_told(source) or is_proven(before, write))
-        self._refuse_many(source, len(due), len(written), len(gone))
+            # Entries that go may be those of others, which a forged manifest names: only the stored fields tell.
+            told = not gone and self._is_told(source)
+            reads = not (told or is_proven(before, write))
+        if len(written) + len(gone) >= MAX_TRANSACTION_OPERATIONS:
+            raise self._too_many(source, len(due), len(written), len(gone))
         effects: list[Effect] = [IndexEntryEffect(rows, key, write, existed=True, reads=reads) for key in gone]
         row = with_tokens_of(rows.entry_row(values, source.row, written[0]), source.row) if written else {}
         canonical = write.operation.canonical and not checked  # a rebuild has not checked what the row holds
         for key in written:
-            there, own = key in noted, values if rows.each is None else {**values, rows.each.name: due[key]}
+            there, own, entry_row = key in noted, values, row
+            if rows.each is not None:
+                own, entry_row = {**values, rows.each.name: due[key]}, {**row, "RowKey": key}
             effects.append(
-                IndexEntryEffect(
-                    rows, key, write, there, {**row, "RowKey": key}, own, reads=reads and there, canonical=canonical
-                )
+                IndexEntryEffect(rows, key, write, there, entry_row, own, reads=reads and there, canonical=canonical)
             )
         entry = self._entry_of(due)
         return before if entry == before else entry, effects
@@ -383,12 +358,10 @@ class IndexMaintainer(EntryMaintainer[IndexSchema]):
         """Return what the manifest says of entries with these RowKeys."""
         return next(map(IndexEntry, due), None)
 
-    def _refuse_many(self, source: Source, elements: int, written: int, gone: int) -> None:
-        """Refuse a write of more entries than a transaction has room for. Raises LimitExceeded."""
+    def _too_many(self, source: Source, elements: int, written: int, gone: int) -> LimitExceeded:
+        """Return the error of a write of more entries than a transaction has room for."""
         size, limit, field = written + gone + 1, MAX_TRANSACTION_OPERATIONS, str(self._template.each)
-        if size <= limit:
-            return
-        raise LimitExceeded(
+        return LimitExceeded(
             f"{source.write.origin}: {field} has {elements} elements, so that {written} entries of index "
             f"{self.label} would be written and {gone} deleted, in one transaction of {limit} operations with the "
             "entity; change fewer elements at a time, or store an entity for each of them instead of a list",
@@ -420,10 +393,6 @@ class EachIndexMaintainer(IndexMaintainer):
         """Return how many entries an entity with these fields has, or how many it may have if they are not known."""
         # What has no room is sent in parts.
         return _USUAL if values is None else len(values.get(str(self._template.each)) or ())
-
-    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
-        """Write the entries of elements that came, or all if what they hold changes; delete those of others."""
-        return self._derive(before, source, checked=False)
 
     def _entry_of(self, due: Mapping[str, Any]) -> ManifestEntry | None:
         return EachEntry(tuple(due)) if due else None

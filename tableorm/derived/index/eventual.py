@@ -150,6 +150,7 @@ class EventualIndexMaintainer(EntryMaintainer[EventualIndexSchema]):
     entry_type: ClassVar[type[ManifestEntry]] = PlacedEntry
     deferred = True
     rows_per_chunk = 1  # the decision row
+    _check: ClassVar[type[EventualIndexCheck]] = EventualIndexCheck
 
     def __init__(self, rows: EventualIndexSchema) -> None:
         super().__init__(rows)
@@ -245,7 +246,7 @@ class EventualIndexMaintainer(EntryMaintainer[EventualIndexSchema]):
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the entries."""
-        return (EventualIndexCheck(context, self, self.rows),)
+        return (self._check(context, self, self.rows),)
 
 
 @entry_rules(PlacedEntry)
@@ -329,6 +330,7 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
 
     entry_type = ReservedEntry
     movable = False
+    _check = UniqueIndexCheck
 
     def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
         """Return an entry without the token of its claim, which the values of an entity do not tell."""
@@ -365,7 +367,8 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
         """Return the error of a write that claims a value which another entity has."""
         change, label = write.origin, self.rows.label
         partition, row = self.rows.templates()
-        values = _values(self.rows.primary.decode(dict(write.after or {})).__dict__, (*partition.fields, *row.fields))
+        fields = self.rows.primary.decode(dict(write.after or {})).__dict__
+        values = {name: fields.get(name) for name in dict.fromkeys((*partition.fields, *row.fields))}
         if held is not None and held.holder is None:
             return EntityExists(
                 f"{change}: index {label} needs the row ({claim.partition_key!r}, {claim.row_key!r}) of table "
@@ -408,10 +411,6 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
         if held is not None:
             raise self.refuse_claim(claim, write, held)
 
-    def checks(self, context: AuditContext) -> Sequence[Check]:
-        """Return the check of the entries."""
-        return (UniqueIndexCheck(context, self, self.rows),)
-
 
 @entry_rules(ReservedEntry)
 class _ReservedRules(EntryRules[ReservedEntry]):
@@ -421,7 +420,3 @@ class _ReservedRules(EntryRules[ReservedEntry]):
 def _claim(place: PlacedEntry | None, token: str) -> ReservedEntry | None:
     """Return the claim of a value, as the manifest of an entity has it; None if the entity has no such value."""
     return None if place is None else ReservedEntry(place.partition_key, place.row_key, place.table, token)
-
-
-def _values(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: values.get(name) for name in dict.fromkeys(names)}

@@ -124,7 +124,7 @@ class ListCheck(Check):
         row = None if address is None else found.get(address)
         if row is not None and row.get(ENTITY_TYPE) != self.kind:
             text = f"a row of kind {shown(kind_of(row))} is at {shown(address)}, where the list belongs"
-            return Problem(Damage.BLOCKED, name, address, text, rebuilt=False)
+            return Problem(Damage.BLOCKED, name, address, text)
         keys: set[str] | None = set() if row is None else _read_keys(row)
         if key is not None and keys is not None and row_key not in keys:
             return Problem(Damage.MISSING, name, address, f"it is not in the list {shown(key)}")
@@ -163,7 +163,7 @@ class ListCheck(Check):
         context.counts.leave()
 
     def _damaged(self, damage: Damage, address: str, text: str, stored: Row | None, *repairs: Operation) -> _Damaged:
-        return _Damaged(Problem(damage, self.name, address, text, rebuilt=bool(repairs)), stored, repairs)
+        return _Damaged(Problem(damage, self.name, address, text), stored, repairs)
 
     def _find_foreign(self, row: Row) -> _Damaged | None:
         """Find that no row of a list can have the keys of this one."""
@@ -389,7 +389,7 @@ class EventualListCheck(PlacedCheck):
             except TableNotFound:
                 pass  # the manifest names it, and is wrong
             except DecodeError as error:
-                problems.append(Problem(Damage.FOREIGN, self.name, entry.list_key, str(error), rebuilt=False))
+                problems.append(Problem(Damage.FOREIGN, self.name, entry.list_key, str(error)))
                 continue
             if entry == due and not listed:
                 problems.append(Problem(Damage.MISSING, self.name, entry.list_key, f"{where} does not name it"))
@@ -400,36 +400,28 @@ class EventualListCheck(PlacedCheck):
             problems.append(Problem(Damage.MANIFEST, self.name, None, "its manifest does not name the list it is in"))
         return problems
 
-    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
+    def _named_by(self, row: Row) -> tuple[PlacedListEntry, Sequence[RowAddress]]:
         parts, table = split_address(row["RowKey"]), self.schema.table_name()
         if parts is None:
-            raise DecodeError("is no row of a list", self.kind, row_keys(row))
+            problem = "has the kind of an index list, and no list has such a key"
+            raise DecodeError(problem, self.kind, row_keys(row))
         place = PlacedListEntry(row["PartitionKey"], parts[0], self.context.kinds.table, self.kind)
         return place, [RowAddress(table, *keys) for keys in keys_of_members(row, table)]
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the entities that a row names are in its list; otherwise take them out, if rows are repaired."""
-        row, row_key = await self.context.read(address), address.row_key
+        row = await self.context.read(address)
         if row is None or not self.owns(kind_of(row)):
             return
-        parts = split_address(row_key)
         try:
-            members = list(keys_of_members(row, self.schema.table_name()))
+            place, sources = self._named_by(row)
         except DecodeError as error:
-            members, parts = [], None
-            text = str(error)
-        else:
-            text = f"the row {row_key!r} has the kind of an index list, and no list has such a key"
-        if parts is None:
-            problem = Problem(Damage.FOREIGN, self.name, row_key, text, rebuilt=False)
-            self.context.record(self.schema, address.beside(""), problem)
+            self.record(address, Damage.FOREIGN, str(error))
             return
-        place = PlacedListEntry(address.partition_key, parts[0], self.context.kinds.table, self.kind)
-        for keys in members:
-            await self._verify_member(place, keys)
+        for source in sources:
+            await self._verify_member(place, source)
 
-    async def _verify_member(self, place: PlacedListEntry, keys: tuple[str, str]) -> None:
-        source = RowAddress(self.schema.table_name(), *keys)
+    async def _verify_member(self, place: PlacedListEntry, source: RowAddress) -> None:
         if await self._is_due(place, source):
             return
         text = f"the list {place.list_key!r} names an entity that is gone, or belongs elsewhere"

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, cast, overload
 
 from ...audit.check import AuditedMaintainer, Check
-from ...audit.context import AuditContext, Problem
+from ...audit.context import AuditContext
 from ...audit.report import Damage
 from ...connection.blobs import require_blobs
 from ...connection.connection import TURN, Connection
@@ -42,6 +42,7 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
     deferred = True
     shared_rows = 0
     rows_per_chunk = 1  # the decision row
+    _check: ClassVar[type[EventualListCheck]] = EventualListCheck
 
     def _refuse_own_keys(self) -> None:
         refuse_own_keys(self.label, self.primary, self.table, self.list_partition, self._row_template())
@@ -52,22 +53,11 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
         """Return the keys of the entities that a row of a list names. Raises DecodeError."""
         return keys_of_members(row, self.schema.table_name())
 
-    def is_listed(self, primary: Row, partition_key: str, list_key: str) -> bool:
-        """Return whether the manifest of an entity says that it is in a list."""
-        return manifest_of(primary).get(self.name) == self.place(partition_key, list_key)
-
     def place(self, partition_key: str, list_key: str) -> PlacedListEntry:
         """Return the entry of the entities that are in a list."""
         return PlacedListEntry(partition_key, list_key, str(self.table), self.kind)
 
     # Writing
-
-    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> PlacedListEntry | None:
-        """Return the list that an entity with these fields is in. Raises TemplateError."""
-        key = self.address(values)
-        if key is None:
-            return None
-        return self.place(self.list_partition.format(values), key)
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest which list the entity is in."""
@@ -80,12 +70,10 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
         places = [entry for entry in entries if isinstance(entry, PlacedListEntry) and type(entry) is self.entry_type]
 
         async def correct(place: PlacedListEntry) -> None:
-            await self._list_at(db, place).correct(source, self.name, lambda row: self._is_due(place, row))
+            which = _list_at(db, place, self._divide_at)
+            await which.correct(source, self.name, lambda row: self._is_due(place, row))
 
         await map_together(correct, places)
-
-    def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
-        return RowList(db, place, self._divide_at)
 
     def _is_due(self, place: PlacedListEntry, primary: Row) -> bool:
         """Return whether the manifest of an entity and its values say that it is in a list. Raises NotSupported."""
@@ -101,12 +89,17 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the lists."""
-        lenient = context.is_incomplete(self.declaration, building=self.building)
-        return (EventualListCheck(context, self, self.kind, lenient=lenient),)
+        return (self._check(context, self),)
 
 
+def _list_at(db: Connection, place: PlacedListEntry, divide_at: int = MOST_BYTES) -> FollowingList[Any]:
+    """Return the list that an entry names: in a blob, or in rows, which are divided at so many bytes."""
+    return BlobList(db, place) if isinstance(place, BlobListEntry) else RowList(db, place, divide_at)
+
+
+@entry_rules(BlobListEntry)
 @entry_rules(PlacedListEntry)
-class PlacedListRules(EntryRules[PlacedListEntry]):
+class _PlacedListRules(EntryRules[PlacedListEntry]):
     """An entity is taken out of its list after the write, also if the program does not declare the list."""
 
     async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[PlacedListEntry]) -> None:
@@ -120,62 +113,7 @@ class PlacedListRules(EntryRules[PlacedListEntry]):
                 )
             return False
 
-        await map_together(lambda place: self._list_at(db, place).correct(source, name, is_due), entries)
-
-    def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
-        return RowList(db, place, MOST_BYTES)
-
-
-class BlobListMaintainer(EventualListMaintainer):
-    """An index list of a model, of which each list lies in a blob."""
-
-    entry_type: ClassVar[type[ManifestEntry]] = BlobListEntry
-    in_blobs = limited = True
-
-    def _refuse_own_keys(self) -> None:
-        """Refuse nothing: no blob has the keys of a row."""
-
-    def row_templates(self) -> Sequence[Template]:
-        """Return the template of the lists' keys."""
-        return (self.row,)
-
-    def place(self, partition_key: str, list_key: str) -> BlobListEntry:
-        """Return the entry of the entities that are in a list. Raises TemplateError if its keys are too long."""
-        place = BlobListEntry(partition_key, list_key, self.schema.table_name(), self.kind)
-        if len(place.blob_name) > MAX_BLOB_NAME:
-            raise TemplateError(
-                f"makes the list {list_key[:40]!r}..., whose blob would have a name of {len(place.blob_name)} "
-                f"characters, and {MAX_BLOB_NAME} are allowed; shorten {', '.join(sorted(self.key_names))}",
-                self.label,
-                "row_key",
-                self.row.text,
-                fields=sorted(self.key_names),
-            )
-        return place
-
-    def members_of(self, db: Connection, partition_key: str, list_key: str) -> AsyncGenerator[list[tuple[str, str]]]:
-        """Yield the keys of the entities that a list names, some at a time. Raises what reading it raises."""
-        return members_of(db, self.place(partition_key, list_key))
-
-    async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
-        """Refuse a write that would put an entity into a list that is full, or if there are no blobs."""
-        if entry is None:
-            await require_blobs(db, f"{self.label} keeps its lists in blobs")
-        else:
-            await check_room(db, cast("BlobListEntry", entry), self.label)
-
-    def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
-        return BlobList(db, cast("BlobListEntry", place))
-
-    def checks(self, context: AuditContext) -> Sequence["BlobListCheck"]:
-        """Return the check of the lists."""
-        lenient = context.is_incomplete(self.declaration, building=self.building)
-        return (BlobListCheck(context, self, self.kind, lenient=lenient),)
-
-    async def audit_blobs(self, context: AuditContext) -> None:
-        """Verify that the entities that lists name are in these."""
-        for check in self.checks(context):
-            await check.verify_lists()
+        await map_together(lambda place: _list_at(db, place).correct(source, name, is_due), entries)
 
 
 _MOST_KEPT = 100_000
@@ -191,8 +129,6 @@ class BlobListCheck(EventualListCheck):
     Args:
         context: The rows of the table.
         maintainer: That of the declaration.
-        kind: The kind of the lists.
-        lenient: Whether entities may be missing in it whose manifests do not name it.
     """
 
     looks_first = False  # all entities of a page would ask for their lists, which may be large, at the same time
@@ -228,19 +164,57 @@ class BlobListCheck(EventualListCheck):
                 try:
                     parts = [some async for some in members_of(context.db, place)]  # all: it may be damaged at its end
                 except DecodeError as error:
-                    problem = Problem(Damage.FOREIGN, self.name, place.list_key, str(error), rebuilt=False)
-                    context.record(self.schema, context.at(place.partition_key, ""), problem)
+                    at = context.at(place.partition_key, place.list_key)
+                    self.record(at, Damage.FOREIGN, str(error))
                     continue
                 while parts:
-                    some = parts.pop()
+                    some = [RowAddress(place.table, *keys) for keys in parts.pop()]
                     for start in range(0, len(some), TURN):
                         await map_together(partial(self._verify_member, place), some[start : start + TURN])
 
 
-@entry_rules(BlobListEntry)
-class _BlobListRules(PlacedListRules):
-    def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
-        return BlobList(db, cast("BlobListEntry", place))
+class BlobListMaintainer(EventualListMaintainer):
+    """An index list of a model, of which each list lies in a blob."""
+
+    entry_type: ClassVar[type[ManifestEntry]] = BlobListEntry
+    in_blobs = limited = True
+    _check = BlobListCheck
+
+    def _refuse_own_keys(self) -> None:
+        """Refuse nothing: no blob has the keys of a row."""
+
+    def row_templates(self) -> Sequence[Template]:
+        """Return the template of the lists' keys."""
+        return (self.row,)
+
+    def place(self, partition_key: str, list_key: str) -> BlobListEntry:
+        """Return the entry of the entities that are in a list. Raises TemplateError if its keys are too long."""
+        place = BlobListEntry(partition_key, list_key, self.schema.table_name(), self.kind)
+        if len(place.blob_name) > MAX_BLOB_NAME:
+            raise TemplateError(
+                f"makes the list {list_key[:40]!r}..., whose blob would have a name of {len(place.blob_name)} "
+                f"characters, and {MAX_BLOB_NAME} are allowed; shorten {', '.join(sorted(self.key_names))}",
+                self.label,
+                "row_key",
+                self.row.text,
+                fields=sorted(self.key_names),
+            )
+        return place
+
+    def members_of(self, db: Connection, partition_key: str, list_key: str) -> AsyncGenerator[list[tuple[str, str]]]:
+        """Yield the keys of the entities that a list names, some at a time. Raises what reading it raises."""
+        return members_of(db, self.place(partition_key, list_key))
+
+    async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
+        """Refuse a write that would put an entity into a list that is full, or if there are no blobs."""
+        if entry is None:
+            await require_blobs(db, f"{self.label} keeps its lists in blobs")
+        else:
+            await check_room(db, cast("BlobListEntry", entry), self.label)
+
+    async def audit_blobs(self, context: AuditContext) -> None:
+        """Verify that the entities that lists name are in these."""
+        await BlobListCheck(context, self).verify_lists()
 
 
 E = TypeVar("E", bound=Storable)

@@ -4,7 +4,7 @@ Looking up index lists: the rows of a list, then the entities that it names.
 
 import heapq
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from itertools import groupby, islice
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from ...connection.connection import TURN, Connection
 from ...connection.index_states import find_unreadable, not_readable
 from ...connection.nearby import NearbyRows
 from ...connection.rows import is_place, read_row
-from ...connection.tasks import work_together
+from ...connection.tasks import work_off
 from ...errors import ModelError, TableOrmError, TemplateError
 from ...jobs.scan import pages
 from ...keys.ranges import KeyRegion, key_order
@@ -96,56 +96,29 @@ async def look_up(
     keys = (key for key, _ in groupby(heapq.merge(*runs, key=key_order)))
     nearby = NearbyRows(db, table, name=schema.primary.name, concurrency=concurrency)
     entities: list[E] = []
+    known: Mapping[tuple[str, str], Row | None] = {}
+    found: dict[tuple[str, str], E] = {}
 
-    def make_entity(row: Row | None) -> E | None:
+    async def load_member(key: tuple[str, str]) -> None:
+        address = RowAddress(table, *key)
+        try:
+            row = known[key] if key in known else await read_row(db, address, name=schema.primary.name)
+        except TableOrmError:
+            if is_place(address):
+                raise
+            row = None  # who may write a list may name a key that no row can have
+        await db.yield_to_loop(concurrency)  # of so many tasks, each of which has its turn
         # It may have left the list since that was read.
-        return load(row) if row is not None and schema.is_listed(row, partition_key, list_key) else None
+        entity = load(row) if row is not None and schema.is_listed(row, partition_key, list_key) else None
+        if entity is not None:
+            found[key] = entity
 
     while some := list(islice(keys, MAX_PAGE)):
         ranges = [key for key in some if db.boundary.holds_partition(schema.primary, key[0])]
-        rows = await nearby.read(ranges)
-        entities += await _load_members(db, schema, some, rows, make_entity, concurrency)
+        known, found = await nearby.read(ranges), {}
+        await work_off(load_member, some, min(concurrency, len(some)))
+        entities += [found[key] for key in some if key in found]
     return entities
-
-
-async def _load_members(
-    db: Connection,
-    schema: ListSchema,
-    keys: Sequence[tuple[str, str]],
-    known: Mapping[tuple[str, str], Row | None],
-    make_entity: Callable[[Row | None], E | None],
-    concurrency: int,
-) -> list[E]:
-    """
-    Return the entities with some keys, in order.
-
-    Args:
-        db: The database.
-        schema: The index list.
-        keys: The keys.
-        known: Rows that were read already; None for one that is not there. The others are read one by one.
-        make_entity: Makes the entity of a row; None if that is not in the list.
-        concurrency: Requests at the same time, at most.
-    """
-    table, numbered = schema.primary.table_name(), iter(enumerate(keys))
-    found: dict[int, E] = {}
-
-    async def work() -> None:
-        for number, key in numbered:
-            address, row = RowAddress(table, *key), known.get(key)
-            try:
-                row = row if key in known else await read_row(db, address, name=schema.primary.name)
-            except TableOrmError:
-                if is_place(address):
-                    raise
-                row = None  # who may write a list may name a key that no row can have
-            await db.yield_to_loop(concurrency)  # of so many tasks, each of which has its turn
-            entity = make_entity(row)
-            if entity is not None:
-                found[number] = entity
-
-    await work_together(work, min(concurrency, len(keys)))
-    return [found[number] for number in sorted(found)]
 
 
 def _pack(members: Iterable[tuple[str, str]]) -> str:

@@ -365,7 +365,11 @@ class ListSchema(Maintainer):
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
         """Return the list that an entity with these fields is in. Raises TemplateError."""
         key = self.address(values)
-        return None if key is None else ListEntry(key, self.kind)
+        return None if key is None else self.place(self.list_partition.format(values), key)
+
+    def place(self, partition_key: str, list_key: str) -> ManifestEntry:
+        """Return the entry of the entities that are in a list."""
+        return ListEntry(list_key, self.kind)
 
     # Reading
 
@@ -375,5 +379,4 @@ class ListSchema(Maintainer):
 
     def is_listed(self, primary: Row, partition_key: str, list_key: str) -> bool:
         """Return whether the manifest of an entity says that it is in a list."""
-        entry = manifest_of(primary).get(self.name)
-        return isinstance(entry, ListEntry) and entry.list_key == list_key
+        return manifest_of(primary).get(self.name) == self.place(partition_key, list_key)

@@ -17,7 +17,7 @@ from ...models.entity import schema_of
 from ...protocol.filters import Filter, Op, Or
 from ...stores import Bounds
 from ...stores.intervals import high_of, hull, low_of, meet
-from .key_ranges import KeyPair, KeyRegions, RegionMatch
+from .key_ranges import KeyRegions, RegionMatch
 from .normalize import has_field, properties_of
 from .parameters import Parameter, QueryShape, Values, bind, parameter_of, renumber
 from .server_filter import FilterBuilder, filter_builder, join_filters
@@ -81,12 +81,10 @@ class DisjunctionPredicate:
 
     def build_filter(self, values: Values) -> Filter | None:
         """Return the filter that is pushed down; None if the service cannot express it."""
-        del values
         return join_filters(Or, [side.predicate.build_filter(side.values) for side in self._sides])
 
     def bind(self, values: Values) -> Expression:
         """Return the condition."""
-        del values
         return AnyOf(tuple([side.predicate.bind(side.values) for side in self._sides]))
 
 
@@ -244,8 +242,6 @@ class Alternatives:
         self._disjuncts: list[_Disjunct] = []
         if choices and self._least <= MAX_ALTERNATIVES:
             self._disjuncts = self._divide(shared.terms, choices)
-        # In one partition of one kind everything that a request can read is one interval.
-        self._whole = next((each for each in self._disjuncts if each.regions.adds_nothing), None)
         self.has_buckets = any(each.regions.buckets for each in self._disjuncts or [self._base])
         self.weight = (1 + len(self._disjuncts)) * (1 + len(terms)) + self._least // 2
 
@@ -283,8 +279,6 @@ class Alternatives:
             if len(base) > 1:  # they are in a partition each, of several kinds or hash buckets
                 base.sort(key=lambda region: (low_of(region.partition), low_of(region.row)))
             return [self._base.alternative(region, common) for region in base]
-        if self._whole is not None:
-            return [self._absorb(self._whole, region, known, common, values) for region in base]
         candidates = [
             _Candidate(low_of(region.partition), low_of(region.row), region, disjunct, each)
             for disjunct in self._disjuncts
@@ -298,21 +292,6 @@ class Alternatives:
             cluster[0].alternative() if len(cluster) == 1 else self._merge(cluster, base, common)
             for cluster in _cluster(candidates, scans=scans)
         ]
-
-    def _absorb(
-        self, whole: _Disjunct, base: RegionMatch, known: Sequence[KeyPair], common: Values, values: Values
-    ) -> Alternative:
-        """Return the one alternative where a disjunct says nothing of keys: it reads what all the others read."""
-        parts = [
-            (disjunct, each)
-            for disjunct in (whole, *[each for each in self._disjuncts if each is not whole])
-            for each in disjunct.expand(common, values)
-            if disjunct.regions.find(each, known)
-        ]
-        if len(parts) == 1:
-            return whole.alternative(base, parts[0][1])
-        residuals = [*self._base.residuals(base.implied, common), self._any_of(parts)]
-        return Alternative(base.partition, base.row, base.target, residuals)
 
     def _merge(self, cluster: "list[_Candidate]", base: list[RegionMatch], common: Values) -> Alternative:
         """Return the one alternative that reads what several overlapping ones would read."""

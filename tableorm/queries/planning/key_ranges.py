@@ -241,7 +241,6 @@ class KeyRegions:
         by_bucket: Whether each hash bucket that the terms leave open in a PartitionKey has a region of its own.
 
     Attributes:
-        adds_nothing: Whether the other terms say nothing of either key of the one kind.
         buckets: How many hash buckets of partitions have regions of their own, of all kinds.
     """
 
@@ -263,7 +262,6 @@ class KeyRegions:
         if base is not None:
             pairs = zip(self._rules, base._rules, strict=True)
             self._same = [(own[0] == other[0], own[1] == other[1]) for own, other in pairs]
-        self.adds_nothing = self._same == [(True, True)]
 
     def match_keys(self, values: Values) -> list[KeyPair]:
         """Return what the terms say of the keys of each kind."""

@@ -80,11 +80,8 @@ class PointPlanner:
             point = make_point(self.partition.text(chosen, self.at), self.row.text(chosen, self.at))
             if point is not None:
                 points.add(point)
-        return [*sorted(points, key=_key_order)]
-
-
-def _key_order(point: Point) -> tuple[bytes, bytes]:
-    return key_order((point.partition_key, point.row_key))
+        found = sorted(points, key=lambda point: key_order((point.partition_key, point.row_key)))
+        return [*found]
 
 
 def make_point(partition: str | None, row: str | None) -> Point | None:

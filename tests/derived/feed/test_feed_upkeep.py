@@ -24,7 +24,10 @@ def clock(stopped_clock: None) -> None:
 
 
 async def trim(db: Database) -> int:
-    return sum([deleted async for deleted in trim_feed(connection_of(db), "FedStaff", "Sales", KEEP)])
+    total = 0
+    while deleted := await trim_feed(connection_of(db), "FedStaff", "Sales", KEEP):
+        total += deleted
+    return total
 
 
 async def numbers(db: Database, after: str | None = None) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    AuditReport,
     Conflict,
     Count,
     Database,
@@ -23,7 +24,6 @@ from tableorm import (
     field,
     upgrade,
 )
-from tableorm.audit.report import AuditReport
 from tests.database.conftest import also_in_file
 
 
@@ -220,8 +220,11 @@ async def test_a_class_can_be_renamed(db: Database) -> None:
 # Keepers that are made, or lack the property
 
 
-class Shelf(Entity, table="Firm", partition_key="{house}", row_key="shelf_{name}"):
+class InHouse(Entity, table="Firm", partition_key="{house}", abstract=True):
     house: Mapped[str]
+
+
+class Shelf(InHouse, row_key="shelf_{name}"):
     name: Mapped[str]
     books: Mapped[Int32] = field(default=5, maintained=True)
     made: Mapped[str | None] = field(default=None, on_insert=lambda: "today")
@@ -237,13 +240,11 @@ class House(Entity, table="Firm", partition_key="{name}", row_key="house"):
     all = IndexList(row_key="all")
 
 
-class ShelfOfOld(Entity, kind="Shelf", table="Firm", partition_key="{house}", row_key="shelf_{name}"):
-    house: Mapped[str]
+class ShelfOfOld(InHouse, kind="Shelf", row_key="shelf_{name}"):
     name: Mapped[str]
 
 
-class Book(Entity, table="Firm", partition_key="{house}", row_key="book_{id}"):
-    house: Mapped[str]
+class Book(InHouse, row_key="book_{id}"):
     id: Mapped[int]
     shelf: Mapped[str | None] = field(default=None)
 
@@ -267,8 +268,7 @@ class Hall(Entity, table="Firm", partition_key="{name}", row_key="hall"):
     loans: Mapped[int] = field(default=0, maintained=True)
 
 
-class Loan(Entity, table="Firm", partition_key="{house}", row_key="loan_{id}"):
-    house: Mapped[str]
+class Loan(InHouse, row_key="loan_{id}"):
     id: Mapped[int]
     shelf: Mapped[str]
 
@@ -304,8 +304,7 @@ async def test_a_count_begins_with_its_default_and_in_its_type(db: Database) -> 
     await db.delete(Shelf, house="a", name="s", if_match="*")
 
 
-class Place(Entity, table="Firm", partition_key="{house}", row_key="place_{name}", abstract=True):
-    house: Mapped[str]
+class Place(InHouse, row_key="place_{name}", abstract=True):
     name: Mapped[str]
     things: Mapped[int] = field(default=0, maintained=True)
 
@@ -316,8 +315,7 @@ class Desk(Place): ...
 class Box(Place): ...
 
 
-class Thing(Entity, table="Firm", partition_key="{house}", row_key="thing_{id}"):
-    house: Mapped[str]
+class Thing(InHouse, row_key="thing_{id}"):
     id: Mapped[int]
     place: Mapped[str | None] = field(default=None)
 
@@ -337,8 +335,7 @@ async def test_entities_of_several_kinds_can_keep_a_count(db: Database) -> None:
 # One name for another sort of thing
 
 
-class AnyNote(Entity, table="Firm", partition_key="{house}", row_key="note_{id}", abstract=True):
-    house: Mapped[str]
+class AnyNote(InHouse, row_key="note_{id}", abstract=True):
     id: Mapped[int]
     topic: Mapped[str]
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm_local.server import dispatch
-from tableorm_local.server.front.limits import Limits
+from tableorm_local.server import Limits, dispatch
 from tableorm_local.server.operations import policies, service_properties
 from tableorm_local.server.security.cors import CorsRule, answer_preflight, read_rules
 from tableorm_local.server.wire import multipart, options, xml

@@ -39,8 +39,6 @@ async def test_plus_is_a_space_in_a_query(api: Api) -> None:
 @pytest.mark.parametrize(
     ("query", "code"),
     [
-        ("$top=1001", "InvalidInput"),
-        ("$top=-1", "InvalidInput"),
         ("$top=x", "InvalidInput"),
         ("$select=" + ",".join(f"A{n}" for n in range(256)), "InvalidInput"),
         ("$orderby=N", "NotImplemented"),

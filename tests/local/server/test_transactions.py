@@ -278,16 +278,6 @@ async def test_other_content_types(api: Api, kind: str) -> None:
     assert (reply.status, reply.code) == (415, "MediaTypeNotSupported")
 
 
-async def test_too_large(api: Api) -> None:
-    """More than 4 MiB are rejected with 413; just as much is done."""
-    big = [insert(f"{n:03}", **{f"A{i}": "x" * 10_000 for i in range(10)}) for n in range(43)]
-
-    reply = await send(api, frame(api, big))
-    assert (reply.status, reply.code) == (413, "RequestBodyTooLarge")
-    assert await rows(api) == {}
-    assert len(await transact(api, *big[:40])) == 40
-
-
 @pytest.mark.parametrize("url", ["http://[::1/Tab", "http://a]b/Tab"])
 def test_a_part_whose_url_cannot_be_read_is_refused(url: str) -> None:
     """It is no URL, so that nobody knows which table is meant."""
