@@ -85,15 +85,17 @@ async def sweep(
     db.used_models.add(*schemas)
     indexes = {schema: run for schema in schemas if (run := await _find_index(db, schema)) is not None}
     scanned = [schema for schema in schemas if schema not in indexes or feed_of(schema) is not None]
+    by_table = [
+        (table, [schema for schema in scanned if schema.table == table])
+        for table in sorted({schema.table_name() for schema in scanned})
+    ]
     tables = {
         table: _SweptTable(
             kinds=KindSet.of([each.model for each in own if each.expiry and each not in indexes], table),
             keep=next((feed.keep for each in own if (feed := feed_of(each)) is not None), None),
         )
-        for table in sorted({schema.table_name() for schema in scanned})
-        if (own := [schema for schema in scanned if schema.table == table])
+        for table, own in by_table
     }
-    by_table = [(table, [schema for schema in scanned if schema.table == table]) for table in tables]
     # What indexes name is deleted first. A range of that is never done in part.
     by_index = {
         schema.table_name(): JobRange(table=schema.table_name(), partitions=EVERYTHING, building=True)
