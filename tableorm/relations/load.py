@@ -181,8 +181,8 @@ async def _load(
                 misfits[source].append(_as_misfit(errors[key], key))
             elif by_key[key] is not None:
                 found[source].append(by_key[key])
-    elif queries := bound.queries(db, wanted):
-        results = await read_queries(queries, [misfits[source].append for source in wanted])
+    elif wanted:
+        results = await read_queries(bound.queries(db, wanted), [misfits[source].append for source in wanted])
         for source, some in zip(wanted, results, strict=True):
             if bound.to_one and len(some) > 1:
                 raise MultipleEntitiesFound(

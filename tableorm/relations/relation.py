@@ -6,9 +6,7 @@ itself. When it is first used, it is bound: checked against the models that it c
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, ClassVar, Generic, Never, NoReturn, Self, TypeVar
-from uuid import UUID
 
 import attrs
 
@@ -29,9 +27,6 @@ from ..queries.pages import Page
 from ..queries.query import plan_query
 from ..queries.select import Select
 from ..shapes.link import LinkShape
-
-_STAND_INS: dict[Any, Any] = {type(each): each for each in ("1", 1, UUID(int=1), datetime(2000, 1, 1, tzinfo=UTC))}
-"""By type, what stands for values of fields by which others are found, where no entity has any."""
 
 P_contra = TypeVar("P_contra", bound=Entity, contravariant=True)
 C_co = TypeVar("C_co", bound=Entity, covariant=True)
@@ -225,11 +220,7 @@ class BoundRelation:
         Raises:
             ModelError: The fields bound neither the keys of the other model nor those of an index of it.
         """
-        if not sources:  # whether the fields bound anything does not depend on their values
-            mine: Schema = self.relation.model.__schema__
-            types = [mine.fields[name].type.annotation for name in self.relation.declared.sources]
-            if _STAND_INS.keys() >= {*types}:
-                self._find_index(db, tuple([_STAND_INS[each] for each in types]))
+        if not sources:
             return []
         relation, query = self.relation, db.reader.select(self._find_index(db, sources[0]) or self.target)
         if isinstance(relation, ManyOf):
