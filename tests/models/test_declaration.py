@@ -217,6 +217,10 @@ def test_reserved_properties(name: str) -> None:
 # Fields
 
 
+class _Far(enum.Enum):
+    AWAY = 2**31
+
+
 class _Mixed(enum.Enum):
     A = 1
     B = "b"
@@ -236,10 +240,16 @@ class _Other(Entity, table="Others", partition_key="p", row_key="{a}"):
         (_Mixed, ["_Mixed", "one stored type"]),
         (list[_Other], ["_Other", "a model", "key"]),
         (dict[str, list[_Other]], ["_Other", "a model", "key"]),
+        (Annotated[str, Int32], ["str", "Int32", "an int or an enum of ints"]),
+        (Annotated[_Far, Int32], ["_Far.AWAY", "2147483648", "range of Edm.Int32"]),
+        (Annotated[_Mixed, Int32], ["_Mixed", "not an int"]),
     ],
 )
 def test_types_that_cannot_be_stored(annotation: Any, words: list[str]) -> None:
-    """A type without a stored form is rejected, naming the field, the type, and what there is."""
+    """
+    A type without a stored form is rejected, naming the field, the type, and what there is. Int32 is said of an int, or
+    of an enum whose values are ints that fit.
+    """
     with refused("Odd.a", *words):
         type("Odd", (Entity,), {"__annotations__": {"a": Mapped[annotation]}, "__module__": __name__}, abstract=True)
 
@@ -263,24 +273,6 @@ def test_defaults_that_do_not_fit(annotation: Any, default: Any, words: list[str
 
 class _Rank(enum.IntEnum):
     FIRST = 1
-
-
-class _Far(enum.Enum):
-    AWAY = 2**31
-
-
-@pytest.mark.parametrize(
-    ("annotation", "words"),
-    [
-        (Annotated[str, Int32], ["str", "Int32", "an int or an enum of ints"]),
-        (Annotated[_Far, Int32], ["_Far.AWAY", "2147483648", "range of Edm.Int32"]),
-        (Annotated[_Mixed, Int32], ["_Mixed", "not an int"]),
-    ],
-)
-def test_what_is_no_int32(annotation: Any, words: list[str]) -> None:
-    """Int32 is said of an int, or of an enum whose values are ints that fit."""
-    with refused("Odd.a", *words):
-        type("Odd", (Entity,), {"__annotations__": {"a": Mapped[annotation]}, "__module__": __name__}, abstract=True)
 
 
 def test_the_name_of_an_enum_of_int32() -> None:

@@ -12,18 +12,13 @@ from tableorm.models.kinds import KindSet
 from tableorm.queries.planning.partition import divide_plan, region_of
 from tableorm.queries.planning.plan import QueryPlan, Range
 from tableorm.queries.planning.planner import planner_of
-
-
-class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
-    department: Mapped[str]
-    id: Mapped[int]
+from tests.queries.test_planner import SALES, Employee
 
 
 class Visit(Entity, table="Visits", partition_key="{at:%Y%m%d}", row_key="{at:ticks}"):
     at: Mapped[dt.datetime]
 
 
-SALES = Employee.department == "Sales"
 KEYS = [
     (name, f"empid_{number:06d}") for name in ("A", "Sales", "a", "zz") for number in (0, 1, 499, 500, 501, 999_999)
 ]

@@ -30,7 +30,6 @@ from tableorm.connection.connection import connection_of
 from tableorm.rekey import select as rekeyed
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.rekey.window import move_window
-from tableorm.testing import MemoryStore
 from tests.databases import memory_database
 from tests.faults import FaultyStore
 from tests.rekeys import Turns, move, opened, rekeying_of, roll_back, rows_of, set_phase
@@ -118,11 +117,6 @@ async def fill(db: Database, random: Random) -> None:
                 await db.insert(Lap(track=track, id=number, text=random.choice(TEXTS), speed=speed))
             elif random.random() < 0.2:
                 await db.insert(PropertyBag("RekeyedQueries", track, f"lap_{number:02d}", {"EntityType": "Lap"}))
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture

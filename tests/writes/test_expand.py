@@ -122,7 +122,7 @@ async def test_a_verb_writes_at_the_older_key(
 async def test_modify_writes_at_the_older_key(db: Database, phase: RekeyPhase) -> None:
     """By fields and by key."""
     set_phase(db, NewRide, phase)
-    await db.modify(NewRide, change, day="mon", id=1)
+    await db.modify(MONDAY, change)
     await db.modify(MONDAY, lambda ride: ride.evolve(text=ride.text + "er"))
 
     assert (await db.get(Ride, day="mon", id=1)).text == "newer"
@@ -277,7 +277,7 @@ async def test_an_entity_that_has_gone_back(db: Database) -> None:
     with pytest.raises(PreconditionFailed, match=r"\('1', 'day_mon'\): it has its key by Ride again") as raised:
         await db.save(ride)
     assert (raised.value.code, raised.value.entity) == ("UpdateConditionNotSatisfied", ride)
-    await db.modify(NewRide, change, day="mon", id=1)
+    await db.modify(MONDAY, change)
     await db.insert(NewRide())
     assert await kinds_of(db, NewRide) == [*OLD, "tue Ride"]
 
@@ -290,6 +290,9 @@ class NewToll(
 ): ...
 
 
+NEW_TOLL = NewToll.key(day="mon", id=2)
+
+
 @BOTH
 async def test_newer_table_may_be_missing_until_entities_move(phase: RekeyPhase) -> None:
     """As long as entities are written at their older keys, a missing newer table holds none of them."""
@@ -299,18 +302,18 @@ async def test_newer_table_may_be_missing_until_entities_move(phase: RekeyPhase)
 
         gone = await db.get(NewToll, day="mon", id=1)
         await db.delete(await db.get(NewToll, day="mon", id=1))
-        assert await db.get_or_none(NewToll, day="mon", id=2) is None
-        assert not await db.exists(NewToll, day="mon", id=2)
+        assert await db.get_or_none(NEW_TOLL) is None
+        assert not await db.exists(NEW_TOLL)
         with pytest.raises(EntityNotFound):
-            await db.get(NewToll, day="mon", id=2)
+            await db.get(NEW_TOLL)
         with pytest.raises(EntityNotFound):
-            await db.modify(NewToll, change, day="mon", id=2)
+            await db.modify(NEW_TOLL, change)
         gone.text = "late"
         for verb in ("save", "delete"):
             with pytest.raises(EntityNotFound):
                 await write(db, verb, gone)
         with pytest.raises(EntityNotFound):
-            await db.delete(NewToll, day="mon", id=2, if_match="*")
+            await db.delete(NEW_TOLL, if_match="*")
 
         await db.insert(NewToll(day="mon", id=3))
         await db.get_or_insert(NewToll(day="mon", id=4))

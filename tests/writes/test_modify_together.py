@@ -4,6 +4,7 @@ Calls of `modify` for one row that come together: few requests, and the same res
 
 import asyncio
 import datetime as dt
+import operator
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
@@ -547,6 +548,9 @@ async def test_instances_become_what_their_calls_have_made(tallies: Database) ->
     instances = [await tallies.get(KEY) for _ in range(4)]
     results = await asyncio.gather(*(tallies.modify(each, one_more) for each in instances))
     assert [each.count for each in results] == [each.count for each in instances] == [1, 2, 3, 4]
+    assert all(map(operator.is_, results, instances))
+    instances[3].count = 10
+    await tallies.save(instances[3])
 
     bag_key = PropertyBag.key("Tallies", "a", "plain")
     await tallies.insert(PropertyBag("Tallies", "a", "plain", {"count": 0}))
