@@ -67,11 +67,13 @@ class Memory:
         before: At first.
         peak: The most that was seen.
         sqlite: The most that SQLite had.
+        whole: The most that was seen, with what SQLite has.
     """
 
     before: float = attrs.field(factory=own_memory)
     peak: float = 0.0
     sqlite: float = 0.0
+    whole: float = 0.0
 
     @property
     def grown(self) -> float:
@@ -80,8 +82,10 @@ class Memory:
 
     def look(self) -> None:
         """Look once."""
-        sqlite = apsw.memory_used() / 1024 / 1024
-        self.peak, self.sqlite = max(self.peak, own_memory() - sqlite), max(self.sqlite, sqlite)
+        own, sqlite = own_memory(), apsw.memory_used() / 1024 / 1024
+        self.peak = max(self.peak, own - sqlite)
+        self.sqlite = max(self.sqlite, sqlite)
+        self.whole = max(self.whole, own)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ import cattrs
 import orjson
 
 from benchmarks.azure import bench_azure
+from benchmarks.blobs import bench_blobs
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.contention import bench_contention
@@ -296,6 +297,7 @@ BENCHES = {
     "copy": bench_copy,
     "series": bench_series,
     "encryption": bench_encryption,
+    "blobs": bench_blobs,
     "logs": bench_logs,
     "periods": bench_periods,
 }

@@ -44,6 +44,18 @@ SEARCHES = {
     "event sourcing": "cookbook/history/",
     "delete old rows": "writing/expiry/",
     "count rows": "derived/counts/",
+    "count": "derived/counts/",
+    "unique": "derived/indexes/",
+    "backup": "operation/copy/",
+    "encryption": "models/encryption/",
+    "blob": "models/blobs/",
+    "partition key": "models/keys/",
+    "time series": "models/series/",
+    "infinite scroll": "faq/",
+    "leader election": "faq/",
+    "rename column": "faq/",
+    "change data capture": "faq/",
+    "type checking": "faq/",
 }
 """What readers search for, and the page that has to be the first result."""
 
@@ -59,7 +71,7 @@ RESULTS = f"[...{SEARCH}.querySelectorAll('ol a')].map(link => new URL(link.href
 def main() -> None:
     """Check the site; exit with what is wrong."""
     faults = broken_links()
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    chromium = find_chromium()
     if chromium:
         faults += asyncio.run(seen_in(chromium))
     else:
@@ -67,6 +79,11 @@ def main() -> None:
     if faults:
         sys.exit("\n".join(faults))
     print(f"The {len(pages())} pages of the site are well")
+
+
+def find_chromium() -> str | None:
+    """Return the program, if there is one."""
+    return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def pages() -> list[str]:
@@ -85,6 +102,8 @@ class _Links(HTMLParser):
         values = dict(attrs)
         self.anchors.update(value for name in ("id", "name") if (value := values.get(name)))
         self.links.extend(value for name in ("href", "src") if tag != "link" and (value := values.get(name)))
+        if values.get("property") == "og:image":
+            self.links.append(values.get("content") or "")
 
 
 def broken_links() -> list[str]:

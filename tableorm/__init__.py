@@ -10,6 +10,22 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
         await db.create_tables(Employee)
         await db.insert(Employee(department="Sales", id=10, name="Ken"))
         ken = await db.get(Employee, department="Sales", id=10)
+
+What you call, each with a help of its own, as in `help(tableorm.Database)`:
+
+    open          connect -> Database; Database.scope -> Scope
+    models        Entity, Mapped, field, series, encrypted, Blob, Int32, Key, PropertyBag, upgrade
+    derived rows  Index, IndexList, Count, Sum, Embedded, Feed
+    relations     one, many, CachedEntities
+    queries       Database.select -> Select, Database.select_raw -> RawSelect; PartitionKey, RowKey, Timestamp
+    writes        Database.insert, save, upsert, delete ...; Database.transaction -> Transaction, Database.bulk -> Bulk
+    background    Database.worker -> Worker; Workflow, workflow, BlobArchive, DatabaseArchive
+    web           to_dict, from_dict, Partial, WithoutKey, http_status, http_message
+    encryption    Encryption, KeyRing
+    re-keys       MovedFrom
+    errors        TableOrmError is the base of all; `help(tableorm.errors)` lists them as a tree
+
+Everything else is what these return, or a base that several of them share.
 """
 
 from .access.grant import Grant, GrantExplanation

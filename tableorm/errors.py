@@ -2,7 +2,7 @@
 Every error that tableorm raises, in one tree. `BulkFailed` is defined next to the report that it carries.
 
     TableOrmError
-      ModelError            a declaration is wrong (raised when the class is made), or a call is
+      ModelError            a declaration is wrong (raised when the class is created), or a call is
         TemplateError       a key template is wrong, or can't make or read a key
       EncodeError           a value doesn't fit its field
         InvalidInput        the data for an entity doesn't fit its model; lists every fault
@@ -20,8 +20,8 @@ Every error that tableorm raises, in one tree. `BulkFailed` is defined next to t
         EntityExists        an insert found a row with its key
           UniqueViolation   another entity has the value of a unique index
         PreconditionFailed  the row has changed since it was read
-        LostRace            others wrote first, in each of many attempts; nothing was written
-        GoingBack           a re-key is being rolled back, which is in the way for now
+        LostRace            other clients wrote first, in many attempts; nothing was written
+        GoingBack           a re-key is being rolled back; try again later
       TransactionFailed     one operation failed, nothing was applied
       BulkFailed            some operations of a bulk failed, the others were applied
       OutcomeUnknown        the reply to a write was lost, and nothing proves what happened
@@ -32,7 +32,7 @@ Every error that tableorm raises, in one tree. `BulkFailed` is defined next to t
       AccessDenied          you aren't permitted to do this
       Unavailable           the store can't be reached, is busy, or is damaged
         AccountNotFound     the server knows no such account
-        Throttled           the store refuses requests for now
+        Throttled           the store rejects requests for now
 
 Each message names the model, the key or field, and the value, and tells what to do. `.code` is the service's error code
 if there is one, and `.fault` what the store raised. A traceback shows no fault, so that it ends where a program can do
@@ -554,4 +554,4 @@ class AccountNotFound(Unavailable):
 
 
 class Throttled(Unavailable):
-    """The store refuses requests for now, because there are too many at once or it is busy or full. Try again later."""
+    """The store rejects requests for now: there are too many at once, or it's busy or full. Try again later."""

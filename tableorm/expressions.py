@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import attrs
 
 from .errors import ENCRYPTED, EncodeError, EncryptionError, ModelError, TableOrmError
-from .keys.intervals import successor
 from .protocol.edm import check_text
 from .protocol.filters import And, Compare, Constant, Filter, Not, Op, compare_value, constant, to_odata
+from .stores.intervals import successor
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -264,7 +264,11 @@ class Comparable(Generic[T]):
         return self._compare(Op.GE, other)
 
     def between(self, low: T, high: T) -> Expression:
-        """Return the condition that the value is from `low` to `high`, both included."""
+        """
+        Return the condition that the value is from `low` to `high`, both included.
+
+            db.select(Employee).where(Employee.age.between(30, 40))
+        """
         return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
     if not TYPE_CHECKING:  # a checker finds these mistakes by itself, and shall go on to find them
@@ -322,6 +326,8 @@ class Field(Comparable[T]):
         """
         Return the condition that the field has one of these values. Without values, a query finds nothing.
 
+            db.select(Employee).where(Employee.department.in_(["Sales", "HR"]))
+
         For a key field, each value becomes a request of its own; a query sends at most 1,000 of these.
 
         Raises:
@@ -337,13 +343,21 @@ class Field(Comparable[T]):
         """
         Return the condition that the field has no value, which means that the property is absent.
 
+            sales = db.select(Employee).where(Employee.department == "Sales")
+            sales.where(Employee.email.is_none())
+
         The service can't evaluate this, so it's evaluated on the rows that come back. The service does evaluate
         `~field.is_none()`.
         """
         return Presence(self, negated=True)
 
     def startswith(self, prefix: str) -> Expression:
-        """Return the condition that the string starts with `prefix`. This is case-sensitive."""
+        """
+        Return the condition that the string starts with `prefix`. This is case-sensitive.
+
+            sales = db.select(Employee).where(Employee.department == "Sales")
+            sales.where(Employee.name.startswith("K"))
+        """
         if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{self}.startswith() needs a str, got {_shown(self, prefix)}")
         found, fault = Comparison(self, None, prefix), check_text(prefix)
@@ -357,6 +371,8 @@ class Field(Comparable[T]):
         """
         Return the condition that a list has this element. An index with `{field:each}` in its row_key answers it; in
         other queries it is evaluated on the rows that come back.
+
+            db.select(Book).where(Book.shelf == "A", Book.tags.contains("sf"))
 
         Raises:
             ModelError: The field is no list.
@@ -422,7 +438,7 @@ class ComposedField(Field[T]):
         return AllOf(tuple(part.is_none() for part in self.parts))
 
     def startswith(self, prefix: str) -> Expression:
-        """Refuse the condition: it is for a part of the field."""
+        """Reject the condition: use a part of the field instead."""
         return self._compare(Op.GE, prefix)
 
     def _require_constant(self, other: object, term: FieldTerm) -> None:

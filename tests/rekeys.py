@@ -77,6 +77,20 @@ async def move(db: Database, model: type[Entity], count: int = 1000) -> WindowRe
     return report
 
 
+async def save_by(db: Database, verb: str, entity: Any) -> None:
+    """Write an entity by a verb; or save it in a transaction, or in a bulk, whose failure is raised."""
+    if verb == "transaction":
+        async with db.transaction() as tx:
+            tx.save(entity)
+    elif verb == "bulk":
+        async with db.bulk(errors="report") as bulk:
+            await bulk.save(entity)
+        if bulk.report.failed:
+            raise bulk.report.failed[0].error
+    else:
+        await getattr(db, verb)(entity)
+
+
 def record_pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let pauses between attempts take no time. Return a list that gets the number of the attempt before each pause."""
     pauses: list[int] = []

@@ -151,7 +151,9 @@ def _from_url(url: str, service: str | None) -> Account:
             f"the URL has a port that is not a number up to {_MAX_PORT}, or something else behind its host"
         )
     parts = urlsplit(url)
-    path, netloc, host = parts.path.rstrip("/"), parts.netloc.lower(), parts.hostname or ""
+    path, host = parts.path.rstrip("/"), parts.hostname or ""
+    # One spelling for one place, by which a copy of a database to itself is found.
+    netloc = parts.netloc.lower().removesuffix(":443" if parts.scheme == "https" else ":80").removesuffix(":")
     base = f"{parts.scheme}://{netloc}{path}"
     sas = parts.query or None
     found = _HOST.fullmatch(host)
@@ -203,11 +205,11 @@ def _from_string(text: str) -> Account:
     if settings.get("usedevelopmentstorage", "").lower() == "true":
         return _emulator(settings.get("developmentstorageproxyuri"))
     name = settings.get("accountname", "")
-    protocol = settings.get("defaultendpointsprotocol", "https")
+    protocol = settings.get("defaultendpointsprotocol", "https").lower()
     suffix = settings.get("endpointsuffix", "core.windows.net")
     if not _ACCOUNT_NAME.fullmatch(name):
         raise ValueError("the connection string has an AccountName that is not letters, digits and hyphens alone")
-    if protocol.lower() not in ("http", "https") or not _ENDPOINT_SUFFIX.fullmatch(suffix):
+    if protocol not in ("http", "https") or not _ENDPOINT_SUFFIX.fullmatch(suffix):
         raise ValueError(
             "the connection string has a DefaultEndpointsProtocol that is not http or https, or an EndpointSuffix that "
             "is not the name of a host"

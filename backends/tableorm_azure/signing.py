@@ -5,14 +5,15 @@ server verifies with, and those for queues and blobs by the SDK's own; a token i
 
 import re
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from email.utils import formatdate
 from functools import lru_cache
+from types import CoroutineType
 from typing import Any, Self
 
 import aiohttp
-from azure.core.credentials import AccessToken, AccessTokenInfo, AzureNamedKeyCredential
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.core.pipeline import PipelineRequest, PipelineResponse
@@ -140,21 +141,19 @@ class TokenSource(_UsersCredential):
         credential: The user's credential, which the user closes.
     """
 
+    get_token: Callable[..., CoroutineType[Any, Any, AccessToken]]
+
     def __init__(self, credential: AsyncTokenCredential) -> None:
-        self._credential: Any = credential
-        if hasattr(credential, "get_token_info"):  # azure-core asks whether there is one
-            self.get_token_info = self._get_token_info
+        self._credential = credential
 
-    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        """Get a token from the credential."""
-        with _mark_credential_errors():
-            token: AccessToken = await self._credential.get_token(*scopes, **options)
-            return token
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._credential, name)  # azure-core asks whether there is also `get_token_info`
 
-    async def _get_token_info(self, *scopes: str, **options: Any) -> AccessTokenInfo:
-        with _mark_credential_errors():
-            token: AccessTokenInfo = await self._credential.get_token_info(*scopes, **options)
-            return token
+        async def ask(*scopes: str, **options: Any) -> Any:
+            with _mark_credential_errors():
+                return await found(*scopes, **options)
+
+        return ask
 
 
 class SignedBelow(_UsersCredential):

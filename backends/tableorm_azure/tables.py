@@ -74,6 +74,9 @@ class AzureTables:
         self._service: Any = service  # its own types are incomplete
         self._cosmos, self._ascii = cosmos, emulated
 
+    def __repr__(self) -> str:
+        return f"<AzureTables {self._url}>"
+
     # Tables
 
     async def create_table(self, table: str) -> None:

@@ -13,6 +13,8 @@ async def back_up(path: str | os.PathLike[str], copy: str | os.PathLike[str], *,
     Copy a database file as it is at one moment, with its queues and blobs, while programs read and write. The copy has
     its name when all of it is on the disk and was checked; only its owner may read it.
 
+        await back_up("hr.tables", "backup.tables")
+
     Args:
         path: The database file.
         copy: The name of the copy.

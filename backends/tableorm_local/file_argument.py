@@ -6,15 +6,11 @@ import argparse
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from tableorm.cli.arguments import option
 from tableorm.errors import Unavailable
 from tableorm.protocol.codes import Fault
 
 from .engine import Engine
-
-
-def add_file(parser: argparse.ArgumentParser) -> None:
-    """Declare the database file that a command is for."""
-    parser.add_argument("file", metavar="FILE", type=parse_path, help="path of the database file")
 
 
 def parse_path(text: str) -> str:
@@ -23,6 +19,10 @@ def parse_path(text: str) -> str:
     if path != text:
         raise argparse.ArgumentTypeError(f"{text!r} is a URL; give the path, {path}")
     return path
+
+
+FILE = option("file", metavar="FILE", type=parse_path, help="path of the database file")
+"""The database file that a command is for."""
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from .rekey.verify import finalize_rekey, verify_rekey
 from .revisions import (
     BuildIndex,
     MigrationStatus,
+    RekeyStatus,
     Repair,
     Revision,
     RevisionDraft,
@@ -34,6 +35,7 @@ __all__ = [
     "Difference",
     "MigrationStatus",
     "RekeyPlan",
+    "RekeyStatus",
     "RekeyStep",
     "Repair",
     "Revision",

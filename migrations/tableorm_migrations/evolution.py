@@ -20,13 +20,13 @@ _Tell = Callable[[str, str], "Difference"]
 
 class Difference(msgspec.Struct, frozen=True):
     """
-    One change.
+    One change of a model.
 
     Args:
-        rule: How it is judged.
+        rule: The rule that judges it.
         model: The model that has changed.
-        member: The field or the declaration that has changed; "" if it is the model itself.
-        detail: From what to what.
+        member: The field or declaration that has changed; "" for the model itself.
+        detail: The old and the new state.
     """
 
     rule: Rule
@@ -36,7 +36,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """What has changed, as people call it."""
+        """The name of what has changed."""
         return f"{self.model.name}.{self.member}" if self.member else self.model.name
 
     def __str__(self) -> str:
@@ -53,11 +53,14 @@ class Difference(msgspec.Struct, frozen=True):
 
 def compare_snapshots(old: Snapshot, new: Snapshot) -> list[Difference]:
     """
-    Return what has changed from one snapshot to another, and how that is judged.
+    Return the changes from one snapshot to another, and what each of them needs.
+
+        for change in compare_snapshots(read_snapshot(path), describe_models(models)):
+            print(change)
 
     Args:
-        old: The snapshot that was kept.
-        new: That of the models as they are declared.
+        old: The stored snapshot.
+        new: The snapshot of the models as they are declared.
     """
     found: list[Difference] = []
     before = {model.identity: model for model in old.models}
@@ -81,7 +84,7 @@ def compare_snapshots(old: Snapshot, new: Snapshot) -> list[Difference]:
 
 
 def carry_removed(old: Snapshot, new: Snapshot) -> Snapshot:
-    """Return a new snapshot with the names that are in the old one and not in the new one, as removed."""
+    """Return the new snapshot, in which names that only the old one has are recorded as removed."""
     before = {model.identity: model for model in (*old.removed, *old.models)}
     models = tuple(_carry(before.pop(model.identity, None), model) for model in new.models)
     removed = tuple(before[identity] for identity in sorted(before))

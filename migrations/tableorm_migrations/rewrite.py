@@ -21,7 +21,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.races import Attempts, is_race
 from tableorm.connection.rows import read_row
 from tableorm.jobs.counts import JobCounts
-from tableorm.jobs.plan import LEAST_ROWS, plan_ranges
+from tableorm.jobs.plan import plan_ranges
 from tableorm.jobs.process import RunJob, RunOptions, carry_out
 from tableorm.jobs.ranges import JobRange, purpose_of
 from tableorm.jobs.scan import Steps, walk
@@ -30,10 +30,10 @@ from tableorm.models.kinds import KindSet
 from tableorm.models.periods import require_plain_tables
 from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
-from tableorm.stores import Row, RowAddress
+from tableorm.stores import Row, RowAddress, row_keys
 from tableorm.writes.bulk.pacing import Pace
 
-# Somebody else has written the row since it was read: it is read again.
+# Another program has written the row since it was read: it is read again.
 _CHANGED_MEANWHILE = (PreconditionFailed, Conflict, OutcomeUnknown)
 
 
@@ -49,33 +49,36 @@ async def rewrite(
     """
     Write every row of an older version as the current version of its model, while other programs read and write.
 
-    Without it a row is upgraded in memory, each time it is read. When every row and every program has the current
-    version, the functions that `upgrade` registers can be removed. A row is written only if nobody has changed it since
-    it was read; if somebody has, it is read again. What is derived from an entity, such as its index entries, is
-    written with it. A row that cannot be upgraded or written stays as it is, and is reported. Rows in which a field
-    with `encrypted(accept_plain=True)` is not encrypted yet are written too.
+            report = await rewrite(db, Parcel)
+        print(report.complete, report.written)
 
-    It is a shared run: any number of processes make the same call, at the same time or later, and work on different
-    ranges of keys. If one is killed, the others take over what it had; if all are, the next call goes on.
+    Without a rewrite, a row is upgraded in memory each time it's read. Once every row and every program has the current
+    version, you can remove the functions registered with `upgrade`. A row is written under the ETag it was read with;
+    if another client has changed it, it's read again. Derived rows, such as index entries, are written with it. A row
+    that can't be upgraded or written stays unchanged and is reported. Rows in which a field with
+    `encrypted(accept_plain=True)` isn't encrypted yet are written too.
+
+    This is a shared run: any number of processes can make the same call, in parallel or later, and work on different
+    key ranges. If one is killed, the others take over its ranges; if all are killed, the next call resumes.
 
     Args:
         db: The open database.
-        models: The models; an abstract base stands for all of its classes.
-        name: Name of the run. A run that has ended is not done again under its name, unless something failed. Without a
-            name, a run that has ended is done again.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report so far, again and again.
+        models: The models; an abstract base stands for all of its subclasses.
+        name: The name of the run. A finished run isn't repeated under its name, unless something failed. Without a
+            name, each call after a finished run starts another one.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report so far.
 
     Returns:
-        What all processes have done, when the last one is done. Programs that still write an older version make more
-        such rows: rewrite again after the last of them has ended.
+        The work of all processes, once the last one has finished. Programs that still write an older version
+        add such rows: rewrite again after the last of them has ended.
 
     Raises:
-        ModelError: There is no model, or one without a kind; an argument is rejected; or the run of that name is of
-            other models, or of other versions or declarations of them.
-        AccessDenied: In a scope, since a run is of whole tables.
+        ModelError: No model was passed, or one has no kind; an argument is rejected; or the run of that name belongs
+            to other models, or to other versions or declarations of them.
+        AccessDenied: In a scope, because a run covers whole tables.
         TableNotFound: There is no such table.
     """
     connection = connection_of(db)
@@ -95,9 +98,9 @@ async def rewrite(
     job = RunJob(
         verb="rewrite",
         what=f"rewrite {', '.join(sorted(schema.name for schema in schemas))}",
-        purpose=purpose_of(f"rewrite {versions}", schemas).hex(),
+        purpose=purpose_of(f"rewrite {versions}", schemas),
         tables=kinds,
-        plan=partial(plan_ranges, connection, "rewrite", tables, rows=LEAST_ROWS),
+        plan=partial(plan_ranges, connection, "rewrite", tables),
         work=work,
     )
     options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
@@ -146,7 +149,7 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
             counts.fail(RowAddress.of_row(kinds.table, row), error)
             continue
         old.append(entity)
-        keys[id(entity)] = Key(resolved[0].model, kinds.table, row["PartitionKey"], row["RowKey"])
+        keys[id(entity)] = Key(resolved[0].model, kinds.table, *row_keys(row))
         await connection_of(db).yield_to_loop(1)
     if not old:
         return

@@ -110,13 +110,13 @@ class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """
-    Some models, and those that there were once: their kinds never come back with another meaning.
+    The layouts of models, and of removed models, whose kinds can't be used again with another meaning.
 
     Args:
-        format: The form of the snapshot.
+        format: The version of the file format.
         models: The models.
-        removed: The models that there are no more.
-        revision: The revision that it was last written with; None if there is none.
+        removed: The models that were removed.
+        revision: The revision with which it was last written; None if there is none.
     """
 
     format: int = _FORMAT
@@ -129,11 +129,13 @@ def describe_models(models: Iterable[type[Entity]]) -> Snapshot:
     """
     Return the snapshot of models as they are declared.
 
+        write_snapshot(path, describe_models([Employee, Department]))
+
     Args:
-        models: The classes; an abstract base stands for all of its classes.
+        models: The classes; an abstract base stands for all of its subclasses.
 
     Raises:
-        ModelError: There is none, or one refers to a model that is not declared.
+        ModelError: No model was passed, or one refers to a model that isn't declared.
     """
     layouts = describe_each(models).values()
     return Snapshot(models=tuple(sorted(layouts, key=lambda layout: layout.identity)))
@@ -154,11 +156,11 @@ def describe_each(models: Iterable[type[Entity]]) -> dict[type[Entity], ModelLay
 
 def read_snapshot(path: Path) -> Snapshot:
     """
-    Read the snapshot of a file.
+    Read a snapshot from a file.
 
     Raises:
-        ModelError: The file is no snapshot of a form that this version knows.
-        OSError: It cannot be read.
+        ModelError: The file isn't a snapshot, or has an unknown format.
+        OSError: The file can't be read.
     """
     try:
         snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
@@ -171,10 +173,10 @@ def read_snapshot(path: Path) -> Snapshot:
 
 def write_snapshot(path: Path, snapshot: Snapshot) -> None:
     """
-    Write a snapshot to a file, whole or not at all.
+    Write a snapshot to a file, completely or not at all.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file can't be written.
     """
     data = msgspec.to_builtins(snapshot)
     new = path.with_name(f"{path.name}.new")

@@ -4,6 +4,7 @@ Grants: shared access signatures for rows of a table, from what a program asks f
 
 import datetime as dt
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any, Self
 
 import attrs
@@ -16,6 +17,7 @@ from ..models.schema import DerivedSchema, Schema, concrete
 from ..protocol.codes import Fault
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import check_table_name
+from ..protocol.notebook import html_table
 from ..protocol.sas import TableSas, sign_sas
 from ..stores import CLOCK, Signer
 from .key_ranges import keys_between, raw_keys_between, table_between
@@ -59,6 +61,11 @@ class GrantExplanation:
         lines += [f"  covers: {each}" for each in self.covers]
         lines += [f"  does not cover: {each}" for each in self.not_covered]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        pairs = zip_longest(self.covers, self.not_covered)
+        rows = [{"covers": covered, "does not cover": missing} for covered, missing in pairs]
+        return html_table(str(self).partition("\n")[0], rows)
 
 
 class Grant(str):
@@ -215,11 +222,11 @@ def _explain(
 ) -> GrantExplanation:
     """Return what a token opens, and what it leaves closed."""
     rows = f"every row of table {token.tn}" if keys == KeyRange() else f"every row of table {token.tn} {keys}"
-    kinds = "" if schema is None or schema.kind is None else f", of whatever kind, not of {schema.name} alone"
+    kinds = "" if schema is None or schema.kind is None else f", of any kind, not only of {schema.name}"
     missing = [
         "other tables; making, listing and deleting tables; stored access policies",
-        "queues and blobs, also those that entities refer to",
-        "moves to another partition or table, archives and workflows, of which workers are told by a queue",
+        "queues and blobs, including those that entities refer to",
+        "moves to another partition or table, archives and workflows, which send messages through a queue",
     ]
     outside = [] if schema is None else _derived_outside(schema, keys, prefix)
     if outside:

@@ -7,7 +7,6 @@ its patterns derive from its entities, such as index entries.
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import takewhile
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,7 +16,6 @@ from ..errors import TemplateError
 from ..keys.bounds import Condition, Part
 from ..keys.format import Format
 from ..keys.formats import make_format
-from ..keys.intervals import meet
 from ..keys.overlap import may_meet, may_share
 from ..keys.ranges import KeyRegion
 from ..keys.template import Template, parse_pair
@@ -26,6 +24,7 @@ from ..models.placement import PlacedRows, rows_of
 from ..models.schema import Schema, descendants
 from ..protocol.filters import Op
 from ..stores import Bounds
+from ..stores.intervals import common_prefix, meet
 
 
 @attrs.frozen
@@ -189,6 +188,5 @@ def _may_begin_within(template: Template, keys: Bounds) -> bool:
     """Return whether some key of a template may be within an interval: False only if none can, True in doubt."""
     rest = make_format(str, "")
     assert isinstance(rest, Format)
-    ends = zip(keys.lower or "", keys.upper or "", strict=False)
-    prefix = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
-    return may_meet(template, attrs.evolve(template, parts=(Part(prefix), Part("", "rest", rest))))
+    prefix = Part(common_prefix(keys.lower or "", keys.upper or ""))
+    return may_meet(template, attrs.evolve(template, parts=(prefix, Part("", "rest", rest))))

@@ -48,6 +48,8 @@ class TablePolicies:
         """
         Return all policies, by name.
 
+            print(await db.policies(Employee).list())
+
         Raises:
             TableNotFound: There is no such table.
             NotSupported: This store does not have policies.
@@ -66,13 +68,13 @@ class TablePolicies:
         expires_at: dt.datetime | None = None,
     ) -> StoredPolicy:
         """
-        Store a policy, replacing any policy of that name. Tokens that refer to it have the new rights from then on.
+        Store a policy, replacing any policy of that name. Tokens that refer to it then have the new permissions.
 
             await db.policies(Employee).set(
                 "readers", "r", expires_at=now + dt.timedelta(days=30)
             )
 
-        Whatever is None here has to be given for each token: `grant(..., policy=name)` with `permissions` or
+        Pass the arguments that are None here for each token instead: `grant(..., policy=name)` with `permissions` or
         `expires_in`.
 
         Args:
@@ -117,6 +119,8 @@ class TablePolicies:
     async def revoke(self, name: str, *, missing_ok: bool = False) -> None:
         """
         Remove a policy, which revokes every token that refers to it.
+
+            await db.policies(Employee).revoke("readers")
 
         Args:
             name: The name of the policy.

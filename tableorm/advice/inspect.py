@@ -30,7 +30,9 @@ async def inspect_table(
     Read rows of a table that other programs have written, and return the text of a module of models for them. Nothing
     is written.
 
-    All rows are read, and are in memory at the same time. With `rows` these are the first rows of evenly spread ranges
+        print(await inspect_table(db, "Directory", rows=10_000))
+
+    All rows are read, and held in memory together. With `rows` these are the first rows of evenly spread ranges
     of PartitionKeys. The names of all tables, if the client may list them, show whether each period has a table.
 
     Args:
@@ -50,7 +52,7 @@ async def inspect_table(
     connection = connection_of(db)
     connection.require_whole_tables(f"inspect_table({table!r})")
     most = _PARALLEL if rows is None else max(1, min(MOST_RANGES, rows // _ROWS_PER_RANGE))
-    ranges = await plan_ranges(connection, "inspect_table", [(table, ())], most=most)
+    ranges = await plan_ranges(connection, "inspect_table", [(table, ())], most=most, many=True)
     share = math.inf if rows is None else math.ceil(rows / len(ranges))
     found: list[list[Row]] = [[] for _ in ranges]
     left = iter(range(len(ranges)))

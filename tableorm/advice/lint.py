@@ -32,7 +32,7 @@ _LONG_FIELDS = 16  # of 64 KiB each: the 1 MiB of a row
 @attrs.frozen
 class LintFinding:
     """
-    A declaration that a rule is about.
+    A declaration that breaks a rule.
 
     Args:
         rule: The rule.
@@ -51,18 +51,21 @@ class LintFinding:
 
 def lint(*models: type[Entity], ignore: Iterable[str] = ()) -> list[LintFinding]:
     """
-    Look for declarations of models that become slow, hot or too large as rows accumulate. Nothing is sent.
+    Find declarations that become slow, hot or too large as rows accumulate. Nothing is sent.
+
+        for finding in lint(Employee, ignore=["one-partition"]):
+            print(finding)
 
     Args:
-        models: The models; an abstract base stands for all of its classes. Those of a table are best given together.
-        ignore: What not to report: codes of rules, "one-partition", or of one declaration,
+        models: The models; an abstract base stands for all of its subclasses. Pass the models of a table together.
+        ignore: Rules to skip, by code: everywhere, "one-partition", or for one declaration,
             "one-partition:Settings.partition_key".
 
     Returns:
-        What was found, by model.
+        The findings, by model.
 
     Raises:
-        ModelError: There is no model, or `ignore` names no rule.
+        ModelError: No model was passed, or `ignore` names an unknown rule.
     """
     schemas = concrete_schemas(models)
     if not schemas:

@@ -31,7 +31,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 @attrs.frozen
 class TableCost:
     """
-    What a table costs, in the currency of the prices that were given.
+    What a table costs, in the currency of the prices that were passed.
 
     Args:
         storage: Storing its rows for a month.
@@ -45,18 +45,18 @@ class TableCost:
 @attrs.frozen(kw_only=True)
 class TableStatistics:
     """
-    What a table holds: all of its rows, or those of a sample. Nothing is extrapolated.
+    The statistics of a table: of all rows, or of a sample. Nothing is extrapolated.
 
     Args:
         table: Its name.
-        rows: How many rows were read, those of indexes and the like included.
-        size: Their bytes, as the service counts them for its bill.
-        partitions: How many partitions they are in.
-        kinds: The rows by their kinds, as the property `EntityType` has them, the largest first; "" for none.
-        largest: The partitions with the most of these rows, and how many these are.
-        prefixes: What PartitionKeys begin with under which a fifth of these rows is, and how many these are: the
-            longest such prefixes, without partitions that have as many themselves.
-        exact: Whether these are all rows of the table; otherwise they are a sample.
+        rows: How many rows were read, including index entries and other derived rows.
+        size: Their size in bytes, as the service computes it for billing.
+        partitions: How many partitions contain them.
+        kinds: The rows by kind, the value of the property `EntityType`, the largest first; "" for rows without one.
+        largest: The partitions with the most rows, and their number of rows.
+        prefixes: Prefixes of PartitionKeys that cover at least a fifth of the rows, and their number of rows: the
+            longest such prefixes, except where a single partition has as many.
+        exact: Whether all rows were read; otherwise the figures are those of a sample.
         requests: How many requests were sent.
     """
 
@@ -72,12 +72,14 @@ class TableStatistics:
 
     @property
     def scan_requests(self) -> int:
-        """How many requests read these rows once, at least."""
+        """The number of requests that read these rows once, at least."""
         return max(1, math.ceil(self.rows / MAX_PAGE))
 
     def cost(self, *, gib_price: float, request_price: float) -> TableCost:
         """
         Return what these rows cost.
+
+            print(measured.cost(gib_price=0.05, request_price=0.0004).storage)
 
         Args:
             gib_price: The price of storing a GiB for a month.
@@ -130,21 +132,23 @@ async def measure_table(
     """
     Count the rows of a table, their bytes and kinds, and find its largest partitions. Nothing is written.
 
-    All rows are read, by one request for each 1,000 or more; what is written meanwhile is counted or not. With `sample`
-    only the first rows of evenly spaced ranges of PartitionKeys are read.
+        print(await measure_table(db, "Directory"))
+
+    All rows are read, with at least one request for each 1,000; rows written during the call may or may not be counted.
+    With `sample`, only the first rows of evenly spaced ranges of PartitionKeys are read.
 
     Args:
         db: The open database.
         table: The name of the table.
-        sample: How many ranges to read the first page of; None for all rows. Some requests more find ranges with rows.
-        parallel: How many ranges of keys are read at the same time.
-        on_progress: Called after each page with how many rows were read, and the share of the ranges that are done.
+        sample: The number of ranges whose first page is read; None for all rows. A few more requests find these ranges.
+        parallel: Number of key ranges that are read in parallel.
+        on_progress: Called after each page with the number of rows read, and the share of the ranges that are done.
 
     Raises:
         ModelError: An argument is rejected.
         AccessDenied: The database is a scope.
         TableNotFound: There is no such table.
-        TableOrmError: The store refused a request, or did not answer.
+        TableOrmError: The store rejected a request, or didn't respond.
     """
     for name, number in (("sample", 1 if sample is None else sample), ("parallel", parallel)):
         if type(number) is not int or number < 1:

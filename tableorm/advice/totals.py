@@ -7,10 +7,10 @@ from itertools import groupby, pairwise
 
 import attrs
 
-from ..keys.intervals import common_prefix
 from ..models.reserved import ENTITY_TYPE
 from ..protocol.limits import entity_size
 from ..stores import Row
+from ..stores.intervals import common_prefix
 
 _MOST_KINDS = 1_000
 _OTHER_KINDS = "(other kinds)"

@@ -11,8 +11,7 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.index_states import known_unreadable
-from ..connection.rows import is_place, read_row
-from ..connection.translate import translate
+from ..connection.rows import is_place, read_row, write_as_read
 from ..errors import AccessDenied, DecodeError, TableNotFound, Throttled, Unavailable
 from ..jobs.scan import pages
 from ..keys.ranges import KeyRegion
@@ -21,7 +20,6 @@ from ..models.kinds import KindSet, kind_of
 from ..models.manifest import ManifestEntry, manifest_of
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
-from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
 from ..stores import Bounds, Operation, Row, RowAddress, row_keys
 from ..writes.bulk.pacing import Pace
@@ -253,7 +251,7 @@ class AuditContext:
 
     async def settle(self, address: RowAddress, stored: Row | None, repairs: Sequence[Operation] = ()) -> bool:
         """
-        Repair a row; or, if rows are not repaired, make sure that it is still as it was. Return False if somebody else
+        Repair a row; or, if rows are not repaired, make sure that it is still as it was. Return False if another writer
         has written it meanwhile: look again.
 
         Args:
@@ -273,21 +271,15 @@ class AuditContext:
 
     async def send(self, operations: Sequence[Operation], table: str | None = None) -> bool:
         """
-        Apply a transaction, to the table that is audited if no other is named. Return False if somebody else has
+        Apply a transaction, to the table that is audited if no other is named. Return False if another writer has
         written meanwhile or the outcome is unknown: look again.
 
         Raises:
             TableOrmError: The store refused it for another reason.
         """
         self.counts.requests += 1
-        store, _ = self.db.sending("transaction", "")
-        try:
-            await store.transact(table or self.kinds.table, list(operations))
-        except Fault as fault:
-            if fault.code in LOST_RACE or fault.transient:
-                return False
-            raise translate(fault, "audit(repair=True)", self.kinds.table) from None
-        return True
+        what = "the first row of a repair by audit(repair=True)"
+        return await write_as_read(self.db, table or self.kinds.table, operations, name="", what=what)
 
     def record(self, schema: Schema, entity: RowAddress, problem: Problem) -> None:
         """

@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import shown
 from ..models.kinds import entry_name_of, kind_of
-from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
+from ..models.manifest import ListEntry, ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST, PART
 from ..models.row_stage import SplitStage, as_one
 from ..models.schema import Schema
@@ -41,13 +41,18 @@ def _row_at(address: str, row: Row | None) -> Row | None:
     return row if row is None or row["RowKey"] == address else {**row, "RowKey": address}
 
 
-def _undeclared_places(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry | PlacedListEntry]]:
-    """Return the entries in other partitions under names that the model does not declare; of a newer entity none."""
+def _undeclared_entries(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry | PlacedListEntry | ListEntry]]:
+    """
+    Return the entries in other partitions, and in lists, under names that the model does not declare; of a newer entity
+    none.
+    """
     derived = snapshot.schema.derived
     return [
         (name, entry)
         for name, entry in snapshot.manifest.items()
-        if name not in derived and isinstance(entry, (PlacedEntry, PlacedListEntry)) and snapshot.age != "newer"
+        if name not in derived
+        and isinstance(entry, (PlacedEntry, PlacedListEntry, ListEntry))
+        and snapshot.age != "newer"
     ]
 
 
@@ -251,7 +256,7 @@ class EntityCheck(EntryCheck):
 
     def claims(self, snapshot: EntitySnapshot) -> Claims:
         """Claim WRONG for an entity that cannot be read; and the rows that it names under unknown names."""
-        if not snapshot.is_known or _undeclared_places(snapshot):
+        if not snapshot.is_known or _undeclared_entries(snapshot):
             return [(snapshot.row["RowKey"], WRONG)]
         return super().claims(snapshot)
 
@@ -259,10 +264,14 @@ class EntityCheck(EntryCheck):
         """Return why the entity cannot be read, and what is wrong with rows of unknown names."""
         yield from entity_problems(snapshot)
         yield from super().compare(snapshot, found)
-        for name, place in _undeclared_places(snapshot):
-            where = f"({place.partition_key!r}, {place.row_key!r}) of table {place.location}"
-            text = f"the model declares no {shown(name)}, and the manifest of the entity names its row {where}"
-            yield Problem(Damage.UNDECLARED, name, place.row_key, text)
+        for name, entry in _undeclared_entries(snapshot):
+            if isinstance(entry, ListEntry):
+                key, where = entry.list_key, f"the list {entry.list_key!r}"
+            else:
+                key = entry.row_key
+                where = f"its row ({entry.partition_key!r}, {key!r}) of table {entry.location}"
+            text = f"the model declares no {shown(name)}, and the manifest of the entity names {where}"
+            yield Problem(Damage.UNDECLARED, name, key, text)
 
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
         """Report the name, with the row that is there or only named."""

@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import counted
 from ..jobs.counts import JobCounts
-from ..jobs.ranges import RangeReport, plain_values
+from ..jobs.ranges import RangeReport
 from ..jobs.report import Progress, RunReport, report_of
 
 _KEPT = 1_000
@@ -57,7 +57,7 @@ _REMEDIES = {
     Damage.STALE: "repair replaces it with the values of the entity",
     Damage.ORPHAN: "repair deletes it",
     Damage.MANIFEST: "repair corrects the manifest",
-    Damage.UNDECLARED: "repair deletes the row and its entry in the manifest",
+    Damage.UNDECLARED: "repair deletes the row, or the key in the list, and the entry in the manifest",
     Damage.TAKEN: "repair leaves that to you: change one of the two, then repair",
     Damage.BLOCKED: "repair leaves that to you: change the index's row_key, or remove that row, then repair",
     Damage.FOREIGN: "repair leaves that to you: find out who wrote the row, then delete it",
@@ -118,7 +118,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values that JSON can represent."""
-        return plain_values(self)
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
 
 
 @attrs.define(kw_only=True)
@@ -179,7 +180,7 @@ class AuditReport(RangeReport):
         undecided: The number of rows that couldn't be verified, because others kept writing them or because of an error
             that the logger `tableorm.audit` reports. Run the audit again.
         orphans: The number of entities without their parent, by `many(..., on_delete="keep")` of these models, or since
-            they were inserted after a cascade to other partitions. They are no findings.
+            they were inserted after a cascade to other partitions. They aren't findings.
         requests: The number of requests, without retries; a repair counts as one.
         seconds: How long it took, including earlier parts if it was resumed.
     """
@@ -206,10 +207,10 @@ class AuditReport(RangeReport):
         return {**super().to_dict(), "found": self.found, "clean": self.clean}
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
-        findings = f"{counted(self.found, 'finding')} ({counts}), {self.repaired} repaired"
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+        findings = f"{counted(self.found, 'finding')} ({counts}), {self.repaired:,} repaired"
         found = findings if self.found else "nothing found"
-        busy = f", {self.undecided} undecided" if self.undecided else ""
+        busy = f", {self.undecided:,} undecided" if self.undecided else ""
         busy += f", {counted(self.orphans, 'orphan')}" if self.orphans else ""
         checked = f"{counted(self.entities, 'entity')} and {counted(self.derived_rows, 'derived row')} checked"
         return f"{checked}: {found}{busy}; {counted(self.requests, 'request')} in {self.seconds:.1f} s"

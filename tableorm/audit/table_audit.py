@@ -37,7 +37,7 @@ from .first_look import FirstLook
 
 _LOST_RACE = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
 """
-What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again. What else it
+What a repair raises if another writer interferes, or a reply is lost: then everything is looked at again. What else it
 raises, and that another row is in the way, says that it is not possible.
 """
 

@@ -2,24 +2,26 @@
 What several commands share: arguments, and how they are parsed.
 """
 
-import argparse
 import importlib
 import inspect
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable
+from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
+from importlib.machinery import PathFinder
+from itertools import chain
 from logging import ERROR, getLogger
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..database.connect import connect, find_backend
 from ..database.database import Database
+from ..derived.index.index import IndexOf
 from ..errors import AccessDenied, ModelError, NotSupported, TableNotFound, TableOrmError, near
 from ..models.entity import Entity, schema_of
 from ..shapes.encrypted import Encryption
@@ -29,275 +31,93 @@ from .parser import URL
 
 _ENVIRONMENT = "TABLEORM"
 _MODEL = re.compile(r"[\w.]+(:[\w.]+)?")
-_NO_TOKEN = "the credential got no token"  # noqa: S105 - what the Azure backend says of a failed login
+_TABLE = re.compile(r"\$?[A-Za-z][A-Za-z0-9]{2,62}")  # those of metrics begin with $
 _OURS = Path(__file__).parents[1]
+_NO_TOKEN = "the credential got no token"  # noqa: S105 - what the Azure backend says of a failed login
 _RETRY = RetryPolicy(attempts=8)  # some seconds, since somebody waits at the prompt
 _OWN_CREDENTIAL = re.compile(r"\?|(?:accountkey|sharedaccesssignature|usedevelopmentstorage)=", re.IGNORECASE)
 _CREDENTIALS = ("key", "sas")
 
 
-def add_database(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say which database to open."""
-    parser.set_defaults(needs_url=True)
-    _add_url(parser, "url", f"what to open, as for tableorm.connect: local:./hr.tables; default: ${URL}")
-    _add_url(parser, "--queues", "where the queues are, if they are elsewhere")
-    _add_url(parser, "--blobs", "where the blobs are, if they are elsewhere")
-    parser.add_argument(
-        "--encryption",
-        metavar="MODULE:NAME",
-        type=_load_encryption,
-        help="the Encryption with the keys of encrypted fields, or a function that returns it: hr.keys:encryption",
-    )
-    parser.add_argument("--prefix", default="", help="prefix of all table names, as for tableorm.connect")
+Argument = Callable[[ArgumentParser], object]
+"""Declares an argument in the parser of a command."""
 
 
-def _add_url(parser: argparse.ArgumentParser, name: str, what: str, metavar: str = "URL") -> None:
-    parser.add_argument(name, metavar=metavar, type=_parse_url, help=what)
-
-
-def add_models(
-    parser: argparse.ArgumentParser,
-    *others: type,
-    instances: tuple[type, ...] = (),
-    plain_tables: bool = False,
-    optional: bool = False,
-) -> None:
+class OwnCommand:
     """
-    Declare the models that a command is for, as the last arguments.
+    A command that is a function.
 
     Args:
-        parser: Parses the arguments of the command.
-        others: Classes from which the command takes classes too.
-        instances: Classes of which it takes instances too.
-        plain_tables: Whether a module alone means its models without a table for each period; the others are told of.
-        optional: Whether there may be none.
+        help: The line that `tableorm --help` shows.
+        run: Runs it, as `Command.run` does. Its docstring ends with examples for the help.
+        arguments: Its arguments, in order.
     """
-    parser.add_argument(
-        "models",
-        metavar="MODULE[:MODEL]",
-        nargs="*" if optional else "+",
-        default=[],
-        type=partial(_load_targets, (Entity, *others), instances, plain_tables=plain_tables),
-        action=_StoreModels,
-        help="such as hr.models:Employee; a module alone means all of its models, those that it imports included"
-        + (", but for those with a table for each period" if plain_tables else ""),
-    )
+
+    def __init__(
+        self,
+        help: str,  # noqa: A002 - as argparse calls it
+        run: Callable[[Namespace], int | Coroutine[Any, Any, int]],
+        *arguments: Argument,
+    ) -> None:
+        self.help, self.run, self._arguments = help, run, arguments
+        self.__doc__ = run.__doc__
+
+    def configure(self, parser: ArgumentParser) -> None:
+        """Declare the arguments."""
+        for declare in self._arguments:
+            declare(parser)
 
 
-def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Declare the tables that a command is for, as the last arguments; one at least, unless they are optional."""
-    parser.add_argument(
-        "tables",
-        metavar="TABLE",
-        nargs="*" if optional else "+",
-        default=[],
-        type=parse_table,
-        help="name of a table; all tables if none is given" if optional else "name of a table",
-    )
+def option(*names: str, **options: Any) -> Argument:
+    """Return an argument; see `ArgumentParser.add_argument`."""
+    return lambda parser: parser.add_argument(*names, **options)
 
 
-def add_source_and_target(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say which two databases to open."""
-    _add_url(parser, "url", "what to read, as for tableorm.connect", "FROM")
-    _add_url(parser, "target", "what to write to; a missing file is created", "TO")
-    parser.set_defaults(queues=None)
-    parser.add_argument("--prefix", default="", help="prefix of all table names in FROM")
-    parser.add_argument("--to-prefix", metavar="PREFIX", default="", help="prefix of all table names in TO")
-    _add_url(parser, "--blobs", "where the blobs of FROM are, if elsewhere")
-    _add_url(parser, "--to-blobs", "where those of TO are, if elsewhere")
+def flag(name: str, what: str) -> Argument:
+    """Return an option without a value."""
+    return option(name, action="store_true", help=what)
 
 
-def open_target(args: argparse.Namespace) -> AbstractAsyncContextManager[Database]:
-    """Open the database that is written to, with the credential in the variables TABLEORM_TO_KEY or TABLEORM_TO_SAS."""
-    place = argparse.Namespace(url=args.target, queues=None, blobs=args.to_blobs, prefix=args.to_prefix)
-    return open_existing(place, f"{_ENVIRONMENT}_TO", create=True)
+def count(name: str, what: str, default: int | None = None) -> Argument:
+    """Return an option that is a whole number from 1 up."""
+    return option(name, metavar="N", type=_parse_count, default=default, help=what)
 
 
-@asynccontextmanager
-async def open_existing(
-    args: argparse.Namespace, environment: str = _ENVIRONMENT, *, create: bool = False
-) -> AsyncGenerator[Database]:
-    """
-    Open the database that the arguments name with the credential that the environment gives.
-
-    Args:
-        args: The arguments.
-        environment: What the names of the variables begin with.
-        create: Whether to create a file that does not exist.
-
-    Raises:
-        NotSupported: There are two credentials, nothing opens such a URL, or queues or blobs at another host would get
-            the credential of the database.
-    """
-    local = args.url.startswith("local:")
-    # A mistyped path must not become an empty database.
-    options: dict[str, Any] = {"create": create} if local else {}
-    variables = {name: f"{environment}_{name.upper()}" for name in _CREDENTIALS}
-    # What stands beside the URL of the environment belongs to it: another host must not get that token.
-    if not local and args.url == (os.environ.get(f"{environment}_URL") or args.url):
-        options |= {name: os.environ[variable] for name, variable in variables.items() if os.environ.get(variable)}
-    async with AsyncExitStack() as opened:
-        find_credential: Callable[[str], Any] = getattr(find_backend(args.url), "find_credential", _find_none)
-        credential = None if options else find_credential(args.url)
-        for name in ("queues", "blobs"):
-            place = getattr(args, name)
-            if place is None:
-                continue
-            # The identity of the machine is for all hosts of Azure.
-            if not (credential and find_credential(place)) and _shares_credential(args.url, place):
-                raise NotSupported(
-                    f"--{name} names another host than the database's, which must not get the credential of that; give "
-                    "a connection string, or a URL with a shared access signature"
-                )
-            options[name] = place
-        if credential is not None:
-            # Its warnings are pages about each kind of login that failed.
-            getLogger("azure.identity").setLevel(ERROR)
-            options["credential"] = await opened.enter_async_context(credential)
-        if getattr(args, "encryption", None) is not None:  # a copy and a re-key open a database for rows alone
-            options["encryption"] = args.encryption
-        try:
-            db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options)
-        except TypeError as error:
-            given = ", ".join(f"{name} is {variable}" for name, variable in variables.items())
-            raise NotSupported(f"{error} ({given})") from error
-        try:
-            await opened.enter_async_context(db)
-            yield db
-        except TableNotFound as error:
-            names = [] if create else await db.tables()
-            if not error.table or error.table in names:
-                raise
-            name = error.table.removeprefix(args.prefix)
-            message = f"there is no table {name!r}; {near(name, names, 'table')}"
-            raise TableNotFound(message, error.code, name) from error
-        except AccessDenied as error:
-            if credential is None or _NO_TOKEN not in str(error):
-                raise
-            raise AccessDenied(
-                "nobody is logged in to Azure here; run `az login`, or set "
-                f"{' or '.join(variables.values())} beside {environment}_URL",
-                error.code,
-            ) from error
-
-
-def _find_none(_: str) -> None:
-    """Return no credential, as a backend does that has none for its URLs."""
-
-
-def _shares_credential(url: str, place: str) -> bool:
-    """Return whether queues or blobs at another host than a database would be opened by its credential."""
-    if find_backend(place) is not find_backend(url) or place.startswith("local:") or _OWN_CREDENTIAL.search(place):
-        return False
-    host = urlsplit(place).hostname
-    return host is None or host != urlsplit(url).hostname
-
-
-def _parse_url(text: str) -> str:
-    """Return the URL that a command-line argument or the environment gives; refuse the empty one of neither."""
-    if not text:
-        raise argparse.ArgumentTypeError(f"it is missing; give it first, such as local:./hr.tables, or set {URL}")
-    return text
-
-
-def _load_encryption(text: str) -> Encryption:
-    """Return the keys that `module:name` names."""
-    module, _, name = text.partition(":")
-    found: Any = getattr(_import(module), name, None)
-    try:
-        found = found() if inspect.isfunction(found) else found
-    except TableOrmError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
-    if not isinstance(found, Encryption):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an Encryption, nor a function that returns one")
-    return found
-
-
-def parse_count(text: str) -> int:
-    """Return the whole number from 1 up that a command-line argument gives."""
+def _parse_count(text: str) -> int:
     if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
     return int(text)
 
 
-def add_count(parser: argparse.ArgumentParser, name: str, what: str, default: int | None = None) -> None:
-    """Declare an option that is a whole number from 1 up."""
-    parser.add_argument(name, metavar="N", type=parse_count, default=default, help=what)
+def resume(how: str) -> Argument:
+    """Return what sets the line that Ctrl-C prints."""
+    return lambda parser: parser.set_defaults(resume=how)
 
 
-def add_flag(parser: argparse.ArgumentParser, name: str, what: str) -> None:
-    """Declare an option without a value."""
-    parser.add_argument(name, action="store_true", help=what)
-
-
-def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
-    """Declare the arguments of jobs that processes share, with how many ranges they work on if not told."""
-    parser.set_defaults(resume="the same command resumes where it stopped")
-    add_count(parser, "--parallel", f"number of key ranges to process in parallel; default: {parallel}", parallel)
-    add_count(parser, "--rate", "process at most N rows per second")
-    parser.add_argument(
-        "--lease",
-        metavar="SECONDS",
-        type=parse_count,
-        default=30,
-        help="if this process dies, others take over after this many seconds; default: 30",
-    )
-
-
-def add_job(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of a job on the rows of models, which processes share under a name."""
-    add_database(parser)
-    add_models(parser, plain_tables=True)
-    add_name(parser)
-    add_run(parser)
-
-
-def add_name(parser: argparse.ArgumentParser) -> None:
-    """Declare the name of a run."""
-    parser.add_argument("--name", metavar="NAME", help="name of the run, the same for all processes that share it")
-
-
-def add_state(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare the file that keeps how far something got."""
-    parser.set_defaults(resume="with --name or --state, the same command resumes where it stopped")
-    parser.add_argument(
-        "--state", metavar="FILE", type=Path, help=f"file that saves progress, so that a later {what} can resume"
-    )
-
-
-def run_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return what `add_run` and `add_name` declare as the arguments of a function."""
-    named = {"name": args.name} if "name" in args else {}
-    return {"parallel": args.parallel, "rate": args.rate, "lease": float(args.lease), **named}
+# From names to what they name
 
 
 def parse_table(text: str) -> str:
     """Return the name of a table that a command-line argument gives."""
-    if not text.removeprefix("$").isalnum():  # those of metrics begin with $
+    if not _TABLE.fullmatch(text):
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
-        raise argparse.ArgumentTypeError("this is not the name of a table; give URL and TABLE next to each other")
+        raise ArgumentTypeError("this is not the name of a table; give URL and TABLE next to each other")
     return text
 
 
-def add_table(parser: argparse.ArgumentParser) -> None:
-    """Declare the table that a command is for."""
-    parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
-
-
-def find_targets(module: str, bases: tuple[type, ...], instances: tuple[type, ...] = ()) -> list[Any]:
+def find_targets(module: str, *kinds: type) -> list[Any]:
     """
     Return the models and the like of a module, those that it imports included; each once.
 
     Args:
         module: Its name; modules in the working directory are found, as by `python -m`.
-        bases: Classes whose subclasses are meant.
-        instances: Classes whose instances are meant too.
+        kinds: Classes whose subclasses and instances are meant.
 
     Raises:
         TableOrmError: The module cannot be imported.
         ModelError: It has none.
     """
-    found = [each for each in vars(_import(module)).values() if _is_target(each, bases, instances)]
+    found = [each for each in vars(_import(module)).values() if _is_target(each, kinds)]
     if not found:
         raise ModelError(f"{module!r} has no models; name the module that declares or imports them")
     return _once(found)
@@ -325,72 +145,292 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _is_target(found: Any, bases: tuple[type, ...], instances: tuple[type, ...]) -> bool:
-    return isinstance(found, instances) or (isinstance(found, type) and issubclass(found, bases) and found not in bases)
+def _is_target(found: Any, kinds: tuple[type, ...]) -> bool:
+    if isinstance(found, type):
+        return issubclass(found, kinds) and found not in kinds
+    return isinstance(found, kinds) and not isinstance(found, Entity)
 
 
-class _Targets(NamedTuple):
-    """What an argument means, and which models of a module it leaves out."""
+def parse_target(text: str) -> Any:
+    """Return the name of a table, or the model or index that an argument names."""
+    if ":" in text:
+        return load_targets(text, Entity, IndexOf)[0]
+    if _MODEL.fullmatch(text) and not _TABLE.fullmatch(text):
+        raise ArgumentTypeError(f"{text!r} is not the name of a table; for a model write {text}:MODEL")
+    return parse_table(text)
 
-    found: list[Any]
-    left_out: list[Any]
 
+def load_targets(text: str, *kinds: type, plain_tables: bool = False) -> list[Any]:
+    """
+    Return what `module:Model` names, or all that a module alone has but for abstract models.
 
-def _load_targets(bases: tuple[type, ...], instances: tuple[type, ...], text: str, *, plain_tables: bool) -> _Targets:
-    """Return what `module:Model` names, or all that a module alone has but for abstract models."""
+    Args:
+        text: The argument.
+        kinds: Classes whose subclasses and instances are meant.
+        plain_tables: Whether a module alone means its models without a table for each period; the others are told of.
+
+    Raises:
+        ArgumentTypeError: The argument is none of these.
+        TableOrmError: The module cannot be imported.
+    """
     if not _MODEL.fullmatch(text):
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
-        raise argparse.ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
-    module, colon, name = text.partition(":")
+        raise ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
+    module, _, name = text.partition(":")
     try:
-        if not colon:
-            found = find_targets(module, bases, instances)
-            found = [each for each in found if not (_is_model(each) and schema_of(each).abstract)]
-            left_out = [each for each in found if plain_tables and _is_model(each) and schema_of(each).periods]
-            return _Targets([each for each in found if each not in left_out], left_out)
+        if not name:
+            return [each for each in find_targets(module, *kinds) if _is_meant(each, plain_tables=plain_tables)]
         target: Any = _import(module)
         for part in name.split("."):
-            target = _find_member(target, part, (bases, instances))
+            target = _find_member(target, part, kinds)
     except ModelError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
-    if not _is_target(target, bases, instances):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {target!r}")
-    return _Targets([target], [])
+        raise ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
+    if not _is_target(target, kinds):
+        raise ArgumentTypeError(f"{text!r} is not a model, but {target!r}")
+    return [target]
 
 
-def load_target(text: str, *kinds: type) -> Any:
-    """Return the model that `module:Model` names, or an instance of other kinds, such as an index of a model."""
-    return _load_targets((Entity,), kinds, text, plain_tables=False).found[0]
+def _is_meant(target: Any, *, plain_tables: bool) -> bool:
+    """Return whether the name of its module means a target; report a model that has a table for each period."""
+    if not (isinstance(target, type) and issubclass(target, Entity)):
+        return True
+    schema = schema_of(target)
+    left_out = plain_tables and schema.periods is not None and not schema.abstract
+    if left_out:
+        report(f"{target.__name__} is left out: it has a table for each period", "dim")
+    return not (schema.abstract or left_out)
 
 
-def _find_member(holder: Any, name: str, kinds: tuple[tuple[type, ...], tuple[type, ...]]) -> Any:
+def _find_member(holder: Any, name: str, kinds: tuple[type, ...]) -> Any:
     """Return a member of a module or a class. Raises ModelError, with the members that could be meant."""
-    try:
+    if hasattr(holder, name):
         return getattr(holder, name)
-    except AttributeError as error:
-        names = vars(holder) if isinstance(holder, ModuleType) else dir(holder)
-        known = [each for each in names if _is_target(getattr(holder, each, None), *kinds)]
-        hint = f": {near(name, known, 'name')}" if known else ""
-        raise ModelError(f"{holder.__name__} has no attribute {name!r}{hint}") from error
+    known = [each for each in dir(holder) if _is_target(getattr(holder, each, None), kinds)]
+    raise ModelError(f"{holder.__name__} has no attribute {name!r}: {near(name, known, 'name')}")
 
 
-def _is_model(target: Any) -> bool:
-    return isinstance(target, type) and issubclass(target, Entity)
-
-
-class _StoreModels(argparse.Action):
+class _StoreModels(Action):
     """Stores the models that several arguments name, each once."""
 
-    def __call__(
-        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, __: str | None = None
-    ) -> None:
-        given: list[_Targets] = values
-        found = _once(each for part in given for each in part.found)
-        left_out = _once(each for part in given for each in part.left_out)
-        if given and not found:
-            names = ", ".join(each.__name__ for each in left_out)
-            has = "have" if len(left_out) > 1 else "has"
-            raise argparse.ArgumentError(None, f"no model is left: {names} {has} a table for each period")
-        for model in left_out:
-            report(f"{model.__name__} is left out: it has a table for each period", "dim")
+    def __call__(self, _: object, namespace: Namespace, values: Any, __: object = None) -> None:
+        found = _once(chain.from_iterable(values))
+        if values and not found:
+            raise ArgumentError(None, "no model is left; name others")
         setattr(namespace, self.dest, found)
+
+
+# Arguments that several commands have
+
+
+def _url(name: str, what: str, metavar: str = "URL") -> Argument:
+    return option(name, metavar=metavar, type=_parse_url, help=what)
+
+
+def _parse_url(text: str) -> str:
+    """Return the URL that a command-line argument or the environment gives; refuse the empty one of neither."""
+    if not text:
+        raise ArgumentTypeError(f"it is missing; give it first, such as local:./hr.tables, or set {URL}")
+    return text
+
+
+def _load_encryption(text: str) -> Encryption:
+    """Return the keys that `module:name` names."""
+    module, _, name = text.partition(":")
+    found: Any = getattr(_import(module), name, None)
+    try:
+        found = found() if inspect.isfunction(found) else found
+    except TableOrmError as error:
+        raise ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
+    if not isinstance(found, Encryption):
+        raise ArgumentTypeError(f"{text!r} is not an Encryption, nor a function that returns one")
+    return found
+
+
+DATABASE: tuple[Argument, ...] = (
+    lambda parser: parser.set_defaults(needs_url=True),
+    _url("url", f"what to open, as for tableorm.connect: local:./hr.tables; default: ${URL}"),
+    _url("--queues", "where the queues are, if elsewhere"),
+    _url("--blobs", "where the blobs are, if elsewhere"),
+    option(
+        "--encryption",
+        metavar="MODULE:NAME",
+        type=_load_encryption,
+        help="the Encryption with the keys of encrypted fields, or a function that returns it: hr.keys:encryption",
+    ),
+    option("--prefix", default="", help="prefix of all table names, as for tableorm.connect"),
+)
+"""Which database to open."""
+
+SOURCE_AND_TARGET = (
+    _url("url", "what to read, as for tableorm.connect", "FROM"),
+    _url("target", "what to write to; a missing file is created", "TO"),
+    option("--prefix", default="", help="prefix of all table names in FROM"),
+    option("--to-prefix", metavar="PREFIX", default="", help="prefix of all table names in TO"),
+    _url("--blobs", "where the blobs of FROM are, if elsewhere"),
+    _url("--to-blobs", "where those of TO are, if elsewhere"),
+)
+"""Which two databases to open."""
+
+NAME = option("--name", metavar="NAME", help="name of the run, the same for all processes that share it")
+"""The name of a shared run."""
+
+TABLE = option("table", metavar="TABLE", type=parse_table, help="name of the table")
+"""The table that a command is for."""
+
+TABLES = option("tables", metavar="TABLE", nargs="+", type=parse_table, help="name of a table")
+"""The tables that a command is for, as the last arguments."""
+
+ANY_TABLES = option(
+    "tables", metavar="TABLE", nargs="*", default=[], type=parse_table, help="name of a table; all if none is given"
+)
+"""Likewise, where none means all."""
+
+
+def models(*others: type, plain_tables: bool = False, optional: bool = False) -> Argument:
+    """
+    Return the models that a command is for, as the last arguments.
+
+    Args:
+        others: Classes of which the command takes subclasses and instances too.
+        plain_tables: See `load_targets`.
+        optional: Whether there may be none.
+    """
+
+    def load(text: str) -> list[Any]:
+        return load_targets(text, Entity, *others, plain_tables=plain_tables)
+
+    return option(
+        "models",
+        metavar="MODULE[:MODEL]",
+        nargs="*" if optional else "+",
+        default=[],
+        type=load,
+        action=_StoreModels,
+        help="such as hr.models:Employee; a module by itself means all of its models, including those it imports"
+        + (", except those with a table for each period" if plain_tables else ""),
+    )
+
+
+def shared_run(parallel: int = 8) -> tuple[Argument, ...]:
+    """Return the arguments of jobs that processes share, with how many ranges they work on if not told."""
+    return (
+        resume("the same command resumes where it stopped"),
+        count("--parallel", f"number of key ranges to process in parallel; default: {parallel}", parallel),
+        count("--rate", "process at most N rows per second"),
+        option(
+            "--lease",
+            metavar="SECONDS",
+            type=_parse_count,
+            default=30,
+            help="if this process dies, others take over after this many seconds; default: 30",
+        ),
+    )
+
+
+def state(what: str) -> tuple[Argument, ...]:
+    """Return the file that keeps how far something got."""
+    return (
+        resume("with --name or --state, the same command resumes where it stopped"),
+        option(
+            "--state", metavar="FILE", type=Path, help=f"file that saves progress, so that a later {what} can resume"
+        ),
+    )
+
+
+JOB = (*DATABASE, models(plain_tables=True), NAME, *shared_run())
+"""The arguments of a job on the rows of models, which processes share under a name."""
+
+
+def run_options(args: Namespace) -> dict[str, Any]:
+    """Return what `shared_run` and `NAME` declare as the arguments of a function."""
+    return pick(args, "parallel", "rate", "lease", *(["name"] if "name" in args else []))
+
+
+def pick(args: Namespace, *names: str) -> dict[str, Any]:
+    """Return some arguments by name, for a function that calls them the same."""
+    return {name: getattr(args, name) for name in names}
+
+
+# Opening what they name
+
+
+def open_target(args: Namespace) -> AbstractAsyncContextManager[Database]:
+    """Open the database that is written to, with the credential in the variables TABLEORM_TO_KEY or TABLEORM_TO_SAS."""
+    place = Namespace(url=args.target, blobs=args.to_blobs, prefix=args.to_prefix)
+    return open_existing(place, f"{_ENVIRONMENT}_TO", create=True)
+
+
+@asynccontextmanager
+async def open_existing(
+    args: Namespace, environment: str = _ENVIRONMENT, *, create: bool = False
+) -> AsyncGenerator[Database]:
+    """
+    Open the database that the arguments name with the credential that the environment gives.
+
+    Args:
+        args: The arguments.
+        environment: What the names of the variables begin with.
+        create: Whether to create a file that does not exist.
+
+    Raises:
+        NotSupported: There are two credentials, nothing opens such a URL, or queues or blobs at another host would get
+            the credential of the database.
+    """
+    local = args.url.startswith("local:")
+    # A mistyped path must not become an empty database.
+    options: dict[str, Any] = {"create": create} if local else {}
+    variables = {name: f"{environment}_{name.upper()}" for name in _CREDENTIALS}
+    # What stands beside the URL of the environment belongs to it: another host must not get that token.
+    if not local and args.url == (os.environ.get(f"{environment}_URL") or args.url):
+        options |= {name: os.environ[variable] for name, variable in variables.items() if os.environ.get(variable)}
+    async with AsyncExitStack() as opened:
+        find_credential: Callable[[str], Any] = getattr(find_backend(args.url), "find_credential", lambda _: None)
+        credential = None if options else find_credential(args.url)
+        for name in ("queues", "blobs", "encryption"):
+            value = getattr(args, name, None)  # a copy and a re-key open a database for rows alone
+            if value is None:
+                continue
+            # The identity of the machine is for all hosts of Azure.
+            is_known = name == "encryption" or (credential and find_credential(value))
+            if not is_known and _shares_credential(args.url, value):
+                raise NotSupported(
+                    f"--{name} names another host than the database's, which must not get the credential of that; give "
+                    "a connection string, or a URL with a shared access signature"
+                )
+            options[name] = value
+        if credential is not None:
+            # Its warnings are pages about each kind of login that failed.
+            getLogger("azure.identity").setLevel(ERROR)
+            options["credential"] = await opened.enter_async_context(credential)
+        try:
+            db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options)
+        except TypeError as error:
+            given = ", ".join(f"{name} is {variable}" for name, variable in variables.items())
+            raise NotSupported(f"{error} ({given})") from error
+        try:
+            await opened.enter_async_context(db)
+            yield db
+        except TableNotFound as error:
+            names = [] if create else await db.tables()
+            if not error.table or error.table in names:
+                raise
+            name = error.table.removeprefix(args.prefix)
+            is_module = name == getattr(args, "target", None) and PathFinder.find_spec(name, ["", *sys.path])
+            hint = f"for a model write {name}:MODEL" if is_module else near(name, names, "table")
+            raise TableNotFound(f"there is no table {name!r}; {hint}", error.code, name) from error
+        except AccessDenied as error:
+            if credential is None or _NO_TOKEN not in str(error):
+                raise
+            raise AccessDenied(
+                "nobody is logged in to Azure here; run `az login`, or set "
+                f"{' or '.join(variables.values())} beside {environment}_URL",
+                error.code,
+            ) from error
+
+
+def _shares_credential(url: str, place: str) -> bool:
+    """Return whether queues or blobs at another host than a database would be opened by its credential."""
+    if find_backend(place) is not find_backend(url) or place.startswith("local:") or _OWN_CREDENTIAL.search(place):
+        return False
+    host = urlsplit(place).hostname
+    return host is None or host != urlsplit(url).hostname

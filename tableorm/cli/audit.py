@@ -4,11 +4,12 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 
 import argparse
 
-from .arguments import add_flag, add_job, add_state, open_existing, run_options
-from .progress import ProgressReporter, print_report
+from ..database.database import Database
+from .arguments import JOB, OwnCommand, flag, state
+from .progress import run_job
 
 
-class Audit:
+async def _audit(args: argparse.Namespace) -> int:
     """
     `tableorm audit URL MODULE[:MODEL]` checks what is derived from the entities of models, and repairs it if asked to.
 
@@ -18,27 +19,13 @@ class Audit:
         tableorm audit local:./hr.tables hr.models
         tableorm audit local:./hr.tables hr.models:Employee --repair
     """
-
-    help = "check indexes, lists, counts, sums and copies, and repair them"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_job(parser)
-        add_flag(parser, "--repair", "repair what is found")
-        add_state(parser, "audit")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Run the audit and print its report."""
-        with ProgressReporter(args.state) as progress:
-            async with open_existing(args) as db:
-                report = await db.audit(
-                    *args.models,
-                    repair=args.repair,
-                    cursor=progress.read_cursor(),
-                    on_progress=progress.note,
-                    **run_options(args),
-                )
-        return print_report(report, args)
+    return await run_job(args, Database.audit, *args.models, repair=args.repair)
 
 
-AUDIT = Audit()
+AUDIT = OwnCommand(
+    "check indexes, lists, counts, sums and copies, and repair them",
+    _audit,
+    *JOB,
+    flag("--repair", "repair what is found"),
+    *state("audit"),
+)

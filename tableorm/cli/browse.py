@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from ..errors import NotSupported
-from .arguments import add_count, add_database, add_flag, add_models, open_existing
+from .arguments import DATABASE, OwnCommand, count, flag, models, open_existing
 from .command_line import main
 from .conditions import parse_where
 from .output import report
@@ -19,7 +19,7 @@ from .output import report
 _ARGUMENTS = "TABLEORM_BROWSE"
 
 
-class Browse:
+async def _browse(args: argparse.Namespace) -> int:
     """
     `tableorm browse URL [MODULE[:MODEL] ...]` shows tables, entities, and what a query would send before it runs.
 
@@ -31,29 +31,16 @@ class Browse:
         tableorm browse local:./hr.tables hr.models --web
         tableorm browse local:./hr.tables hr.models --write
     """
-
-    help = "look at tables, in the terminal or in a browser"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_models(parser, optional=True)
-        add_flag(parser, "--web", "print the address of a page for a browser of this machine")
-        add_flag(parser, "--write", "let rows be deleted, and their values be changed")
-        add_count(parser, "--port", "the port of the page", 0)
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Show the tables."""
-        if not args.web and not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise NotSupported("tableorm browse needs a terminal; give --web for a page that shows the same")
-        async with open_existing(args) as db:
-            if not args.web or _ARGUMENTS in os.environ:
-                await _load("app").Explorer(db, args.models, parse_where, write=args.write).run_async()
-                return 0
-        os.environ[_ARGUMENTS] = json.dumps(sys.argv[1:])
-        await _load("web").serve([sys.executable, "-m", __spec__.name], args.port)
-        report("stopped; the page is no longer served", "dim")
-        return 0
+    if not args.web and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise NotSupported("tableorm browse needs a terminal; give --web for a page that shows the same")
+    async with open_existing(args) as db:
+        if not args.web or _ARGUMENTS in os.environ:
+            await _load("app").Explorer(db, args.models, parse_where, write=args.write).run_async()
+            return 0
+    os.environ[_ARGUMENTS] = json.dumps(sys.argv[1:])
+    await _load("web").serve([sys.executable, "-m", __spec__.name], args.port)
+    report("stopped; the page is no longer served", "dim")
+    return 0
 
 
 def _load(module: str) -> Any:
@@ -64,7 +51,15 @@ def _load(module: str) -> Any:
         raise NotSupported(f"tableorm browse needs {error.name}: install tableorm with its extra 'browse'") from error
 
 
-BROWSE = Browse()
+BROWSE = OwnCommand(
+    "explore tables, in the terminal or in a browser",
+    _browse,
+    *DATABASE,
+    models(optional=True),
+    flag("--web", "print the address of a page for a browser of this machine"),
+    flag("--write", "allow deleting rows and changing their values"),
+    count("--port", "the port of the page", 0),
+)
 
 if __name__ == "__main__":
     sys.exit(main(json.loads(os.environ[_ARGUMENTS])))

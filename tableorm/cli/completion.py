@@ -5,6 +5,7 @@ The command `tableorm completion`, which prints a script that completes commands
 import argparse
 from collections.abc import Iterator
 
+from .arguments import OwnCommand, option
 from .command_line import make_parser
 
 _BASH = """\
@@ -26,7 +27,7 @@ complete -o default -F _tableorm tableorm"""
 _ZSH = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
 
 
-class Completion:
+def _print_script(args: argparse.Namespace) -> int:
     """
     `tableorm completion bash|zsh|fish` prints a script for the shell, which then needs no Python to complete.
 
@@ -34,22 +35,13 @@ class Completion:
         tableorm completion bash > ~/.tableorm-completion
         tableorm completion fish | source
     """
-
-    help = "print a script that completes commands and options in a shell"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Print the script."""
-        words = dict(make_parser([]).words())
-        if args.shell == "fish":
-            print("\n".join(_fish(words)))
-            return 0
-        cases = "\n".join(f'        "{name}") echo "{" ".join(found)}" ;;' for name, found in words.items())
-        print((_ZSH if args.shell == "zsh" else "") + _BASH.format(cases=cases))
+    words = dict(make_parser([]).words())
+    if args.shell == "fish":
+        print("\n".join(_fish(words)))
         return 0
+    cases = "\n".join(f'        "{name}") echo "{" ".join(found)}" ;;' for name, found in words.items())
+    print((_ZSH if args.shell == "zsh" else "") + _BASH.format(cases=cases))
+    return 0
 
 
 def _fish(words: dict[str, list[str]]) -> Iterator[str]:
@@ -60,4 +52,8 @@ def _fish(words: dict[str, list[str]]) -> Iterator[str]:
             yield f"complete -c tableorm -n '{'; and '.join(seen)}' {kind} {word.removeprefix('--')}"
 
 
-COMPLETION = Completion()
+COMPLETION = OwnCommand(
+    "print a script that completes commands and options in a shell",
+    _print_script,
+    option("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish"),
+)

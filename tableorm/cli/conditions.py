@@ -34,7 +34,6 @@ _SIGNS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: gt,
     ast.GtE: ge,
     ast.In: lambda field, values: field.in_(values),
-    ast.NotIn: lambda field, values: ~field.in_(values),
 }
 _FLIPPED = {gt: lt, ge: le, lt: gt, le: ge}
 _EXAMPLE = "compare fields with values, as in: age > 30 and city == 'Oslo'; or in OData: age gt 30 and city eq 'Oslo'"
@@ -140,14 +139,9 @@ class _Reader:
                 return self._field(left)[0].startswith(self._value(prefix, str))
             case ast.Call(func=ast.Attribute(value=left, attr="contains"), args=[element], keywords=[]):
                 return self._contains(left, element)
-            case ast.Compare(left=ast.Constant() as element, ops=[sign], comparators=[ast.Name() as left]) if (
-                isinstance(sign, (ast.In, ast.NotIn))
-            ):
-                found = self._contains(left, element)
-                return found if isinstance(sign, ast.In) else ~found
             case ast.Compare(left=first, ops=signs, comparators=others):
-                pairs = zip(pairwise([first, *others]), signs, strict=True)
-                found = [self._compare(left, sign, right) for (left, right), sign in pairs]
+                pairs = pairwise([first, *others])
+                found = [self._compare(*pair, sign) for pair, sign in zip(pairs, signs, strict=True)]
                 return reduce(lambda one, two: one & two, found)
             case _:
                 raise self._refusal(node)
@@ -157,9 +151,13 @@ class _Reader:
         (given,) = read_value(kind, [self._value(element, Any)])
         return field.contains(given)
 
-    def _compare(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> Any:
+    def _compare(self, left: ast.expr, right: ast.expr, sign: ast.cmpop) -> Any:
+        if isinstance(sign, ast.NotIn):
+            return ~self._compare(left, right, ast.In())
         operator: Any = _SIGNS[type(sign)]
         if isinstance(left, ast.Constant):
+            if isinstance(sign, ast.In):
+                return self._contains(right, left)
             left, right, operator = right, left, _FLIPPED.get(operator, operator)
         field, kind = self._field(left)
         value = self._value(right, kind)
@@ -185,17 +183,14 @@ class _Reader:
         return field, member.type.annotation
 
     def _value(self, node: ast.expr, kind: Any) -> Any:
-        match node:
-            case ast.Constant(value=value):
-                return None if value is None else read_value(kind, value)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-                return read_value(kind, -value)
-            case ast.List(elts=items) | ast.Tuple(elts=items):
-                return [self._value(each, kind) for each in items]
-            case ast.Name(id=name) if name in _NAMED:
-                return _NAMED[name]
-            case _:
-                raise self._refusal(node)
+        if isinstance(node, ast.Name) and node.id in _NAMED:
+            return _NAMED[node.id]
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return [self._value(each, kind) for each in node.elts]
+        try:
+            return read_value(kind, ast.literal_eval(node))
+        except ValueError:
+            raise self._refusal(node) from None
 
     def _refusal(self, node: ast.expr) -> ModelError:
         return ModelError(f"--where {self._text!r} is rejected: {ast.unparse(node)!r} is not understood; {_EXAMPLE}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 
 from ..errors import ModelError
+from .arguments import OwnCommand, option
 from .output import emit
 
 _PROJECT = """[project]
@@ -134,7 +135,7 @@ _FILES = {
 }
 
 
-class Init:
+def _make_project(args: argparse.Namespace) -> int:
     """
     `tableorm init FOLDER` writes a project with a model, a service and tests. It replaces no file.
 
@@ -142,32 +143,27 @@ class Init:
         tableorm init staff
         tableorm init .
     """
-
-    help = "create a small project with a model, a service and tests"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        parser.add_argument("folder", metavar="FOLDER", type=Path, help="where to; its name becomes the package's")
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Write the files, and print what to do next."""
-        folder: Path = args.folder
-        package = re.sub(r"\W", "_", folder.resolve().name).lower()
-        if not package.isidentifier() or iskeyword(package):
-            raise ModelError(f"{package!r} is not a valid package name; give the folder another name")
-        found = find_spec(package)
-        if found is not None and found.origin is not None:  # a mere folder has none
-            raise ModelError(f"{package!r} is a module that the package would hide; give the folder another name")
-        texts = {folder / name.replace("PACKAGE", package): text for name, text in _FILES.items()}
-        if taken := [path for path in texts if path.exists()]:
-            raise ModelError(f"{taken[0]} already exists; choose another folder")
-        for path, text in texts.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text.replace("PACKAGE", package), encoding="utf-8")
-        values = {"folder": str(folder), "files": [str(path) for path in texts]}
-        test = "python -m pip install pytest pytest-asyncio && python -m pytest"
-        emit(args, values, f"{folder} has a project, {package}; test it: cd {quote(str(folder))} && {test}")
-        return 0
+    folder: Path = args.folder
+    package = re.sub(r"\W", "_", folder.resolve().name).lower()
+    if not package.isidentifier() or iskeyword(package):
+        raise ModelError(f"{package!r} is not a valid package name; give the folder another name")
+    found = find_spec(package)
+    if found is not None and found.origin is not None:  # a mere folder has none
+        raise ModelError(f"{package!r} is a module that the package would hide; give the folder another name")
+    texts = {folder / name.replace("PACKAGE", package): text for name, text in _FILES.items()}
+    if taken := [path for path in texts if path.exists()]:
+        raise ModelError(f"{taken[0]} already exists; choose another folder")
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("PACKAGE", package), encoding="utf-8")
+    values = {"folder": str(folder), "files": [str(path) for path in texts]}
+    test = "python -m pip install pytest pytest-asyncio && python -m pytest"
+    emit(args, values, f"{folder} has a project, {package}; test it: cd {quote(str(folder))} && {test}")
+    return 0
 
 
-INIT = Init()
+INIT = OwnCommand(
+    "create a small project with a model, a service and tests",
+    _make_project,
+    option("folder", metavar="FOLDER", type=Path, help="where to; its name becomes the package's"),
+)

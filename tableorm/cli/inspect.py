@@ -6,12 +6,12 @@ import argparse
 import sys
 
 from ..advice import inspect_table
-from .arguments import add_count, add_database, add_table, open_existing
+from .arguments import DATABASE, TABLE, OwnCommand, count, open_existing
 from .output import emit
 from .progress import show_reading
 
 
-class Inspect:
+async def _inspect(args: argparse.Namespace) -> int:
     """
     `tableorm inspect URL TABLE > models.py` writes a module of models for the rows of a table.
 
@@ -22,24 +22,19 @@ class Inspect:
         tableorm inspect local:./old.tables Customers
         tableorm inspect local:./old.tables Customers --rows 5000
     """
-
-    help = "propose models for a table that other programs have written"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_table(parser)
-        add_count(parser, "--rows", "read about N rows, the first of evenly spread ranges of keys")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Print the module."""
-        async with open_existing(args) as db:
-            proposal = await inspect_table(db, args.table, rows=args.rows, on_progress=show_reading(args.table))
-        names = [model.name for model in proposal.models]
-        emit(args, {"module": proposal.text, "models": names}, *proposal.text.removesuffix("\n").split("\n"))
-        for model in proposal.models:
-            print(model, file=sys.stderr)
-        return int(any(model.exact < model.rows for model in proposal.models))
+    async with open_existing(args) as db:
+        proposal = await inspect_table(db, args.table, rows=args.rows, on_progress=show_reading(args.table))
+    names = [model.name for model in proposal.models]
+    emit(args, {"module": proposal.text, "models": names}, *proposal.text.removesuffix("\n").split("\n"))
+    for model in proposal.models:
+        print(model, file=sys.stderr)
+    return int(any(model.exact < model.rows for model in proposal.models))
 
 
-INSPECT = Inspect()
+INSPECT = OwnCommand(
+    "propose models for a table that other programs have written",
+    _inspect,
+    *DATABASE,
+    TABLE,
+    count("--rows", "read about N rows, the first of evenly spread ranges of keys"),
+)

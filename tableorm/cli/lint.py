@@ -7,11 +7,11 @@ import argparse
 import attrs
 
 from ..advice import lint
-from .arguments import add_models
+from .arguments import OwnCommand, models, option
 from .output import emit
 
 
-class LintCommand:
+def _lint(args: argparse.Namespace) -> int:
     """
     `tableorm lint MODULE:MODEL ...` prints what the rules find in the declarations. Nothing is opened or sent.
 
@@ -21,29 +21,24 @@ class LintCommand:
         tableorm lint hr.models
         tableorm lint hr.models:Employee --ignore growing-partition-key
     """
-
-    help = "look for models that become slow, hot or too large"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        parser.add_argument(
-            "--ignore",
-            metavar="CODE",
-            action="append",
-            default=[],
-            help="a rule that is not to be reported, or CODE:SUBJECT for one declaration; may be repeated",
-        )
-        add_models(parser)
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Print what is found. Raises ModelError if no rule has a code."""
-        found = lint(*args.models, ignore=args.ignore)
-        for each in found:
-            values = {"subject": each.subject, "detail": each.detail, **attrs.asdict(each.rule)}
-            emit(args, values, str(each))
-        if not found and not args.json:
-            print("nothing was found")
-        return int(bool(found))
+    found = lint(*args.models, ignore=args.ignore)
+    for each in found:
+        values = {"subject": each.subject, "detail": each.detail, **attrs.asdict(each.rule)}
+        emit(args, values, str(each))
+    if not found and not args.json:
+        print("nothing was found")
+    return int(bool(found))
 
 
-LINT = LintCommand()
+LINT = OwnCommand(
+    "look for models that become slow, hot or too large",
+    _lint,
+    option(
+        "--ignore",
+        metavar="CODE",
+        action="append",
+        default=[],
+        help="don't report this rule, or with CODE:SUBJECT, for this declaration; may be repeated",
+    ),
+    models(),
+)

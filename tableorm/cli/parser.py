@@ -3,12 +3,12 @@ The parser of every command: one-line errors that name what could be meant, exam
 out, and the options of all commands.
 """
 
-import argparse
 import inspect
 import os
 import re
 import sys
 import textwrap
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any, NoReturn
@@ -24,7 +24,7 @@ _MISSING = "the following arguments are required: "  # what argparse says of the
 _NAME = re.compile(r"[\w.$]+(:[\w.]+)?")  # of a table, a module or a model
 
 
-class _Help(argparse.HelpFormatter):
+class _Help(HelpFormatter):
     """A help formatter that keeps the lines of examples whole, with bold headings on a terminal."""
 
     def start_section(self, heading: str | None) -> None:
@@ -35,19 +35,17 @@ class _Help(argparse.HelpFormatter):
         return "\n".join(line if line.startswith(" ") else wrap.fill(line) for line in text.splitlines())
 
 
-class CommandParser(argparse.ArgumentParser):
+class CommandParser(ArgumentParser):
     """Parses the arguments of a command, or of a group of commands, which prints its help if none is given."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, conflict_handler="resolve", formatter_class=_Help, **options)
         # Suppressed when absent, or the default would overwrite the option before the command.
-        self.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print lines of JSON")
-        self.add_argument(
-            "--traceback", action="store_true", default=argparse.SUPPRESS, help="show where an error comes from"
-        )
+        self.add_argument("--json", action="store_true", default=SUPPRESS, help="print lines of JSON")
+        self.add_argument("--traceback", action="store_true", default=SUPPRESS, help="show where an error comes from")
         self.set_defaults(parser=self)
         self._commands: Any = None
-        self._given = set[argparse.Action]()
+        self._given = set[Action]()
 
     def add_subparsers(self, **options: Any) -> Any:
         """Return what commands are added to."""
@@ -75,9 +73,9 @@ class CommandParser(argparse.ArgumentParser):
                 given = [url, *given]
         return super().parse_known_args(given, *args[1:], **options)
 
-    def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
+    def parse_command(self, arguments: Sequence[str]) -> Namespace:
         """Parse the arguments of a command, and refuse those that it does not have by the names of those it has."""
-        args = argparse.Namespace(json=False, traceback=False)
+        args = Namespace(json=False)
         _, unknown = self.parse_known_args(arguments, args)
         parser: CommandParser = args.parser
         if unknown:
@@ -93,16 +91,16 @@ class CommandParser(argparse.ArgumentParser):
         report(f"{name}{name and ': '}{message}; see {self.prog} --help")
         self.exit(2)
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: Action, value: Any) -> None:
         # Argparse itself would take the last value of an option, and silently ignore those before.
         if action.option_strings and type(action) is self._registry_get("action", "store"):
             if action in self._given:
-                raise argparse.ArgumentError(action, "it is given twice")
+                raise ArgumentError(action, "it is given twice")
             self._given.add(action)
         if action.choices is not None and value not in action.choices:
             noun = "choice" if action.option_strings else str(action.metavar).lower()
             message = f"there is no {noun} {value!r}: {near(value, action.choices, noun)}"
-            raise argparse.ArgumentError(action if action.option_strings else None, message)
+            raise ArgumentError(action if action.option_strings else None, message)
 
     def _suggest(self, text: str) -> str:
         """Return a text with the option that may be meant."""
@@ -116,12 +114,11 @@ class CommandParser(argparse.ArgumentParser):
         """Return the first of the arguments that is no option; None if all are."""
         given = iter(arguments)
         for text in given:
-            if text.startswith("-"):
-                action = self._option_string_actions.get(text)
-                if action is not None and action.nargs != 0:
-                    next(given, None)
-                continue
-            return text
+            if not text.startswith("-"):
+                return text
+            action = self._option_string_actions.get(text)
+            if action is not None and action.nargs != 0:
+                next(given, None)
         return None
 
 

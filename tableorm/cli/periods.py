@@ -10,11 +10,11 @@ import attrs
 from ..errors import ModelError, counted
 from ..models.entity import schema_of
 from ..models.schema import Schema
-from .arguments import add_database, add_flag, add_models, open_existing
+from .arguments import DATABASE, OwnCommand, flag, models, open_existing, option
 from .output import emit
 
 
-class DropPeriods:
+async def _drop_periods(args: argparse.Namespace) -> int:
     r"""
     `tableorm drop-periods URL MODULE:MODEL --before DATE` deletes the tables of the periods that have ended by a date,
     and prints their names.
@@ -23,40 +23,18 @@ class DropPeriods:
         tableorm drop-periods local:./logs.tables logs.models:Entry \
             --before 2026-03-01 --dry-run
     """
-
-    help = "delete the tables of periods that have ended"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_models(parser)
-        parser.add_argument(
-            "--before",
-            metavar="DATE",
-            required=True,
-            help="the first day to keep, such as 2026-03-01, in UTC; a time as 2026-03-01T12:00+01:00; or a number",
-        )
-        parser.add_argument(
-            "--delete-blobs",
-            metavar="CONTAINER/NAME",
-            help="also delete the blobs of these periods, such as logs/queue for logs/queue/2026/02/28/...",
-        )
-        add_flag(parser, "--dry-run", "delete nothing, and print what would be deleted")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Drop the periods and print what was dropped."""
-        chosen = [(model, _parse_bound(schema_of(model), args.before)) for model in args.models]
-        found = False
-        async with open_existing(args) as db:
-            for model, before in chosen:
-                dropped = await db.drop_periods(model, before=before, blobs=args.delete_blobs, dry_run=args.dry_run)
-                lines = [*dropped.tables, *([counted(dropped.blobs, "blob")] if dropped.blobs else [])]
-                if lines or args.json:
-                    emit(args, attrs.asdict(dropped), *lines)
-                found = found or bool(lines)
-        if not found and not args.json:
-            print(f"nothing to delete: no table of a period that ended by {args.before}")
-        return 0
+    chosen = [(model, _parse_bound(schema_of(model), args.before)) for model in args.models]
+    found = False
+    async with open_existing(args) as db:
+        for model, before in chosen:
+            dropped = await db.drop_periods(model, before=before, blobs=args.delete_blobs, dry_run=args.dry_run)
+            lines = [*dropped.tables, *([counted(dropped.blobs, "blob")] if dropped.blobs else [])]
+            if lines or args.json:
+                emit(args, attrs.asdict(dropped), *lines)
+            found = found or bool(lines)
+    if not found and not args.json:
+        print(f"nothing to delete: no table of a period that ended by {args.before}")
+    return 0
 
 
 def _parse_bound(schema: Schema, text: str) -> dt.datetime | dt.date | int:
@@ -75,4 +53,21 @@ def _parse_bound(schema: Schema, text: str) -> dt.datetime | dt.date | int:
     return moment if schema.periods is None else schema.periods.as_value(moment.astimezone(dt.UTC))
 
 
-DROP_PERIODS = DropPeriods()
+DROP_PERIODS = OwnCommand(
+    "delete the tables of periods that have ended",
+    _drop_periods,
+    *DATABASE,
+    models(),
+    option(
+        "--before",
+        metavar="DATE",
+        required=True,
+        help="the first day to keep, such as 2026-03-01, in UTC; a time as 2026-03-01T12:00+01:00; or a number",
+    ),
+    option(
+        "--delete-blobs",
+        metavar="CONTAINER/NAME",
+        help="also delete the blobs of these periods, such as logs/queue for logs/queue/2026/02/28/...",
+    ),
+    flag("--dry-run", "delete nothing, and print what would be deleted"),
+)

@@ -4,11 +4,9 @@ What long commands share: lines of progress, and a file that keeps how far they 
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TextIO
-
-import attrs
 
 from ..audit.report import AuditReport
 from ..errors import counted
@@ -17,9 +15,11 @@ from ..jobs.report import RunReport
 from ..queries.sweep_report import SweepReport
 from ..stores.draft import write_draft
 from ..transfer.report import TransferReport
+from .arguments import open_existing, run_options
 from .output import emit, fit, show_progress
 
 P = ParamSpec("P")
+Report = AuditReport | SweepReport | TransferReport | RunReport
 
 _SECONDS = 1.0  # between two lines of progress, and between two writes of the state file
 _WIDTH = 24
@@ -49,11 +49,7 @@ def show_reading(table: str) -> Callable[[int, float], None]:
     return each_second(lambda rows, share: show_progress(f"{draw_bar(share)} {table}: {counted(rows, 'row')}"))
 
 
-def print_report(
-    report: AuditReport | SweepReport | TransferReport | RunReport,
-    args: argparse.Namespace,
-    file: TextIO | None = None,
-) -> int:
+def print_report(report: Report, args: argparse.Namespace, file: TextIO | None = None) -> int:
     """Print what a report has found wrong, and the report, on stdout or elsewhere; return the status of the command."""
     found: Sequence[object]
     if isinstance(report, AuditReport):
@@ -62,27 +58,22 @@ def print_report(
         found, number = report.failures, report.failed
         good = report.complete if isinstance(report, RunReport) else not number
     more = number - len(found)
-    lines = [*map(str, found), *([f"and {more:,} more"] if more > 0 else []), str(report)]
+    lines = [*map(str, found), *[f"and {more:,} more"] * (more > 0), str(report)]
     emit(args, report.to_dict(), painted=map(fit, lines), file=file)
     return 0 if good else 1
 
 
-@attrs.define
 class ProgressReporter:
     """
-    Tells how far a command got, once a second: on stderr, and in a state file, where another run goes on.
+    Reports how far a command got, once a second: on stderr, and in a state file, from which another run resumes.
 
     Args:
         state: The state file; None if there is none.
-        describe: Returns the line of progress for a report.
     """
 
-    state: Path | None
-    describe: Callable[[Any], str] = str
-    _latest: RangeReport | None = attrs.field(init=False, default=None)
-    _tell: Callable[[], None] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, state: Path | None) -> None:
+        self._state = state
+        self._latest: Any = None
         self._tell = each_second(self._show)
 
     def __enter__(self) -> Self:
@@ -93,27 +84,47 @@ class ProgressReporter:
 
     def read_cursor(self) -> str | None:
         """Return where an earlier run got to; None if there was none, or it came to its end."""
-        state = self.state
+        state = self._state
         return state.read_text(encoding="ascii").strip() if state is not None and state.exists() else None
 
-    def note(self, report: RangeReport) -> None:
+    def note(self, report: RangeReport | RunReport) -> None:
         """Take note of a report, and tell of it if a second has passed."""
         self._latest = report
         self._tell()
 
     def _show(self) -> None:
-        assert self._latest is not None
-        show_progress(self.describe(self._latest))
+        share = getattr(self._latest, "share", None)
+        show_progress(str(self._latest) if share is None else f"{draw_bar(share)} {self._latest}")
         self.save()
 
     def save(self) -> None:
         """Write where to go on to the state file, in full or not at all; remove the file when all is done."""
-        if self.state is None or self._latest is None:
+        if self._state is None or self._latest is None:
             return
         cursor = self._latest.cursor
         if cursor is None:
-            self.state.unlink(missing_ok=True)
+            self._state.unlink(missing_ok=True)
             return
         # It holds keys of rows, so only this user may read it.
-        with write_draft(self.state, overwrite=True) as file:
+        with write_draft(self._state, overwrite=True) as file:
             file.write(f"{cursor}\n".encode("ascii"))
+
+
+async def run_job(
+    args: argparse.Namespace, work: Callable[..., Awaitable[Report]], *models: object, **options: object
+) -> int:
+    """
+    Work on the rows of a database, and print the report; return the status of the command.
+
+    Args:
+        args: The arguments, among them those of `JOB`, and perhaps those of `state`.
+        work: The method of the database that does it.
+        models: Whose rows it works on.
+        options: Its other arguments.
+    """
+    with ProgressReporter(getattr(args, "state", None)) as progress:
+        if "state" in args:
+            options["cursor"] = progress.read_cursor()
+        async with open_existing(args) as db:
+            report = await work(db, *models, on_progress=progress.note, **run_options(args), **options)
+    return print_report(report, args)

@@ -2,28 +2,26 @@
 The commands `tableorm query` and `tableorm get`, which read entities, or rows without a model.
 """
 
-import argparse
-import sys
+from argparse import Namespace
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from importlib.machinery import PathFinder
-from typing import Any, cast
+from typing import Any
 
 from .. import to_dict
 from ..database.database import Database
 from ..derived.index.index import IndexOf
-from ..errors import AccessDenied, ModelError, ScanRefused, TableNotFound, near
+from ..errors import ModelError, ScanRefused, near
+from ..explorer.views import explain
 from ..models.entity import Entity, schema_of
 from ..models.json_values import to_json as plain
 from ..models.property_bag import PropertyBag
 from ..queries.query import Query
-from .arguments import add_count, add_database, add_flag, load_target, open_existing, parse_table
+from .arguments import DATABASE, OwnCommand, count, flag, open_existing, option, parse_target
 from .conditions import parse_fields, parse_syntax, parse_where
 from .output import emit
 from .tabular import dress_up, list_values, print_rows
 
 
-class QueryCommand:
+async def _query(args: Namespace) -> int:
     r"""
     `tableorm query URL TABLE|MODULE:MODEL` prints the entities of a model, or the rows of a table, that satisfy a
     condition. It never reads a whole table unless `--all` allows that.
@@ -35,69 +33,28 @@ class QueryCommand:
         tableorm query local:./hr.tables hr.models:Employee \
             --only name,age --all --csv
     """
-
-    help = "read entities or rows by a condition"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        parser.add_argument("target", metavar="TABLE|MODULE:MODEL", type=_parse_target, help="what to read")
-        parser.add_argument(
-            "--where",
-            metavar="CONDITION",
-            action="append",
-            default=[],
-            help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"; all of '
-            "several must hold",
-        )
-        parser.add_argument(
-            "--only",
-            metavar="FIELD,...",
-            action="extend",
-            default=[],
-            type=lambda text: filter(None, text.split(",")),
-            help="print these fields alone",
-        )
-        add_count(parser, "--top", "read N at most")
-        add_flag(parser, "--all", "allow a query that has to read the whole table")
-        add_flag(parser, "--explain", "print what would be sent, and send nothing")
-        add_flag(parser, "--csv", "print CSV")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Print what is found, or what would be sent for it."""
-        if args.csv and args.json:
-            args.parser.error("--csv and --json cannot be combined; choose one")
-        async with open_existing(args) as db:
-            if not args.explain:
-                await _check_target(db, args.target)
-            query = _make_query(db, args)
-            is_table = isinstance(args.target, str)
-            refused = False
-            try:
-                plan = query.explain()
-            except ScanRefused:
-                # The first rows of a table are no scan; those of a model may be behind many of others.
-                refused = not (args.all or (is_table and not args.where and args.top is not None))
-                if refused and not args.explain:
-                    if is_table:  # if there is no such table, that matters more
-                        await db.select_raw(args.target).limit(1).allow_scan().all()
-                    raise
-                query = query.allow_scan()
-                plan = query.explain()
-            if args.explain:
-                said, lines = plan.to_dict() | {"refused": refused}, str(plan).splitlines()
-                if args.where:
-                    languages = {"OData" if is_table else parse_syntax(each)[1] for each in args.where}
-                    said["where"] = " and ".join(sorted(languages))
-                    lines.append(f"  --where: read as {said['where']}")
-                emit(args, said, painted=dress_up([*lines, *["  refused without --all"] * refused]))
-                return 0
-            columns = args.only or ([] if is_table else [*schema_of(_model_of(args.target)).fields])
+    if args.csv and args.json:
+        args.parser.error("--csv and --json cannot be combined; choose one")
+    model = _model_of(args.target)
+    async with open_existing(args) as db:
+        query = _make_query(db, args, model)
+        # The first rows of a table are no scan; those of a model may be behind many of others.
+        if args.all or (model is None and not args.where and args.top is not None):
+            query = query.allow_scan()
+        if args.explain:
+            _explain(query, args, model)
+            return 0
+        columns = args.only or ([] if model is None else [*schema_of(model).fields])
+        try:
             await print_rows(args, _read(query, args.only), columns)
-        return 0
+        except ScanRefused:
+            if model is None:  # if there is no such table, that matters more
+                await db.select_raw(args.target).limit(1).allow_scan().all()
+            raise
+    return 0
 
 
-class Get:
+async def _get(args: Namespace) -> int:
     r"""
     `tableorm get URL MODULE:MODEL FIELD=VALUE ...` prints the entity with a key, or that a unique index has; of a TABLE
     the row with a PartitionKey and a RowKey.
@@ -107,32 +64,32 @@ class Get:
         tableorm get local:./hr.tables Directory \
             PartitionKey=Sales RowKey=empid_000007
     """
+    target, model = args.target, _model_of(args.target)
+    async with open_existing(args) as db:
+        if model is None:
+            keys = parse_fields({"PartitionKey": str, "RowKey": str}, args.fields)
+            if missing := {"PartitionKey", "RowKey"} - keys.keys():
+                raise ModelError(f"{min(missing)} is missing; give PartitionKey=VALUE and RowKey=VALUE")
+            found: Any = await db.get(PropertyBag.key(target, keys["PartitionKey"], keys["RowKey"]))
+        else:
+            types = {name: info.type.annotation for name, info in schema_of(model).fields.items()}
+            found = await db.get(target, **parse_fields(types, args.fields))
+    values = values_of(found)
+    emit(args, values, painted=list_values([*values], values.values()))
+    return 0
 
-    help = "read one entity or row by its key"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        parser.add_argument("target", metavar="TABLE|MODULE:MODEL", type=_parse_target, help="what to read")
-        parser.add_argument("fields", metavar="FIELD=VALUE", nargs="+", help="the fields of the key")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Print the entity or row."""
-        target: Any = args.target
-        async with open_existing(args) as db:
-            await _check_target(db, target)
-            if isinstance(target, str):
-                keys = parse_fields({"PartitionKey": str, "RowKey": str}, args.fields)
-                if missing := {"PartitionKey", "RowKey"} - keys.keys():
-                    raise ModelError(f"{min(missing)} is missing; give PartitionKey=VALUE and RowKey=VALUE")
-                found: Any = await db.get(PropertyBag.key(target, keys["PartitionKey"], keys["RowKey"]))
-            else:
-                fields = schema_of(_model_of(target)).fields
-                types = {name: info.type.annotation for name, info in fields.items()}
-                found = await db.get(target, **parse_fields(types, args.fields))
-        values = values_of(found)
-        emit(args, values, painted=list_values([*values], values.values()))
-        return 0
+def _explain(query: Query[Any], args: Namespace, model: type[Entity] | None) -> None:
+    """Print the plan of a query, whether it needs `--all`, and as what its conditions were read."""
+    plan, refused = explain(query)
+    values, lines = plan.to_dict() | {"refused": refused}, str(plan).splitlines()
+    if args.where:
+        languages = {"OData" if model is None else parse_syntax(each)[1] for each in args.where}
+        values["where"] = " and ".join(sorted(languages))
+        lines.append(f"  --where: read as {values['where']}")
+    if refused:
+        lines.append("  refused without --all")
+    emit(args, values, painted=dress_up(lines))
 
 
 def values_of(found: Entity | PropertyBag) -> dict[str, Any]:
@@ -143,36 +100,27 @@ def values_of(found: Entity | PropertyBag) -> dict[str, Any]:
     return keys | {name: plain(value) for name, value in found.items()}
 
 
-def _parse_target(text: str) -> Any:
-    """Return the name of a table, or the model or index that an argument names."""
-    return load_target(text, IndexOf) if ":" in text else parse_table(text)
-
-
-async def _check_target(db: Database, target: object) -> None:
-    """Raise TableNotFound if a module was named, and no table has its name. The module isn't imported."""
-    if isinstance(target, str) and PathFinder.find_spec(target, ["", *sys.path]):
-        with suppress(AccessDenied):  # some tokens are for one table alone
-            if target.lower() not in map(str.lower, await db.tables()):
-                raise TableNotFound(f"there is no table {target!r}; for a model write {target}:MODEL")
-
-
-def _model_of(target: object) -> type[Entity]:
-    given = cast("Any", target)
+def _model_of(target: object) -> type[Entity] | None:
+    """Return the model whose entities are read; None if it is a table."""
+    if isinstance(target, str):
+        return None
+    given: Any = target
     model: type[Entity] = given.model if isinstance(target, IndexOf) else given
     return model
 
 
-def _make_query(db: Database, args: argparse.Namespace) -> Query[Any]:
+def _make_query(db: Database, args: Namespace, model: type[Entity] | None) -> Query[Any]:
     query: Any
     conditions: list[Any] = args.where
-    if isinstance(args.target, str):
+    if model is None:
         query = db.select_raw(args.target)
     else:
         query = db.select(args.target)
-        model = _model_of(args.target)
-        if unknown := [name for name in args.only if name not in schema_of(model).fields]:
-            known = near(unknown[0], schema_of(model).fields, "field")
-            raise ModelError(f"--only {unknown[0]!r} is rejected: {model.__name__} has no such field; {known}")
+        fields = schema_of(model).fields
+        for name in args.only:
+            if name not in fields:
+                known = near(name, fields, "field")
+                raise ModelError(f"--only {name!r} is rejected: {model.__name__} has no such field; {known}")
         if args.only:
             query = query.only(*(getattr(model, name) for name in args.only))
         conditions = [parse_where(each, model) for each in conditions]
@@ -188,5 +136,42 @@ async def _read(query: Query[Any], only: list[str]) -> AsyncIterator[dict[str, A
         yield {name: values.get(name) for name in only} if only else values
 
 
-QUERY = QueryCommand()
-GET = Get()
+def _parse_names(text: str) -> list[str]:
+    return [*filter(None, text.split(","))]
+
+
+_TARGET = option("target", metavar="TABLE|MODULE:MODEL", type=parse_target, help="what to read")
+
+QUERY = OwnCommand(
+    "read entities or rows by a condition",
+    _query,
+    *DATABASE,
+    _TARGET,
+    option(
+        "--where",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"; if '
+        "given several times, all must hold",
+    ),
+    option(
+        "--only",
+        metavar="FIELD,...",
+        action="extend",
+        default=[],
+        type=_parse_names,
+        help="print only these fields",
+    ),
+    count("--top", "read at most N"),
+    flag("--all", "allow a query that has to read the whole table"),
+    flag("--explain", "print what would be sent, without sending it"),
+    flag("--csv", "print CSV"),
+)
+GET = OwnCommand(
+    "read one entity or row by its key",
+    _get,
+    *DATABASE,
+    _TARGET,
+    option("fields", metavar="FIELD=VALUE", nargs="+", help="the fields of the key"),
+)

@@ -4,12 +4,12 @@ The command `tableorm rewrap`, which wraps the content keys of encrypted rows an
 
 import argparse
 
-from .arguments import add_job, open_existing, run_options
-from .output import show_progress
-from .progress import draw_bar, print_report
+from ..database.database import Database
+from .arguments import JOB, OwnCommand
+from .progress import run_job
 
 
-class Rewrap:
+async def _rewrap(args: argparse.Namespace) -> int:
     r"""
     `tableorm rewrap URL MODULE:MODEL --encryption MODULE:NAME` wraps the content keys of encrypted rows by the key that
     wraps new ones. If it is stopped, the next call goes on.
@@ -20,22 +20,7 @@ class Rewrap:
         tableorm rewrap local:./hr.tables hr.models:Employee \
             --encryption hr.keys:encryption
     """
-
-    help = "wrap the content keys of encrypted rows by the current key"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_job(parser)
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Wrap, and print the report."""
-        async with open_existing(args) as db:
-            report = await db.rewrap(
-                *args.models,
-                on_progress=lambda done: show_progress(f"{draw_bar(done.share)} {done.entities:,} rows"),
-                **run_options(args),
-            )
-        return print_report(report, args)
+    return await run_job(args, Database.rewrap, *args.models)
 
 
-REWRAP = Rewrap()
+REWRAP = OwnCommand("wrap the content keys of encrypted rows by the current key", _rewrap, *JOB)

@@ -2,8 +2,8 @@
 The command `tableorm show`, which prints rows.
 """
 
-import argparse
 import sys
+from argparse import Namespace
 from contextlib import aclosing
 from typing import Any
 
@@ -14,14 +14,13 @@ from ..expressions import PartitionKey
 from ..models.entity import Entity, schema_of
 from ..models.property_bag import PropertyBag
 from ..protocol.limits import MAX_PAGE
-from ..queries.select import Select
 from ..stores import Bounds, RowQuery
-from .arguments import add_count, add_database, add_models, add_table, open_existing
+from .arguments import DATABASE, TABLE, OwnCommand, count, models, open_existing, option
 from .output import report, to_json
 from .query import values_of
 
 
-class Show:
+async def _show(args: Namespace) -> int:
     """
     `tableorm show URL TABLE` prints rows as lines of JSON, in key order; with models entities by their fields.
 
@@ -33,25 +32,12 @@ class Show:
         tableorm show local:./hr.tables Directory --partition Sales
         tableorm show local:./hr.tables Directory hr.models
     """
-
-    help = "show the rows of a table as lines of JSON"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_table(parser)
-        add_models(parser, plain_tables=True, optional=True)
-        parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
-        add_count(parser, "--limit", "how many rows to show at most")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Print the rows."""
-        async with open_existing(args) as db:
-            await (_show_entities if args.models else _show_rows)(db, args)
-        return 0
+    async with open_existing(args) as db:
+        await (_show_entities if args.models else _show_rows)(db, args)
+    return 0
 
 
-async def _show_rows(db: Database, args: argparse.Namespace) -> None:
+async def _show_rows(db: Database, args: Namespace) -> None:
     query = RowQuery(partition=Bounds() if args.partition is None else Bounds.only(args.partition))
     left: int = sys.maxsize if args.limit is None else args.limit
     async with aclosing(
@@ -64,17 +50,17 @@ async def _show_rows(db: Database, args: argparse.Namespace) -> None:
                 return
 
 
-async def _show_entities(db: Database, args: argparse.Namespace) -> None:
+async def _show_entities(db: Database, args: Namespace) -> None:
     models = [model for model in args.models if schema_of(model).may_be_in(args.table)]
     if not models:
         raise ModelError(f"none of these models is in the table {args.table!r}; leave them out, or name others")
     select: Any = db.select
-    query: Select[Entity | PropertyBag] = select(*models, PropertyBag).misfits(_report_misfit)
+    query: Any = select(*models, PropertyBag).misfits(_report_misfit).allow_scan()
     if args.partition is not None:
         query = query.where(PartitionKey == args.partition)
     if args.limit is not None:
         query = query.limit(args.limit)
-    async for found in query.allow_scan():
+    async for found in query:
         named = {"model": type(found).__name__} if isinstance(found, Entity) else {}
         print(to_json(named | values_of(found)))
 
@@ -83,4 +69,12 @@ def _report_misfit(error: Exception) -> None:
     report(str(error))
 
 
-SHOW = Show()
+SHOW = OwnCommand(
+    "show the rows of a table as lines of JSON",
+    _show,
+    *DATABASE,
+    TABLE,
+    models(plain_tables=True, optional=True),
+    option("--partition", metavar="PK", help="only the rows with this PartitionKey"),
+    count("--limit", "show at most N rows"),
+)

@@ -8,13 +8,13 @@ import math
 import attrs
 
 from ..advice import measure_table
-from .arguments import add_count, add_database, add_tables, open_existing
+from .arguments import ANY_TABLES, DATABASE, Argument, OwnCommand, count, open_existing, option, pick
 from .output import emit
 from .progress import show_reading
 from .tabular import dress_up
 
 
-class StatsCommand:
+async def _print_statistics(args: argparse.Namespace) -> int:
     """
     `tableorm stats URL [TABLE ...]` prints rows, bytes, kinds, the largest partitions and costs of tables.
 
@@ -24,36 +24,27 @@ class StatsCommand:
         tableorm stats local:./hr.tables
         tableorm stats local:./hr.tables Directory --sample 100
     """
+    async with open_existing(args) as db:
+        tables: list[str] = args.tables or await db.tables()
+        if not tables and not args.json:
+            print("no tables")
+        for table in tables:
+            measured = await measure_table(
+                db, table, sample=args.sample, parallel=args.parallel, on_progress=show_reading(table)
+            )
+            said, text = measured.to_dict(), str(measured)
+            if args.gib_price or args.request_price:
+                cost = measured.cost(**pick(args, "gib_price", "request_price"))
+                said["cost"] = attrs.asdict(cost)
+                text += f"\n  cost: {cost.storage:.6g} a month for storage, {cost.scan:.6g} to read all rows once"
+            emit(args, said, painted=dress_up(text.split("\n")))
+    return 0
 
-    help = "count rows, bytes and kinds, and show the largest partitions"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_tables(parser, optional=True)
-        add_count(parser, "--sample", "read only the first page of N evenly spaced ranges of each table")
-        add_count(parser, "--parallel", "number of key ranges to read in parallel", 8)
-        for name, what in (("gib", "storing a GiB for a month"), ("request", "10,000 requests")):
-            help_text = f"of {what}, to print costs"
-            parser.add_argument(f"--{name}-price", metavar="PRICE", type=_parse_price, help=help_text)
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Print the statistics."""
-        async with open_existing(args) as db:
-            tables: list[str] = args.tables or await db.tables()
-            if not tables and not args.json:
-                print("no tables")
-            for table in tables:
-                measured = await measure_table(
-                    db, table, sample=args.sample, parallel=args.parallel, on_progress=show_reading(table)
-                )
-                said, text = measured.to_dict(), str(measured)
-                if args.gib_price is not None or args.request_price is not None:
-                    cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
-                    said["cost"] = attrs.asdict(cost)
-                    text += f"\n  cost: {cost.storage:.6g} a month for storage, {cost.scan:.6g} to read all rows once"
-                emit(args, said, painted=dress_up(text.split("\n")))
-        return 0
+def _price(name: str, what: str) -> Argument:
+    return option(
+        f"--{name}-price", metavar="PRICE", type=_parse_price, default=0.0, help=f"price of {what}; prints costs"
+    )
 
 
 def _parse_price(text: str) -> float:
@@ -67,4 +58,13 @@ def _parse_price(text: str) -> float:
     return price
 
 
-STATS = StatsCommand()
+STATS = OwnCommand(
+    "count rows, bytes and kinds, and show the largest partitions",
+    _print_statistics,
+    *DATABASE,
+    ANY_TABLES,
+    count("--sample", "read only the first page of N evenly spaced ranges of each table"),
+    count("--parallel", "number of key ranges to read in parallel", 8),
+    _price("gib", "storing a GiB for a month"),
+    _price("request", "10,000 requests"),
+)

@@ -4,15 +4,16 @@ The command `tableorm sweep`, which deletes entities that have expired, and trim
 
 import argparse
 
+from ..database.database import Database
 from ..errors import ModelError
 from ..models.entity import schema_of
 from ..models.schema import concrete
 from ..queries.sweep import is_swept
-from .arguments import add_job, add_state, open_existing, run_options
-from .progress import ProgressReporter, print_report
+from .arguments import JOB, OwnCommand, state
+from .progress import run_job
 
 
-class Sweep:
+async def _sweep(args: argparse.Namespace) -> int:
     """
     `tableorm sweep URL MODULE[:MODEL]` deletes the entities of models that have expired, and the changes that feeds no
     longer keep. Of a module it takes the models that have a field with `expiry=True`, or a `Feed`.
@@ -22,30 +23,15 @@ class Sweep:
     Examples:
         tableorm sweep local:./hr.tables hr.models
     """
-
-    help = "delete entities that have expired, and trim change feeds"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_job(parser)
-        add_state(parser, "sweep")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Run the sweep and print its report."""
-        # A module has other models too.
-        swept = [each for each in args.models if any(map(is_swept, concrete(schema_of(each))))]
-        with ProgressReporter(args.state) as progress:
-            async with open_existing(args) as db:
-                if not swept:
-                    names = ", ".join(each.__name__ for each in args.models)
-                    raise ModelError(
-                        f"there is nothing to sweep: no entities of {names} expire, and none has a change feed; "
-                        "name models that have a field with `expiry=True`, or a `Feed`"
-                    )
-                report = await db.sweep(
-                    *swept, cursor=progress.read_cursor(), on_progress=progress.note, **run_options(args)
-                )
-        return print_report(report, args)
+    # A module has other models too.
+    swept = [each for each in args.models if any(map(is_swept, concrete(schema_of(each))))]
+    if not swept:
+        names = ", ".join(each.__name__ for each in args.models)
+        raise ModelError(
+            f"there is nothing to sweep: no entities of {names} expire, and none has a change feed; "
+            "name models that have a field with `expiry=True`, or a `Feed`"
+        )
+    return await run_job(args, Database.sweep, *swept)
 
 
-SWEEP = Sweep()
+SWEEP = OwnCommand("delete entities that have expired, and trim change feeds", _sweep, *JOB, *state("sweep"))

@@ -4,10 +4,8 @@ Rows as a table that fits the terminal, as lines of JSON, or as CSV.
 
 import argparse
 import csv
-import itertools
 import re
 import sys
-import unicodedata
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from shutil import get_terminal_size
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ..errors import TableOrmError, counted
+from ..explorer.picture import draw_bars, pad, width_of
 from ..protocol.redaction import escape_unprintable
 from .output import fit, paint, report, to_json
 
@@ -23,8 +22,6 @@ Values = Mapping[str, Any]
 _TOGETHER = 100  # rows whose columns are laid out together
 _GAP = "  "
 _NARROWEST = 6  # a column that is cut shows so much
-_LONGEST_BAR = 24
-_SHARE = re.compile(r"( +.*?) *(  [\d,]+  +(\d{1,3})%.*)")  # a name, and figures of which one is a share
 _TITLE = re.compile(r"^( *[A-Za-z -]+|\w+)(:|$)")
 
 
@@ -80,7 +77,7 @@ def format_table(rows: Sequence[Values], names: Sequence[str], *, header: bool =
     cells = [[escape_unprintable(as_text(row.get(name))) for name in names] for row in rows]
     right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
     names = [*map(escape_unprintable, names)]
-    widest = [max(map(_width, column)) for column in zip(names, *cells, strict=True)]
+    widest = [max(map(width_of, column)) for column in zip(names, *cells, strict=True)]
     # What is no terminal has room for all.
     room = get_terminal_size((sum(widest) + len(widest) * len(_GAP), 0)).columns
     widths = _fit(widest, room)
@@ -90,39 +87,35 @@ def format_table(rows: Sequence[Values], names: Sequence[str], *, header: bool =
             yield ""
         return
     if header:
-        titles = _GAP.join(map(_pad, names, widths)).rstrip()
+        titles = _GAP.join(map(pad, names, widths)).rstrip()
         yield paint(titles, "bold", sys.stdout)
     for line in cells:
-        yield _GAP.join(map(_pad, line, widths, right)).rstrip()
+        yield _GAP.join(map(pad, line, widths, right)).rstrip()
 
 
 def list_values(names: Sequence[str], values: Iterable[Any]) -> Iterable[str]:
     """Yield a line for each value, behind its name."""
-    width = max(map(_width, names))
+    width = max(map(width_of, names))
     for name, value in zip(names, values, strict=True):
-        line = fit(f"{_pad(name, width)}{_GAP}{as_text(value)}".rstrip())
+        line = fit(f"{pad(name, width)}{_GAP}{as_text(value)}".rstrip())
         yield paint(line[:width], "bold", sys.stdout) + line[width:]
 
 
 def dress_up(lines: Iterable[str]) -> Iterable[str]:
     """Yield the lines of a text; a terminal gets bold titles, bars beside shares, and no line that is wider than it."""
     room = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in map(escape_unprintable, lines):
-        if row := _SHARE.fullmatch(line):
-            name, figures, share = row.groups()
-            width = min(room, _width(line))
-            bar = "█" * (int(share) * min(_LONGEST_BAR, room - width - len(_GAP)) // 100)
-            painted = paint(bar, "green", sys.stdout)
-            yield _pad(name, width - len(figures)) + figures + (_GAP + painted) * (painted != bar != "")
-        else:
-            yield _TITLE.sub(lambda title: paint(title[0], "bold", sys.stdout), fit(line))
+    for line, bar in draw_bars(lines, room):
+        painted = bar and paint(bar, "green", sys.stdout)
+        titled = _TITLE.sub(lambda title: paint(title[0], "bold", sys.stdout), fit(line))
+        yield titled + (_GAP + painted) * (painted != bar)
 
 
 def _fit(widths: Sequence[int], room: int) -> list[int] | None:
     """Return the widths of columns, the widest ones cut, so that all fit; None if they do not."""
-    for most in range(max(_NARROWEST, min(max(widths, default=0), room)), _NARROWEST - 1, -1):
+    room -= len(_GAP) * (len(widths) - 1)
+    for most in range(max(_NARROWEST, room), _NARROWEST - 1, -1):
         cut = [min(width, most) for width in widths]
-        if sum(cut) + len(_GAP) * (len(cut) - 1) <= room:
+        if sum(cut) <= room:
             return cut
     return None
 
@@ -132,18 +125,3 @@ def as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else msgspec.json.encode(value).decode()
-
-
-def _width(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
-
-
-def _pad(text: str, width: int, right: bool = False) -> str:  # noqa: FBT001, FBT002 - for map()
-    """Return a text of a width: cut, or with spaces."""
-    if _width(text) > width:
-        ends = itertools.accumulate(map(_width, text))
-        text = text[: next(at for at, end in enumerate(ends) if end > width - 1)] + "…"
-    space = " " * (width - _width(text))
-    return space + text if right else text + space

@@ -2,9 +2,9 @@
 The commands `tableorm copy`, `export` and `import`, which take rows as they are stored along.
 """
 
-import argparse
 import asyncio
 import sys
+from argparse import Namespace
 from contextlib import suppress
 from typing import Any, get_args
 
@@ -15,26 +15,31 @@ from ..transfer.files import Format
 from ..transfer.report import TransferReport
 from ..transfer.writing import IfExists
 from .arguments import (
-    add_count,
-    add_database,
-    add_flag,
-    add_name,
-    add_run,
-    add_source_and_target,
-    add_state,
-    add_table,
-    add_tables,
+    ANY_TABLES,
+    DATABASE,
+    NAME,
+    SOURCE_AND_TARGET,
+    TABLE,
+    Argument,
+    OwnCommand,
+    count,
+    flag,
     open_existing,
     open_target,
+    option,
+    pick,
+    resume,
     run_options,
+    shared_run,
+    state,
 )
 from .output import report
-from .progress import ProgressReporter, draw_bar, print_report
+from .progress import ProgressReporter, print_report
 
 _PATIENCE = 5.0  # seconds of waiting for the blobs of a database, whose tables are what the command is about
 
 
-class Copy:
+async def _copy(args: Namespace) -> int:
     """
     `tableorm copy FROM TO [TABLE ...]` copies rows as they are stored, from one database to another. With `--verify` it
     then compares the two.
@@ -45,39 +50,22 @@ class Copy:
         tableorm copy local:./hr.tables local:./copy.tables
         tableorm copy local:./a.tables local:./b.tables Directory --verify
     """
-
-    help = "copy rows to another database, and compare both"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_source_and_target(parser)
-        add_tables(parser, optional=True)
-        _add_where(parser)
-        _add_if_exists(parser)
-        add_flag(parser, "--verify", "compare all rows of both sides afterwards")
-        add_name(parser)
-        add_run(parser)
-        add_state(parser, "copy")
-        parser.set_defaults(resume="the same command resumes: existing rows are not written again")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Copy, and print the report."""
-        progress = _progress(args)
-        options: dict[str, Any] = run_options(args) | {"where": args.where, "on_progress": progress.note}
-        async with open_existing(args) as db, open_target(args) as target:
-            with progress:
-                copied = await db.copy_rows(
-                    target, *args.tables, if_exists=args.if_exists, cursor=progress.read_cursor(), **options
-                )
-            await _tell_what_is_left(db, copied)
-            status = print_report(copied, args)
-            if args.verify:
-                options["name"] = args.name and f"{args.name} verify"
-                status |= print_report(await db.compare_rows(target, *args.tables, **options), args)
-        return status
+    progress = ProgressReporter(args.state)
+    options: dict[str, Any] = run_options(args) | {"where": args.where, "on_progress": progress.note}
+    async with open_existing(args) as db, open_target(args) as target:
+        with progress:
+            copied = await db.copy_rows(
+                target, *args.tables, if_exists=args.if_exists, cursor=progress.read_cursor(), **options
+            )
+        await _tell_what_is_left(db, copied)
+        status = print_report(copied, args)
+        if args.verify:
+            options["name"] = args.name and f"{args.name} verify"
+            status |= print_report(await db.compare_rows(target, *args.tables, **options), args)
+    return status
 
 
-class Export:
+async def _export(args: Namespace) -> int:
     """
     `tableorm export URL TABLE FILE` writes the rows of a table to a file: JSON Lines, CSV or Parquet, as its name ends;
     `-` is stdout.
@@ -86,35 +74,17 @@ class Export:
         tableorm export local:./hr.tables Directory employees.csv
         tableorm export local:./hr.tables Directory -
     """
-
-    help = "write the rows of a table to a file"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        _add_file(parser, "write to; - for stdout")
-        _add_where(parser)
-        add_flag(parser, "--system", "write Timestamps and ETags too")
-        add_flag(parser, "--overwrite", "replace a file of that name")
-        add_count(parser, "--rate", "read at most N rows per second")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Export, and print the report: on stderr if the rows are on stdout."""
-        async with open_existing(args) as db:
-            exported = await db.export_rows(
-                args.table,
-                args.file,
-                format=args.format,
-                where=args.where,
-                system=args.system,
-                overwrite=args.overwrite,
-                rate=args.rate,
-                on_progress=_progress(args).note,
-            )
-        return print_report(exported, args, sys.stderr if args.file == "-" else sys.stdout)
+    async with open_existing(args) as db:
+        exported = await db.export_rows(
+            args.table,
+            args.file,
+            **pick(args, "format", "where", "system", "overwrite", "rate"),
+            on_progress=ProgressReporter(None).note,
+        )
+    return print_report(exported, args, sys.stderr if args.file == "-" else sys.stdout)
 
 
-class Import:
+async def _import(args: Namespace) -> int:
     r"""
     `tableorm import URL TABLE FILE` writes the rows of a file to a table, after all of them were checked; `-` is stdin.
 
@@ -124,40 +94,14 @@ class Import:
         tableorm import local:./hr.tables Directory employees.csv \
             --if-exists replace
     """
-
-    help = "write the rows of a file to a table"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        _add_file(parser, "read; - for stdin")
-        _add_if_exists(parser)
-        add_count(parser, "--parallel", "transactions in parallel; default: 8", 8)
-        add_count(parser, "--rate", "write at most N rows per second")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Import, and print the report."""
-        async with open_existing(args, create=True) as db:
-            imported = await db.import_rows(
-                args.file,
-                args.table,
-                format=args.format,
-                if_exists=args.if_exists,
-                parallel=args.parallel,
-                rate=args.rate,
-                on_progress=_progress(args).note,
-            )
-        return print_report(imported, args)
-
-
-def _add_file(parser: argparse.ArgumentParser, what: str) -> None:
-    add_table(parser)
-    parser.add_argument("file", metavar="FILE", help=f"what to {what}")
-    parser.add_argument(
-        "--format",
-        choices=get_args(Format),
-        help="format of the file, if its name does not determine it; default for -: jsonl",
-    )
+    async with open_existing(args, create=True) as db:
+        imported = await db.import_rows(
+            args.file,
+            args.table,
+            **pick(args, "format", "if_exists", "parallel", "rate"),
+            on_progress=ProgressReporter(None).note,
+        )
+    return print_report(imported, args)
 
 
 async def _tell_what_is_left(db: Database, copied: TransferReport) -> None:
@@ -173,24 +117,56 @@ async def _tell_what_is_left(db: Database, copied: TransferReport) -> None:
                 report("index lists in blobs are not copied; `tableorm migrate build-index` makes them in TO")
 
 
-def _add_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--where", metavar="FILTER", help='only rows that satisfy this OData filter: "Age ge 30"')
-
-
-def _add_if_exists(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--if-exists",
-        choices=get_args(IfExists),
-        default="fail",
-        help="what to do with an existing row with other content: report it as a failure (the default), skip it, or "
-        "replace it",
+def _file(what: str) -> tuple[Argument, ...]:
+    return (
+        TABLE,
+        option("file", metavar="FILE", help=f"what to {what}"),
+        option(
+            "--format",
+            choices=get_args(Format),
+            help="format of the file, if its name does not determine it; default for -: jsonl",
+        ),
     )
 
 
-def _progress(args: argparse.Namespace) -> ProgressReporter:
-    return ProgressReporter(getattr(args, "state", None), lambda report: f"{draw_bar(report.share)} {report}")
+_WHERE = option("--where", metavar="FILTER", help='only rows that satisfy this OData filter: "Age ge 30"')
+_IF_EXISTS = option(
+    "--if-exists",
+    choices=get_args(IfExists),
+    default="fail",
+    help="what to do with an existing row with other content: report it as a failure (the default), skip it, or "
+    "replace it",
+)
 
-
-COPY = Copy()
-EXPORT = Export()
-IMPORT = Import()
+COPY = OwnCommand(
+    "copy rows to another database, and compare both",
+    _copy,
+    *SOURCE_AND_TARGET,
+    ANY_TABLES,
+    _WHERE,
+    _IF_EXISTS,
+    flag("--verify", "compare all rows of both sides afterwards"),
+    NAME,
+    *shared_run(),
+    *state("copy"),
+    resume("the same command resumes: existing rows are not written again"),
+)
+EXPORT = OwnCommand(
+    "write the rows of a table to a file",
+    _export,
+    *DATABASE,
+    *_file("write to; - for stdout"),
+    _WHERE,
+    flag("--system", "write Timestamps and ETags too"),
+    flag("--overwrite", "replace a file of that name"),
+    count("--rate", "read at most N rows per second"),
+)
+IMPORT = OwnCommand(
+    "write the rows of a file to a table",
+    _import,
+    *DATABASE,
+    *_file("read; - for stdin"),
+    _IF_EXISTS,
+    count("--parallel", "transactions in parallel; default: 8", 8),
+    count("--rate", "write at most N rows per second"),
+)

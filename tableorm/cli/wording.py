@@ -5,6 +5,7 @@ prompt have commands and options instead.
 
 import re
 
+# Each looks at a long word once: it begins where a word does, or ends at the next bracket.
 _PHRASES = {
     r"^select_raw\(.*?\)\.where\(\)": "--where",
     r"^select_raw": "query",
@@ -22,17 +23,17 @@ _PHRASES = {
     r"connect\(url, (\w+)=\.\.\.\)(, for example \w+=\0\d+\0)?": r"--\1 URL",
     r"or create it with tableorm\.connect\(\)": "or let `tableorm import` or `tableorm copy` create it",
     r"format=(?=\0)": "--format ",
-    r"\w+=True or (?=--)|\w+=True \(the command: (.*?)\)": r"\1",
-    r"\w+\.(\w+ [=>]= \.\.\.)": r"\1",
+    r"\b\w+=True(?: or (?=--)| \(the command: (.*?)\))": r"\1",
+    r"\b\w+\.(\w+ [=>]= \.\.\.)": r"\1",
     r"(== \.\.\.), (?=\w+ ==)": r"\1 and ",
     r", which relations have too": "",
-    r"\.where\((.*?)\)": r'"\1" to --where',
+    r"\.where\(([^()]*)\)": r'"\1" to --where',
     r"conditions that give one PartitionKey": "\"PartitionKey eq '...'\" to --where",
-    r"\.allow_scan\(.*?\)": "--all",
-    r"db\.select\((.*?)\)": r"`query URL MODULE:\1`",
+    r"\.allow_scan\([^()]*\)": "--all",
+    r"db\.select\(([^()]*)\)": r"`query URL MODULE:\1`",
     r"db\.get_many\(keys\)": "`get`",
-    r"db\.build_index\((.*?), no_older_writers=True\)": r"`migrate build-index URL MODULE:\1 --no-older-writers`",
-    r"PropertyBag\.key\((.*?), (.*?), (.*?)\)": r"`get URL \1 PartitionKey=\2 RowKey=\3`",
+    r"db\.build_index\(([^()]*), no_older_writers=True\)": r"`migrate build-index URL MODULE:\1 --no-older-writers`",
+    r"PropertyBag\.key\(([^(),]*), ([^(),]*), ([^(),]*)\)": r"`get URL \1 PartitionKey=\2 RowKey=\3`",
     r"PropertyBag (?=\()": "row ",
 }
 _QUOTED = re.compile(r"""(?<!\w)(['"])(?:\\.|(?!\1).)*\1(?!\w)""")

@@ -7,16 +7,16 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
-from ..connection.tasks import stop_tasks
 from ..outbox.workflow import Workflow
 from ..writes.archive_copy import BlobArchive, DatabaseArchive
-from .arguments import add_count, add_database, add_flag, add_models, open_existing
+from .arguments import DATABASE, OwnCommand, count, flag, models, open_existing, pick, resume
 from .output import emit, report
 
 
-class WorkerCommand:
+async def _work(args: argparse.Namespace) -> int:
     """
     `tableorm worker URL MODULE[:MODEL]` works until it is interrupted or terminated; then it finishes what it has
     begun, and prints how many messages had which outcome. Another signal ends it at once.
@@ -25,52 +25,29 @@ class WorkerCommand:
         tableorm worker local:./hr.tables hr.models
         tableorm worker local:./hr.tables hr.models:Employee --drain
     """
-
-    help = "finish interrupted cross-partition writes in the background"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_models(parser, Workflow, instances=(BlobArchive, DatabaseArchive), plain_tables=True)
-        add_flag(parser, "--drain", "end when the queue is empty")
-        add_flag(parser, "--verbose", "log the traceback of each failed try")
-        for name, default, what in (
-            ("concurrency", 32, "number of messages to process in parallel"),
-            ("visibility", 60, "if this worker dies, others take over its messages after this many seconds"),
-            ("tries", 10, "number of failed tries after which a message is dropped, unless its workflow sets it"),
-        ):
-            add_count(parser, f"--{name}", what, default)
-        parser.set_defaults(resume="the same command finishes what was begun")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Work."""
-        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
-        logging.getLogger("tableorm.worker").setLevel(logging.DEBUG if args.verbose else logging.INFO)
-        stop = asyncio.Event()
-        _on_signals(stop)
-        async with open_existing(args) as db:
-            worker = db.worker(*args.models, concurrency=args.concurrency, visibility=args.visibility, tries=args.tries)
-            async with worker:
-                stopped = asyncio.create_task(stop.wait())
-                drained = asyncio.create_task(worker.drain()) if args.drain else stopped
-                done, _ = await asyncio.wait({stopped, drained}, return_when=asyncio.FIRST_COMPLETED)
-                await stop_tasks({stopped, drained} - done)
-                for task in done:
-                    task.result()
-        counts = {str(outcome): count for outcome, count in sorted(worker.counts.items())}
-        summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        emit(args, counts, f"finished: {summary or 'nothing'}")
-        if stop.is_set():
-            report("stopped; the same command resumes with the messages that are left", "dim")
-        return 0
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
+    logging.getLogger("tableorm.worker").setLevel(logging.DEBUG if args.verbose else logging.INFO)
+    async with open_existing(args) as db:
+        worker = db.worker(*args.models, **pick(args, "concurrency", "visibility", "tries"))
+        async with worker:
+            waiting = asyncio.ensure_future(worker.drain() if args.drain else asyncio.Event().wait())
+            _on_signals(waiting.cancel)
+            with suppress(asyncio.CancelledError):
+                await waiting
+    counts = {str(outcome): count for outcome, count in sorted(worker.counts.items())}
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    emit(args, counts, f"finished: {summary or 'nothing'}")
+    if waiting.cancelled():
+        report("stopped; the same command resumes with the messages that are left", "dim")
+    return 0
 
 
-def _on_signals(stop: asyncio.Event) -> None:
-    """Set an event at the first signal to stop; the next one does what it always does."""
+def _on_signals(stop: Callable[[], object]) -> None:
+    """Call a function at the first signal to stop; the next one does what it always does."""
     loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
 
     def note() -> None:
-        stop.set()
+        stop()
         report("stopping once the work in progress is done; another signal stops immediately", "dim")
         for number in numbers:
             loop.remove_signal_handler(number)
@@ -81,4 +58,15 @@ def _on_signals(stop: asyncio.Event) -> None:
             loop.add_signal_handler(number, note)
 
 
-WORKER = WorkerCommand()
+WORKER = OwnCommand(
+    "finish interrupted cross-partition writes in the background",
+    _work,
+    *DATABASE,
+    models(Workflow, BlobArchive, DatabaseArchive, plain_tables=True),
+    flag("--drain", "exit when the queue is empty"),
+    flag("--verbose", "log the traceback of each failed attempt"),
+    count("--concurrency", "number of messages to process in parallel", 32),
+    count("--visibility", "if this worker dies, others take over its messages after this many seconds", 60),
+    count("--tries", "number of failed attempts after which a message is dropped, unless its workflow sets it", 10),
+    resume("the same command finishes what was begun"),
+)

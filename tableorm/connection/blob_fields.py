@@ -19,8 +19,8 @@ from ..models.schema import Schema
 from ..protocol.codes import Code, Fault
 from ..shapes.blob import Blob, BlobParts, BlobReader, Sending, add_to_hash, content_of
 from ..shapes.sealed_blob import BlobSeal, new_blob_key
-from ..stores import BlobStore, BlobStream, RowAddress
-from .blobs import ask_blobs, make_container, put_blob, require_blobs
+from ..stores import BlobStore, RowAddress
+from .blobs import NO_BLOB, ask_blobs, make_container, put_blob, require_blobs
 from .connection import Connection
 from .rows import read_row
 from .translate import translate, with_fault
@@ -30,13 +30,11 @@ T = TypeVar("T")
 BLOB_PARTITION = "partition"
 """The name of the metadata of a blob that have the partition of its row, in base64."""
 
-_ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 
-
-async def ask_for_blobs(db: Connection, operation: str, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
+async def ask_for_blobs(db: Connection, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
     """Send a request about blobs of fields, again after a transient fault. Raises Fault, and as `require_blobs`."""
     await require_blobs(db, f"{label} is a blob")
-    return await ask_blobs(db, operation, label, BLOB_FIELDS, request)
+    return await ask_blobs(db, label, request)
 
 
 async def send_blob(db: Connection, blob: Blob, address: UploadEntry, label: str, *, encrypted: bool) -> BlobParts:
@@ -75,9 +73,9 @@ async def send_blob(db: Connection, blob: Blob, address: UploadEntry, label: str
 async def delete_blob(db: Connection, address: UploadEntry, label: str) -> None:
     """Delete a blob; nothing happens if it is gone. Raises TableOrmError."""
     try:
-        await ask_for_blobs(db, "delete-blob", label, lambda store: store.delete(BLOB_FIELDS, address.name))
+        await ask_for_blobs(db, label, lambda store: store.delete(BLOB_FIELDS, address.name))
     except Fault as fault:
-        if fault.code not in _ABSENT:
+        if fault.code not in NO_BLOB:
             raise translate(fault, f"delete of {label}, the blob {address.name!r}", "") from None
 
 
@@ -115,7 +113,7 @@ class _Reader:
                 if parts.key and fault.code == Code.INVALID_RANGE:
                     error = EncryptionError(f"the blob of {self.label} is shorter than it was sealed")
                     raise with_fault(error, fault) from None
-                if fault.code not in _ABSENT:
+                if fault.code not in NO_BLOB:
                     raise translate(fault, f"read of {self.label}", "") from None
                 if parts.address == refused:
                     missing = self._damaged(f"is the blob {parts.address!r}, which is not there")
@@ -131,11 +129,10 @@ class _Reader:
         seal = BlobSeal(parts.key, address.token, self.label) if parts.key else None
         place = (start, length) if seal is None else seal.stored_range(start, length, parts.length)
         async with AsyncExitStack() as opened:
-
-            def enter(store: BlobStore) -> Awaitable[BlobStream]:
-                return opened.enter_async_context(store.get(BLOB_FIELDS, address.name, *place))
-
-            stream = await ask_for_blobs(self.db, "get-blob", self.label, enter)
+            enter = opened.enter_async_context
+            stream = await ask_for_blobs(
+                self.db, self.label, lambda store: enter(store.get(BLOB_FIELDS, address.name, *place))
+            )
             try:
                 chunks = stream.chunks
                 async for chunk in chunks if seal is None else seal.opened(chunks, start, length, parts.length):

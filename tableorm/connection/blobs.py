@@ -3,41 +3,40 @@ Requests for blobs that verbs and workers send: counted, observed, and repeated 
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..errors import AccessDenied, NotSupported
 from ..protocol.codes import Code, Fault
 from ..stores import BlobInfo, BlobPage, BlobStore, RetryBudget
 from .connection import Connection
+from .queue_and_blob_requests import BLOB_OPERATIONS, CountedBeside
 from .translate import translate
 
 T = TypeVar("T")
 
+NO_BLOB = frozenset({Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND})
+"""What is said of a blob that is not there."""
 
-async def ask_blobs(
-    db: Connection, operation: str, model: str, container: str, request: Callable[[BlobStore], Awaitable[T]]
-) -> T:
+
+async def ask_blobs(db: Connection, model: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
     """
     Send a request for blobs, and return its reply. After a transient fault it is sent again, where the store does not
     do so itself; so one that failed in the end may have happened.
 
     Args:
         db: The connection.
-        operation: What `ObservedRequest` calls it.
         model: What it is for, for counters: a model or an index.
-        container: Name of the container.
         request: Calls the store.
 
     Raises:
         Fault: The store refused it, or did not answer.
         NotSupported: The database has no blobs.
     """
-    store = db.blobs
+    store = cast("BlobStore", CountedBeside(db, db.blobs, BLOB_OPERATIONS, model))
     budget = None if store.capabilities.retries else RetryBudget(db.retry)
     while True:
-        db.sending(operation, model)
         try:
-            return await db.watch.send(request(store), operation, container, model)
+            return await request(store)
         except Fault as fault:
             db.count_fault(fault)
             if not fault.transient or budget is None or not await budget.another(fault):
@@ -65,7 +64,7 @@ async def list_blobs(db: Connection, model: str, container: str, prefix: str, wh
             return store.list_blobs(container, prefix, start)
 
         try:
-            page = await ask_blobs(db, "list-blobs", model, container, list_page)
+            page = await ask_blobs(db, model, list_page)
         except Fault as fault:
             if fault.code == Code.CONTAINER_NOT_FOUND:
                 return
@@ -80,7 +79,7 @@ async def list_blobs(db: Connection, model: str, container: str, prefix: str, wh
 async def make_container(db: Connection, model: str, container: str) -> None:
     """Create a container, if there is none of the name. Raises what `ask_blobs` raises."""
     try:
-        await ask_blobs(db, "create-container", model, container, lambda store: store.create_container(container))
+        await ask_blobs(db, model, lambda store: store.create_container(container))
     except Fault as fault:
         if fault.code != Code.CONTAINER_EXISTS:
             raise
@@ -108,12 +107,17 @@ async def put_blob(
         return store.put(container, name, data, **conditions)
 
     try:
-        return await ask_blobs(db, "put-blob", model, container, put)
+        return await ask_blobs(db, model, put)
     except Fault as fault:
         if fault.code != Code.CONTAINER_NOT_FOUND:
             raise
     await make_container(db, model, container)
-    return await ask_blobs(db, "put-blob", model, container, put)
+    return await ask_blobs(db, model, put)
+
+
+def metadata_of(info: BlobInfo) -> dict[str, str]:
+    """Return the metadata of a blob, by their names in lower case: some stores change the case."""
+    return {name.lower(): value for name, value in info.metadata.items()}
 
 
 async def require_blobs(db: Connection, what: str) -> None:

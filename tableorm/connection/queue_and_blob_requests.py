@@ -65,7 +65,7 @@ class CountedBeside(LayerBeside):
         operation = self._operations.get(method, method.replace("_", "-"))
         place = "" if method in LISTS_OF_PLACES else str(*given[:1])
         self._db.sending(operation, self._model)
-        return await self._db.watch.send(call(*given), operation, place)
+        return await self._db.watch.send(call(*given), operation, place, self._model)
 
 
 class TranslatedBeside(LayerBeside):

@@ -14,6 +14,7 @@ programs write too. Therefore a turn that does not begin in time lets its writer
 import asyncio
 from collections import deque
 from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar, Token
 from typing import Self
 
@@ -131,30 +132,16 @@ class Turn:
 _CURRENT: ContextVar[Turn | None] = ContextVar("tableorm_turn", default=None)
 
 
-class _Joined:
-    """A block of code within one that has a turn."""
-
-    __slots__ = ("_turn",)
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-
-    def __enter__(self) -> Turn:
-        return self._turn
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 class Turns:
     """The turns of one database. A row that nobody has taken has no line."""
 
     def __init__(self) -> None:
         self.lines: dict[RowAddress, deque[Turn]] = {}
 
-    def begin(self) -> Turn | _Joined:
+    def begin(self) -> AbstractContextManager[Turn]:
         """Give a block of code a turn, which has no rows yet; or the turn of the block around it."""
         current = self.current
-        return Turn(self.lines) if current is None else _Joined(current)
+        return Turn(self.lines) if current is None else nullcontext(current)
 
     @property
     def current(self) -> Turn | None:

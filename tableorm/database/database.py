@@ -67,7 +67,7 @@ class Database(Upkeep):
         Args:
             entity: An entity or bag.
             repeat: Whether to insert again after a lost reply if the row doesn't exist. Pass False if other programs
-                consume rows by deleting them; a row that was already consumed could otherwise come back.
+                consume rows by deleting them; otherwise a consumed row could reappear.
             exist_ok: Whether to accept that a row with its key exists. That row stays unchanged, whatever it contains.
 
         Returns:
@@ -607,7 +607,7 @@ class Database(Upkeep):
             acme = db.scope(tenant="acme")
             await acme.insert(acme.new(Order, number=7))
 
-        The scope fills in these fields in keys, queries and new entities, and refuses any other value.
+        The scope fills in these fields in keys, queries and new entities, and rejects any other value.
 
         Args:
             models: Models whose keys determine which rows of their tables belong to the scope. With them, rows can also

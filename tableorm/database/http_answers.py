@@ -49,13 +49,15 @@ def http_status(error: BaseException) -> int:
     """
     Return the HTTP status for an error in a web service: 500, unless the client can do something about it, such as 422
     for a value that doesn't fit. For a `TransactionFailed` or `BulkFailed`, it is the status of the cause.
+
+        return JSONResponse({"detail": http_message(error)}, status_code=http_status(error))
     """
     return _answer_to(_cause_of(error))[0]
 
 
 def http_message(error: BaseException) -> str:
     """
-    Return what a web service can safely tell its clients about an error: no keys, no table names, and no values except
+    Return a message that a web service can safely show its clients: no keys, no table names, and no values except
     those of the data that `InvalidInput` is about. For a `TransactionFailed` or `BulkFailed`, it is the message of the
     cause.
     """

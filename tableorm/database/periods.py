@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from ..connection.blobs import ask_blobs, list_blobs
+from ..connection.blobs import NO_BLOB, ask_blobs, list_blobs
 from ..connection.connection import Connection
 from ..connection.period_tables import NO_TABLE, coming_tables, list_periods, make_table
 from ..connection.tasks import map_together
@@ -137,7 +137,7 @@ class Periods(Reader):
                     await db.call(f"deletion of table {name!r}", name, store.delete_table(name))
                 except TableOrmError as error:
                     if error.code not in _GONE:
-                        raise  # otherwise somebody else was first
+                        raise  # otherwise another program was first
             return count
 
         counts = await map_together(drop, ended)
@@ -191,9 +191,9 @@ async def _drop_blobs(db: Connection, container: str, prefix: str, *, dry_run: b
 
     async def delete(name: str) -> None:
         try:
-            await ask_blobs(db, "delete-blob", "", container, lambda store: store.delete(container, name))
+            await ask_blobs(db, "", lambda store: store.delete(container, name))
         except Fault as fault:
-            if fault.code not in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
+            if fault.code not in NO_BLOB:
                 raise translate(fault, f"deletion of {what}", "") from None
 
     async with aclosing(list_blobs(db, "", container, prefix, what)) as blobs:

@@ -499,7 +499,7 @@ class Reader(Stores):
     def union(self, *queries: Query[R]) -> Union[R]: ...
     def union(self, *queries: Query[Any]) -> Union[Any]:
         """
-        Combine the results of independent queries, which run at the same time.
+        Combine the results of independent queries, which run in parallel.
 
             async for entity in db.union(first, second): ...
 

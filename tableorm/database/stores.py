@@ -75,6 +75,8 @@ class Stores(Connected):
         """
         Open the database.
 
+            db = await connect("local:./hr.tables").open()
+
         Raises:
             NotSupported: The file belongs to another program, or was written by a newer version.
             AccessDenied: The file may not be read.
@@ -158,7 +160,7 @@ class Stores(Connected):
 
         Raises:
             Unavailable: It doesn't answer.
-            AccessDenied: It answers, but refuses the credentials.
+            AccessDenied: It responds, but rejects the credentials.
         """
         self._connection.require_open()
         guarded = self._connection.guarded

@@ -76,7 +76,7 @@ class Upkeep(Transfers):
             policy: A stored access policy (see `policies`) that supplies the permissions and times that aren't given
                 here.
             ip: The address that may use the token, or a range as `FIRST-LAST`.
-            protocol: `"https"` refuses the token over plain HTTP.
+            protocol: `"https"` rejects the token over plain HTTP.
 
         Raises:
             ModelError: An argument is rejected; the error says why.
@@ -144,13 +144,13 @@ class Upkeep(Transfers):
             models: The models; an abstract base stands for all of its classes. Models that count these entities, or
                 hold copies of them, are checked too.
             repair: Whether to repair what is found. Damage that needs a decision is left alone; see `Damage`.
-            name: The name of a shared run. Any number of processes can make this call, at the same time or later, and
+            name: The name of a shared run. Any number of processes can make this call, in parallel or later, and
                 share the work. Progress is saved in the store, so that the next call resumes even after all processes
-                were killed. With None, this process works alone.
+                were killed. With None, only this process works.
             parallel: How many key ranges to read at a time.
             lease: In a shared run, the seconds after which other processes take over the ranges of a process that died.
             rate: The maximum number of rows that this process reads per second; None for no limit.
-            cursor: Where to resume an audit that worked alone: its `AuditReport.cursor`.
+            cursor: Where to resume an audit without a name: its `AuditReport.cursor`.
             on_progress: Called regularly with the report so far. Store its `cursor` to resume after a crash.
 
         Returns:
@@ -185,7 +185,7 @@ class Upkeep(Transfers):
             await db.build_index(Employee.by_email, no_older_writers=True)
 
         Index lists, counts and sums are built the same way. The build is a shared run: any number of processes can make
-        the same call, at the same time or later, and share the work. If one is killed, the others take over; if all
+        the same call, in parallel or later, and share the work. If one is killed, the others take over; if all
         are, the next call resumes.
 
         A program that doesn't declare the index may write entities without their entries. Only you know whether such
@@ -255,13 +255,13 @@ class Upkeep(Transfers):
         Args:
             models: The models; an abstract base stands for all of its classes that have a field with `expiry=True`, or
                 a `Feed`, which is trimmed even where other models of the table share it.
-            name: The name of a shared run. Any number of processes can make this call, at the same time or later, and
+            name: The name of a shared run. Any number of processes can make this call, in parallel or later, and
                 share the work. Progress is saved in the store, so that the next call resumes even after all processes
-                were killed. With None, this process works alone.
+                were killed. With None, only this process works.
             parallel: How many key ranges to read at a time.
             lease: In a shared run, the seconds after which other processes take over the ranges of a process that died.
             rate: The maximum number of rows that this process deletes per second; None for no limit.
-            cursor: Where to resume a sweep that worked alone: its `SweepReport.cursor`.
+            cursor: Where to resume a sweep without a name: its `SweepReport.cursor`.
             on_progress: Called regularly with the report so far. Store its `cursor` to resume after a crash.
 
         Returns:
@@ -366,7 +366,7 @@ class Upkeep(Transfers):
             async with db.worker(Employee) as worker:
                 await worker.drain()  # or wait for a signal to stop
 
-        Any number of workers can run at the same time, in this and other processes. A worker leaves alone what belongs
+        Any number of workers can run in parallel, in this and other processes. A worker leaves alone what belongs
         to other models, or to newer versions of its own. `db.stats.lag` shows how far behind it is; the logger
         `tableorm.worker` reports that every minute, and every failed try.
 

@@ -12,7 +12,7 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import DataTable, Footer, Input, Static, Tree
+from textual.widgets import ContentSwitcher, DataTable, Footer, Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
 from ..advice import measure_table
@@ -21,11 +21,12 @@ from ..errors import DecodeError, TableOrmError
 from ..expressions import Comparison
 from ..models.entity import Entity, schema_of
 from ..protocol.redaction import escape_unprintable
-from .picture import draw_picture
+from .picture import draw_bars
 from .views import PAGE, UPKEEP, ParseCondition, Plan, SplitKey, View, describe
 
 _SHORT, _LONG = 60, 4_000  # characters of a value that are shown in a cell, and of one below the rows
 _RANGES = 8  # of keys, evenly spread, of which the picture reads the first page
+_BESIDE = 36  # columns beside the picture
 _MOST_COLUMNS = 40  # the others are shown below the rows
 
 
@@ -49,21 +50,22 @@ class Explorer(App[None]):
     #plan.refused { color: $error; }
     #rows, #picture { height: 1fr; }
     #picture { padding: 1 2; }
+    ContentSwitcher { height: 1fr; }
     #value { display: none; }
     #details { height: 12; border-top: solid $primary; padding: 0 1; }
-    #status { height: 1; padding: 0 1; background: $panel; }
+    #status { height: auto; max-height: 3; padding: 0 1; background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         ("slash", "focus('filter')", "Filter"),
         ("t", "focus('tables')", "Tables"),
         ("escape", "focus('rows')", "Rows"),
-        ("n", "turn(1)", "Next page"),
-        ("p", "turn(-1)", "Previous page"),
+        ("n", "turn(1)", "Next"),
+        ("p", "turn(-1)", "Previous"),
         ("c", "copy('cell')", "Copy cell"),
         ("r", "copy('row')", "Copy row"),
         ("y", "copy('query')", "Copy query"),
-        ("e", "edit", "Edit value"),
-        ("d", "delete", "Delete row"),
+        ("e", "edit", "Edit"),
+        ("d", "delete", "Delete"),
         ("q", "quit", "Quit"),
     ]
 
@@ -75,9 +77,8 @@ class Explorer(App[None]):
         self._view = UPKEEP[0]
         self._plan: Plan | None = None  # of the filter line
         self._shown: Plan | None = None  # of the rows
-        self._agreed = ""  # the filter whose scan was agreed to
+        self._agreed: Plan | None = None  # the plan whose scan was agreed to
         self._doomed: Any = None  # the row whose delete is to be confirmed
-        self._writing = False  # until the outcome of a write is said; other work is rejected meanwhile
         self._cursors: list[str | None] = [None]  # where the pages begin, up to the one behind this one
         self._number = 0  # of the page
         self._items: list[Any] = []
@@ -91,27 +92,26 @@ class Explorer(App[None]):
         self._cost, self._status = Static(id="plan", markup=False), Static("choose a table", id="status", markup=False)
         self._table = DataTable[Text](id="rows", zebra_stripes=True, fixed_columns=2)
         self._detail, self._bars = Static(markup=False), Static(markup=False)
-        self._below, self._picture = (
-            VerticalScroll(self._detail, id="details"),
-            VerticalScroll(self._bars, id="picture"),
-        )
+        below = VerticalScroll(self._detail, id="details")
+        view = Vertical(self._filter, self._cost, self._table, self._value, below, id="view")
+        self._switcher = ContentSwitcher(view, VerticalScroll(self._bars, id="picture"), initial="view")
+        # Disabled until the outcome of a write is said.
+        self._body = Horizontal(self._tree, Vertical(self._switcher, self._status))
 
     def compose(self) -> ComposeResult:
         """Lay out the widgets."""
-        right = (self._filter, self._cost, self._table, self._value, self._below, self._picture, self._status)
-        yield Horizontal(self._tree, Vertical(*right))
+        yield self._body
         yield Footer()
 
     def on_mount(self) -> None:
         """List the tables."""
         self._tree.show_root = False
         self._tree.focus()
-        self._show_rows(True)
         self._work(self._list_tables())
 
     async def _list_tables(self) -> None:
         for table in await self._db.tables():
-            node = self._tree.root.add(Text(escape_unprintable(table)))
+            node = self._tree.root.add(_show(table))
             for view in View.of_table(table, self._models):
                 node.add_leaf(view.label, view)
             node.add_leaf("partitions", table)
@@ -121,19 +121,17 @@ class Explorer(App[None]):
         self._tree.cursor_line = 0
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide the keys that write, unless the explorer may; ignore all that would end a write under way."""
+        """Hide the keys that write, unless the explorer may; ignore all keys while a write is under way."""
         del parameters
         if action in ("edit", "delete") and not self._write:
             return False
-        return None if self._writing and action in ("turn", "edit", "delete", "quit") else True
+        return None if self._body.disabled else True
 
     # Choosing
 
     @on(Tree.NodeSelected)
     def _choose(self, event: "Tree.NodeSelected[View | str]") -> None:
         chosen, table = event.node.data, event.node.parent
-        if self._writing:
-            return
         if isinstance(chosen, View):
             self._view = chosen
             with self.prevent(Input.Changed):
@@ -146,39 +144,31 @@ class Explorer(App[None]):
     async def _sample(self, table: str, node: "TreeNode[View | str]") -> None:
         self._say(f"reading a sample of {table} ...")
         measured = await measure_table(self._db, table, sample=_RANGES)
-        self._bars.update(draw_picture(measured))
-        self._show_rows(False)
+        lines = draw_bars(str(measured).splitlines(), self.size.width - _BESIDE)
+        self._bars.update("\n".join(f"{line}  {bar}" for line, bar in lines))
+        self._switcher.current = "picture"
         known = {str(each.label) for each in node.children}
         for kind in measured.kinds:
             if kind and kind not in known:
-                node.add_leaf(Text(escape_unprintable(kind)), View.of_kind(table, kind))
+                node.add_leaf(_show(kind), View.of_kind(table, kind))
         self._say(f"{table}: its kinds are on the left")
-
-    def _show_rows(self, shown: bool) -> None:  # noqa: FBT001 - there is no other argument
-        """Show the rows, or the picture of a table in place of them."""
-        for each in (self._filter, self._cost, self._table, self._below):
-            each.display = shown
-        self._picture.display = not shown
 
     # The filter and its plan
 
     @on(Input.Changed, "#filter")
     def _plan_filter(self) -> None:
-        self._agreed = ""
         try:
             self._plan = self._view.plan(self._db, self._filter.value, self._parse)
             text = self._plan.text
         except (TableOrmError, ValueError) as error:
-            self._plan, text = None, str(error)
+            self._plan, text = None, str(error).removeprefix("--where ")
         self._cost.update("\n".join(map(escape_unprintable, text.splitlines())))
         self._cost.set_classes("refused" if self._plan is None else "scan" * self._plan.scan)
 
     @on(Input.Submitted, "#filter")
-    def _submit_filter(self, event: Input.Submitted) -> None:
-        if self._writing:
-            return
-        if self._plan is not None and self._plan.scan and self._agreed != event.value:
-            self._agreed = event.value
+    def _submit_filter(self) -> None:
+        if self._plan is not None and self._plan.scan and self._agreed is not self._plan:
+            self._agreed = self._plan
             self._say("this visits every partition, or a range of them: press Enter again to read it page by page")
         else:
             self._run_plan()
@@ -204,12 +194,12 @@ class Explorer(App[None]):
         self._rows = [describe(item) for item in page.items]
         names = dict.fromkeys(name for row in self._rows for name in row)
         self._names = sorted(names, key="Timestamp".__eq__)[:_MOST_COLUMNS]  # which is the last one
-        self._show_rows(True)
+        self._switcher.current = "view"
         self._detail.update("")
         self._table.clear(columns=True)
-        self._table.add_columns(*(Text(escape_unprintable(name)) for name in self._names))
+        self._table.add_columns(*map(_show, self._names))
         for row in self._rows:
-            self._table.add_row(*(_show(row[name][1], _SHORT) if name in row else Text() for name in self._names))
+            self._table.add_row(*(_show(row.get(name, ("", ""))[1]) for name in self._names))
         self._table.focus()
         more = "more follow" if page.cursor else "the last page"
         problem = f"; {len(misfits)} left out that do not fit: {misfits[0]}" if misfits else ""
@@ -227,21 +217,23 @@ class Explorer(App[None]):
         for name, (kind, value) in row.items():
             lines.append(f"{escape_unprintable(name):<{width}}  {kind:<10} ", "dim").append_text(_show(value, _LONG))
             for text, field in value.parts if isinstance(value, SplitKey) else ():
-                lines.append(f"  {field}=" if field else "", "dim").append(escape_unprintable(text) if field else "")
+                if field:
+                    lines.append(f"  {field}=", "dim").append(escape_unprintable(text))
             lines.append("\n")
         self._detail.update(lines)
 
     def action_copy(self, what: str) -> None:
         """Copy the cell or the row under the cursor, or the query, as Python."""
-        row, column = self._table.cursor_coordinate
-        if self._shown is None or (what != "query" and not 0 <= row < len(self._rows)):
+        item = self._chosen()
+        if self._shown is None or (item is None and what != "query"):
             return
         if what == "query":
             text = self._shown.code
+        elif what == "row":
+            text = repr(item)
         else:
-            text = (
-                repr(self._items[row]) if what == "row" else str(self._rows[row].get(self._names[column], ("", ""))[1])
-            )
+            row, column = self._table.cursor_coordinate
+            text = str(self._rows[row].get(self._names[column], ("", ""))[1])
         self.copy_to_clipboard(text)
         self._say(f"copied: {text}")
 
@@ -301,7 +293,7 @@ class Explorer(App[None]):
         return changed
 
     def _start_write(self, write: Coroutine[Any, Any, object], done: str) -> None:
-        self._writing = True  # at once, so that no key comes between
+        self._body.disabled = True  # at once, so that no key comes between
         self._work(self._finish_write(write, done))
 
     async def _finish_write(self, write: Coroutine[Any, Any, object], done: str) -> None:
@@ -314,8 +306,8 @@ class Explorer(App[None]):
                     done = f"{done}; the rows were not read again: {error}"
             self._say(done)
         finally:
-            self._writing = False
-            self.refresh_bindings()
+            self._body.disabled = False
+            self._table.focus()
 
     # What all have in common
 
@@ -334,7 +326,7 @@ class Explorer(App[None]):
         self._status.update(escape_unprintable(f"{text}  ({self._db.stats.requests} requests so far)"))
 
 
-def _show(value: object, limit: int) -> Text:
+def _show(value: object, limit: int = _SHORT) -> Text:
     """Return a value as text that a terminal shows, and does not obey; the fields of a key are told from the rest."""
     if isinstance(value, SplitKey):
         return Text.assemble(*((escape_unprintable(text), "bold cyan" if field else "") for text, field in value.parts))

@@ -1,41 +1,42 @@
 """
-The picture of a table: of which kinds its rows are, and in which partitions.
+Bars beside the shares in a text, such as the statistics of a table, and lines that fit a terminal.
 """
 
-from collections.abc import Mapping
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
 
-from ..advice import TableStatistics
 from ..protocol.redaction import escape_unprintable
 
-_WIDTH = 32
-_EIGHTHS = " ▏▎▍▌▋▊▉"
+_LONGEST_BAR = 24
+_SHARE = re.compile(r"( +.*?) *(  [\d,]+  +(\d{1,3})%.*)")  # a name, and figures of which one is a share
 
 
-def draw_picture(measured: TableStatistics) -> str:
-    """Return where the rows are, with a bar for the share of each kind, partition and prefix."""
-    which = "all" if measured.exact else "a sample of"
-    sections = {
-        "kinds": {kind or "(no EntityType)": each.rows for kind, each in measured.kinds.items()},
-        "largest partitions": measured.largest,
-        "hot prefixes of PartitionKeys": {f"{prefix}…": rows for prefix, rows in measured.prefixes.items()},
-    }
-    head = f"{measured.table}: {which} {measured.rows:,} rows in {measured.partitions:,} partitions, "
-    lines = [f"{head}{measured.size:,} bytes, read by {measured.requests} requests"]
-    for title, rows in sections.items():
-        if rows:
-            lines += ["", title, *_draw_bars(rows, max(1, measured.rows))]
-    return "\n".join(lines)
+def draw_bars(lines: Iterable[str], room: int) -> Iterator[tuple[str, str]]:
+    """Yield each line of a text, and the bar beside it if it has a share; the names of shares are cut to fit."""
+    for line in map(escape_unprintable, lines):
+        row = _SHARE.fullmatch(line)
+        if row is None:
+            yield line, ""
+            continue
+        name, figures, share = row.groups()
+        width = min(room, width_of(line))
+        bar = "█" * (int(share) * min(_LONGEST_BAR, room - width - 2) // 100)
+        yield pad(name, width - len(figures)) + figures, bar
 
 
-def _draw_bars(rows: Mapping[str, int], total: int) -> list[str]:
-    names = [escape_unprintable(name)[:40] for name in rows]
-    width = max(map(len, names))
-    return [
-        f"  {name:<{width}}  {_draw_bar(number / total):<{_WIDTH}} {number:>9,}  {number / total:>4.0%}"
-        for name, number in zip(names, rows.values(), strict=True)
-    ]
+def width_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
 
 
-def _draw_bar(share: float) -> str:
-    whole, rest = divmod(round(share * _WIDTH * 8), 8)
-    return "█" * whole + _EIGHTHS[rest].strip()
+def pad(text: str, width: int, right: bool = False) -> str:  # noqa: FBT001, FBT002 - for map()
+    """Return a text of a width: cut, or with spaces."""
+    if width_of(text) > width:
+        ends = itertools.accumulate(map(width_of, text))
+        text = text[: next(at for at, end in enumerate(ends) if end > width - 1)] + "…"
+    space = " " * (width - width_of(text))
+    return space + text if right else text + space

@@ -3,7 +3,7 @@ Views: which rows are shown together, how their query is planned before it runs,
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import attrs
 
@@ -16,6 +16,7 @@ from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
 from ..models.property_bag import PropertyBag, shown_properties
 from ..models.reserved import ENTITY_TYPE, UPKEEP_TABLE
 from ..models.state import state_of
+from ..queries.explain import Explanation
 from ..queries.query import Query
 
 ParseCondition = Callable[[str, type[Entity]], Expression]
@@ -88,24 +89,28 @@ class View:
         Raises:
             TableOrmError: The filter is rejected.
         """
+        conditions: list[Any] = [*filter(str.strip, (self.where, text))]
         query: Query[Any]
         if self.model is None:
             query, code = db.select_raw(self.table), f"db.select_raw({self.table!r})"
-            for each in filter(str.strip, (self.where, text)):
-                query, code = query.where(each), f"{code}.where({each!r})"
         else:
             query, code = db.select(self.model), f"db.select({self.model.__name__})"
-            if text.strip():
-                condition = parse(text, self.model)
-                query, code = query.where(condition), f"{code}.where({condition})"
-        scan = False
-        try:
-            explanation = query.explain()
-        except ScanRefused:
-            scan, query, code = True, query.allow_scan(), f"{code}.allow_scan()"
-            explanation = query.explain()
+            conditions = [parse(each, self.model) for each in conditions]
+        for condition in conditions:
+            query, code = query.where(condition), f"{code}.where({condition!r})"
+        explanation, scan = explain(query)
+        if scan:
+            query, code = query.allow_scan(), f"{code}.allow_scan()"
         lines = [line.strip() for line in str(explanation).splitlines()[1:]]
         return Plan(query, f"await {code}.page({PAGE})", "\n".join([*lines, *[_SCAN] * scan]), scan)
+
+
+def explain(query: Query[Any]) -> tuple[Explanation, bool]:
+    """Return what a query would send, and whether it has to be allowed to scan for that."""
+    try:
+        return query.explain(), False
+    except ScanRefused:
+        return query.allow_scan().explain(), True
 
 
 UPKEEP = (
@@ -115,38 +120,45 @@ UPKEEP = (
 """The views of what tableorm notes of a database: which indexes are read, and how far re-keys are."""
 
 
-class SplitKey(str):
+@attrs.frozen
+class SplitKey:
     """
-    A key that knows its parts.
+    A key and its parts.
 
-    Attributes:
+    Args:
+        key: The key.
         parts: The texts of the parts, each with the field that it holds; None for literal text of the template.
     """
 
-    __slots__ = ("parts",)
+    key: str
     parts: list[tuple[str, str | None]]
 
-    def __new__(cls, key: str, template: Template | None = None) -> Self:
-        """Split a key along a template; one that does not match the template, or has none, is one part."""
-        self = super().__new__(cls, key)
-        found = template.match(key) if template else None
-        texts = iter(found.groups() if found else ())
-        parts = template.parts if template and found else ()
-        self.parts = [(next(texts) if part.field else part.literal, part.field) for part in parts] or [(key, None)]
-        return self
+    def __str__(self) -> str:
+        return self.key
+
+
+def split_key(key: str, template: Template | None = None) -> SplitKey:
+    """Split a key along a template; one that does not match the template, or has none, is one part."""
+    found = template.match(key) if template else None
+    if template is None or found is None:
+        return SplitKey(key, [(key, None)])
+    texts = iter(found.groups())
+    return SplitKey(key, [(next(texts) if part.field else part.literal, part.field) for part in template.parts])
 
 
 def describe(item: Entity | PropertyBag) -> dict[str, tuple[str, Any]]:
     """Return all that is known of a row, by name: what its type is called, and the value; the two keys are first."""
     if isinstance(item, PropertyBag):
-        keys = SplitKey(item.partition_key), SplitKey(item.row_key)
+        position, templates = (item.partition_key, item.row_key), (None, None)
         own = {name: (_type_of(item, name), value) for name, value in shown_properties(item).items()}
     else:
-        schema, (partition_key, row_key) = schema_of(type(item)), state_of(item).position
-        keys = SplitKey(partition_key, schema.partition), SplitKey(row_key, schema.row)
+        schema, state = schema_of(type(item)), state_of(item)
+        position, templates = state.position, (schema.partition, schema.row)
         own = {name: (info.type.name, _value_of(item, name)) for name, info in schema.fields.items()}
-        own |= {name: ("no field", value) for name, value in state_of(item).unknown(schema.known).items()}
-    return {"PartitionKey": ("key", keys[0]), "RowKey": ("key", keys[1]), "Timestamp": ("", item.timestamp), **own}
+        own |= {name: ("no field", value) for name, value in state.unknown(schema.known).items()}
+    partition_key, row_key = map(split_key, position, templates)
+    keys = {"PartitionKey": ("key", partition_key), "RowKey": ("key", row_key)}
+    return {**keys, "Timestamp": ("", item.timestamp), **own}
 
 
 def _value_of(item: Entity, name: str) -> Any:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 from textual_serve.server import Server
@@ -35,24 +36,27 @@ class _Pages(Server):
 
     async def make_app(self) -> web.Application:
         """Return the application that serves them."""
-        self._open = set[asyncio.Transport | None]()
+        self._open = set[Any]()
         return await self._make_app()
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
         """Run the program of a page until the browser has gone, or the server ends."""
-        self._open.add(request.transport)
+        task = asyncio.current_task()
+        self._open.add(task)
         try:
             return await super().handle_websocket(request)
         finally:
-            self._open.discard(request.transport)
+            self._open.discard(task)
 
     async def on_startup(self, app: web.Application) -> None:
         """Print nothing."""
 
     async def on_shutdown(self, app: web.Application) -> None:
-        """Close the connections of pages, at which their programs end."""
-        for each in filter(None, self._open):
-            each.close()
+        """End the programs of pages. Their connections are still open, or nobody would wait for the programs."""
+        for task in self._open:
+            task.cancel()
+        if self._open:
+            await asyncio.wait(self._open, timeout=3)
 
 
 class _Gate:
@@ -108,7 +112,7 @@ async def serve(command: Sequence[str], port: int) -> None:
         app = web.Application(middlewares=[gate.check])
         app.on_response_prepare.append(_add_headers)
         app.add_subapp(gate.path, await pages.make_app())
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=3)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         try:
             await web.SockSite(runner, listener).start()

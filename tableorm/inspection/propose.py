@@ -43,7 +43,7 @@ class ProposedModel:
     Args:
         name: Its name.
         rows: How many of the rows are its own.
-        exact: How many of these it reads exactly: keys that are made again are the same, and a save sends nothing.
+        exact: How many of these it reads exactly: their keys are rebuilt unchanged, and a save sends nothing.
         examples: Some of the others, by their keys, each with the reason.
     """
 

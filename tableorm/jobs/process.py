@@ -30,7 +30,7 @@ from .counts import MOST_FAILURES, JobCounts
 from .lease import BEATS, Lease, may_lose_race
 from .ranges import JobRange, read_cursor, write_cursor
 from .report import Progress, RunReport, report_run, share_of
-from .rows import Run, RunRange, counts_of, read_run, transaction
+from .rows import Run, RunRange, counts_of, partition_of, read_run, transaction
 from .scan import Steps
 
 C = TypeVar("C", bound=JobCounts)
@@ -275,7 +275,8 @@ class _Process(Generic[C, R]):
                 if begun == _MOST_BEGINNINGS:
                     raise LostRace(
                         f"{self._job.verb}(name={self._name!r}): the run keeps restarting but can't be found; "
-                        f"delete what other programs have written into partition 'run {self._name}' of {UPKEEP_TABLE}"
+                        f"delete what other programs have written into partition {partition_of(self._name)!r} of "
+                        f"{UPKEEP_TABLE}"
                     )
                 if begun:
                     await asyncio.sleep(_SHORTEST_PAUSE)

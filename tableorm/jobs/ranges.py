@@ -3,7 +3,7 @@ Ranges of keys that are worked on one by one, and the cursor that says how far e
 """
 
 from collections.abc import Callable, Collection, Sequence
-from enum import Enum
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, TypeVar
 from zlib import compress, crc32, decompressobj, error
@@ -92,22 +92,8 @@ class RangeReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values that JSON can represent."""
-        return plain_values(self)
-
-
-def plain_values(report: Any) -> dict[str, Any]:
-    """Return the public fields of a report as JSON has them; keys may hold half of a surrogate pair, as stored."""
-    return attrs.asdict(report, filter=_is_public, value_serializer=_plain_value)
-
-
-def _is_public(attribute: "attrs.Attribute[Any]", value: object) -> bool:
-    del value
-    return not attribute.name.startswith("_")
-
-
-def _plain_value(instance: object, attribute: object, value: Any) -> Any:
-    del instance, attribute
-    return str(value) if isinstance(value, Enum) else [*value] if isinstance(value, tuple) else value
+        plain: dict[str, Any] = msgspec.to_builtins(self)  # keys may hold half of a surrogate pair, as stored
+        return plain
 
 
 def ranges_of(table: str, schemas: Sequence[Schema], parallel: int) -> list[JobRange]:
@@ -124,12 +110,12 @@ def ranges_of(table: str, schemas: Sequence[Schema], parallel: int) -> list[JobR
     return [JobRange(table=table, partitions=each) for each in bounds]
 
 
-def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
-    """Return what identifies the call that a cursor belongs to: only an equal call can go on from it."""
+def purpose_of(what: str, schemas: Sequence[Schema]) -> str:
+    """Return what identifies the call that a run or a cursor belongs to: only an equal call can go on from it."""
     digest = blake2b(what.encode(), digest_size=_HASH_BYTES)
     for text in sorted(f"{schema.table}/{schema.kind}/{','.join(sorted(schema.derived))}" for schema in schemas):
         digest.update(text.encode() + b"\n")
-    return digest.digest()
+    return digest.hexdigest()
 
 
 def write_cursor(purpose: bytes, ranges: Sequence[JobRange], state: object) -> str | None:
@@ -157,10 +143,9 @@ def read_cursor(
     Raises:
         CursorError: It is damaged, or belongs to another call.
     """
-    try:
+    raw = b""
+    with suppress(ValueError, AttributeError):
         raw = from_url_text(cursor)
-    except (ValueError, AttributeError):
-        raise CursorError(f"{what}: {shown(cursor, 40)} is not a cursor; pass report.cursor unchanged") from None
     raw, check = raw[:-4], raw[-4:]
     if raw[:1] != bytes([_VERSION]) or crc32(raw).to_bytes(4) != check:
         raise CursorError(

@@ -7,12 +7,13 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
 import attrs
+import msgspec
 
 from ..connection.connection import Connection
 from ..errors import ModelError, TableNotFound, counted
-from ..keys.intervals import common_prefix
+from ..stores.intervals import common_prefix
 from .counts import JobCounts
-from .ranges import JobRange, plain_values
+from .ranges import JobRange
 from .rows import Run, RunRange, RunRow, counts_of, read_runs, transaction
 
 C = TypeVar("C", bound=JobCounts)
@@ -75,7 +76,7 @@ class RunReport:
         entities: The number of entities that were read.
         written: The number of entities that were written. Writes made just before a process died aren't counted.
         failed: The number of entities that could not be handled.
-        failures: The first 50 of these failures, with their reasons.
+        failures: The first 35 of these failures, with their reasons.
         others: Other counters by name, such as "dropped" and "transactions".
         working: The ranges that processes are working on.
         seconds: How long it took, or has been running.
@@ -118,7 +119,7 @@ class RunReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values that JSON can represent."""
         return {
-            **plain_values(self),
+            **msgspec.to_builtins(self),
             "complete": self.complete,
             "rate": self.rate,
             "share": self.share,
@@ -126,10 +127,11 @@ class RunReport:
         }
 
     def __str__(self) -> str:
-        text = f"{self.name}: {counted(self.entities, 'entity')} read, {self.written} written"
+        label = self.name if self.what in self.name else f"{self.name} ({self.what})"
+        text = f"{label}: {counted(self.entities, 'entity')} read, {self.written:,} written"
         others = {what.removesuffix("s") if number == 1 else what: number for what, number in self.others.items()}
-        text += "".join(f", {number} {what}" for what, number in others.items() if number)
-        text += f", {self.failed} failed" if self.failed else ""
+        text += "".join(f", {number:,} {what}" for what, number in others.items() if number)
+        text += f", {self.failed:,} failed" if self.failed else ""
         if self.state == "open":
             owners = f", by {', '.join(self.owners)}" if self.owners else ""
             return f"{text}; {self.ranges_done} of {counted(self.ranges, 'range')} done{owners}"

@@ -13,19 +13,19 @@ from ..connection.tasks import map_together
 from ..errors import LostRace, ModelError, NotSupported, TableOrmError
 from ..models.entity import Entity, concrete_schemas
 from ..models.kinds import KindSet
-from ..models.reserved import METADATA
+from ..models.reserved import ENTITY_TYPE, METADATA, PART
 from ..models.schema import Schema
 from ..shapes.encrypted import ContentKeys
 from ..stores import Operation, Row, RowAddress, Verb
 from ..writes.bulk.pacing import Pace
 from .counts import JobCounts
-from .plan import LEAST_ROWS, plan_ranges
+from .plan import plan_ranges
 from .process import RunJob, RunOptions, carry_out
 from .ranges import JobRange, purpose_of
 from .report import RunReport
 from .scan import Steps, family_filter, walk
 
-_SELECT = ("PartitionKey", "RowKey", METADATA)
+_SELECT = ("PartitionKey", "RowKey", ENTITY_TYPE, METADATA)
 
 
 async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOptions[RunReport]) -> RunReport:
@@ -50,7 +50,8 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
         counts, kinds = JobCounts(), KindSet.of([each.model for each in tables[part.table]], part.table)
 
         async def rewrap_row(row: Row) -> None:
-            counts.entities += 1
+            # The metadata of a wide entity is in its first row.
+            counts.entities += not str(row.get(ENTITY_TYPE)).endswith(PART)
             try:
                 if await _rewrap_row(db, encryption, current, part.table, row):
                     counts.written += 1
@@ -63,9 +64,9 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
     job = RunJob(
         verb="rewrap",
         what=f"rewrap {', '.join(sorted(schema.name for schema in schemas))}",
-        purpose=purpose_of(f"rewrap {current} {','.join(sorted(tables))}", schemas).hex(),
+        purpose=purpose_of(f"rewrap {current} {','.join(sorted(tables))}", schemas),
         tables=tables,
-        plan=partial(plan_ranges, db, "rewrap", [*tables.items()], rows=LEAST_ROWS),
+        plan=partial(plan_ranges, db, "rewrap", [*tables.items()]),
         work=work,
     )
     return await carry_out(db, job, options)

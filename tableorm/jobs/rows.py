@@ -96,6 +96,11 @@ class RunRange(RunRow, row_key="range_{number:04d}"):
 _KINDS = KindSet.of([RunRow])
 
 
+def partition_of(name: str) -> str:
+    """Return the PartitionKey of the rows of a run, in which some characters of its name are escaped."""
+    return Run.key(name=name).partition_key
+
+
 async def read_runs(db: Connection, name: str | None = None) -> AsyncGenerator[RunRow, None]:
     """
     Yield the rows of a run; those of all runs if no name is given.
@@ -104,7 +109,7 @@ async def read_runs(db: Connection, name: str | None = None) -> AsyncGenerator[R
         TableNotFound: No run was ever begun.
         DecodeError: A row is none of a run.
     """
-    region = KeyRegion() if name is None else KeyRegion(Bounds.only(f"run {name}"))
+    region = KeyRegion() if name is None else KeyRegion(Bounds.only(partition_of(name)))
     async with aclosing(pages(db, UPKEEP_TABLE, _KINDS.filter, [region], None, "shared runs")) as found:
         async for rows in found:
             for row in rows:
@@ -152,8 +157,3 @@ def counts_of(row: Run | RunRange, kind: type[C]) -> C:
 def transaction(db: Connection) -> Transaction:
     """Return a transaction."""
     return Transaction(db, repeat=True)
-
-
-def name_row(row: Row) -> str:
-    """Return the keys of a row, as failures name it."""
-    return f"({row['PartitionKey']!r}, {row['RowKey']!r})"

@@ -18,9 +18,9 @@ from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
 from ..protocol.limits import FORBIDDEN_IN_KEYS
 from ..stores import Bounds
+from ..stores.intervals import EVERYTHING, meet, starting_with, successor
 from .escapes import ESCAPE, escape, unescape
 from .format import Format, Order, literal_format
-from .intervals import EVERYTHING, meet, starting_with, successor
 
 _PLAIN = "".join(char for char in map(chr, range(0x20, 0x7F)) if char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char))
 

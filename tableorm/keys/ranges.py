@@ -11,10 +11,10 @@ import attrs
 
 from ..protocol.edm import utf16_key
 from ..stores import Bounds
-from .intervals import EVERYTHING, common_prefix, meet, nameable, overlaps, successor
+from ..stores.intervals import EVERYTHING, common_prefix, meet, nameable, overlaps, successor
 from .template import Template
 
-__all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "divide", "key_order"]
+__all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "divide", "divided_at", "key_order"]
 
 KeyPosition = tuple[str, str]
 """(PartitionKey, RowKey)"""
@@ -111,18 +111,22 @@ def divide(bounds: Bounds, templates: Iterable[Template | None], parts: int) -> 
 
     Args:
         bounds: The interval to divide.
-        templates: The templates of the keys; None for keys of any form.
+        templates: The templates of the keys; None for keys of any form. If there are none, keys are of any form too.
         parts: How many intervals there are at most; fewer where keys leave nothing to divide.
     """
     edges: set[str] = set()
-    for template in templates:
+    for template in [*templates] or [None]:
         edges |= set(_find_edges(bounds, template, parts * _CANDIDATES_PER_PART))
     inside = sorted(edges, key=utf16_key)
     if not inside or parts < 2:
         return [bounds]
     chosen = sorted({inside[len(inside) * n // parts] for n in range(1, parts)}, key=utf16_key)
-    pieces = (Bounds(low, high, upper_open=high is not None) for low, high in pairwise([None, *chosen, None]))
-    return [piece for each in pieces if (piece := meet(bounds, each)) is not None]
+    return [piece for each in divided_at(chosen) if (piece := meet(bounds, each)) is not None]
+
+
+def divided_at(starts: Iterable[str | None]) -> list[Bounds]:
+    """Return intervals that together are all keys, and begin with some of them, but for the first one."""
+    return [Bounds(low, high, upper_open=high is not None) for low, high in pairwise([None, *starts, None])]
 
 
 def _find_edges(bounds: Bounds, template: Template | None, wanted: int) -> list[str]:

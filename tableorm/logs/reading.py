@@ -34,14 +34,14 @@ async def read_log(
     db: Connected, name: str, start: dt.datetime, end: dt.datetime, *, container: str = "logs"
 ) -> AsyncGenerator[LogRecord, None]:
     """
-    Yield the records of a log from a time up to another, in the order of their times. Those of the same time are in the
-    order in which they were stored.
+    Yield the records of a log between two times, ordered by time. Records of the same time are in the order in which
+    they were stored.
 
         end = noon + timedelta(hours=1)
         async for record in read_log(db, "queue", start=noon, end=end): ...
 
-    The hours of the span are listed, with one request for a day or for an hour, and the segments that overlap it are
-    read. In memory are those segments alone whose times overlap each other. What is written meanwhile may be missed.
+    The blobs are listed with one request for each day or hour, and those that overlap the span are read. Only blobs
+    whose times overlap each other are in memory together. Records that are stored during the call may be missed.
 
     Args:
         db: The open database, which has blobs.
@@ -52,8 +52,8 @@ async def read_log(
 
     Raises:
         ModelError: A name is rejected, or a time has no time zone.
-        DecodeError: A blob is no segment.
-        TableOrmError: The store refused a request, or did not answer.
+        DecodeError: A blob doesn't contain log records.
+        TableOrmError: The store rejected a request, or didn't respond.
     """
     check_log_name(name, container)
     for argument, at in (("start", start), ("end", end)):
@@ -119,7 +119,7 @@ class _Log:
                 return b"".join([chunk async for chunk in stream.chunks])
 
         try:
-            return await ask_blobs(self._db, "get-blob", self._name, self._container, read)
+            return await ask_blobs(self._db, self._name, read)
         except Fault as fault:
             raise translate(fault, f"read of {segment.name}", "") from None
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 import attrs
 import msgspec
 
+from ..connection.blobs import metadata_of
 from ..connection.connection import Connection
 from ..errors import AccessDenied, DecodeError, EncodeError, ModelError, shown
 from ..protocol.codes import Fault
@@ -145,7 +146,7 @@ def stored_segment(name: str, info: BlobInfo) -> StoredSegment | None:
     found = _SEGMENT.fullmatch(info.name.removeprefix(f"{name}/"))
     if found is None:
         return None
-    metadata = {key.lower(): value for key, value in info.metadata.items()}
+    metadata = metadata_of(info)
     try:
         first, last = (_read_time(metadata[each]) for each in ("first", "last"))
     except (KeyError, ValueError):

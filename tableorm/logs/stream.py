@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from ..connection.async_only import async_only
 from ..connection.awaited_calls import AwaitedCalls, awaited
-from ..connection.blobs import ask_blobs, put_blob
+from ..connection.blobs import ask_blobs, metadata_of, put_blob
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks, take_error
@@ -41,23 +41,23 @@ _MOST_SEGMENTS = 2**40  # of an hour
 @async_only
 class LogStream:
     """
-    Writes a log: records are gathered, and put into blobs, each of which is written once.
+    Writes a log: collects records, and stores them in blobs that are each written once.
 
         async with LogStream(db, "queue") as log:
             await log.write({"level": "info", "message": "started"})
 
-    Any number of programs may write one log. What is gathered is stored when it is large enough, every few seconds, and
-    when the stream is closed: a program that dies loses what it gathered since, or nothing with `durable=True`.
-    Values are stored as JSON has them: times and UUIDs as text, NaN as null.
+    Any number of programs can write to the same log. Collected records are stored when there are enough of them, every
+    few seconds, and when the stream is closed. A program that crashes loses the records collected since the last time;
+    with `durable=True` it loses none. Values are stored as JSON: times and UUIDs become strings, NaN becomes null.
 
     Args:
         db: The open database, which has blobs.
-        name: The name of the log, with which the names of its blobs begin.
-        container: The container of the blobs. It is made if there is none.
-        durable: Whether `write` returns only when the record is stored. Records that are written at the same time are
-            stored together.
-        flush_seconds: How long a record is gathered at most.
-        segment_bytes: How large a segment is at most, and how much is gathered.
+        name: The name of the log. The names of its blobs begin with it.
+        container: The container of the blobs. A missing container is created.
+        durable: Whether `write` returns only after the record is stored. Records written in parallel are stored
+            together.
+        flush_seconds: The longest time before a record is stored.
+        segment_bytes: The maximum size of a blob, and of the collected records.
 
     Raises:
         ModelError: An argument is rejected.
@@ -124,16 +124,18 @@ class LogStream:
         """
         Write a record.
 
+            await log.write({"level": "info", "message": "started"})
+
         Args:
-            data: Its members: an object of JSON, without the member "at".
+            data: The record: a JSON object without the member "at".
             at: When it happened, with a time zone; None for now.
 
         Raises:
-            EncodeError: The record is not JSON, or the time has no time zone. It is not written.
-            ModelError: The stream is not open.
-            LimitExceeded: So much could not be stored yet that the record is not taken.
-            TableOrmError: What was gathered could not be stored, with `durable=True` or when there is much of it. It is
-                kept, this record too, and tried again: do not write it again.
+            EncodeError: The record can't be represented in JSON, or the time has no time zone. It isn't written.
+            ModelError: The stream isn't open.
+            LimitExceeded: Too many records are waiting to be stored, so this one isn't accepted.
+            TableOrmError: The collected records couldn't be stored, with `durable=True` or when there are many of them.
+                They are kept, including this one, and stored later: don't write it again.
         """
         if not self._open:
             raise ModelError(f"the log {self.name!r} is not open; use `async with LogStream(...) as log`")
@@ -155,10 +157,10 @@ class LogStream:
 
     async def flush(self) -> None:
         """
-        Store what was gathered so far.
+        Store the records collected so far.
 
         Raises:
-            TableOrmError: It could not be stored. It is kept, and tried again.
+            TableOrmError: They couldn't be stored. They are kept, and stored later.
         """
         wanted = self._given
         while self._stored < wanted:
@@ -250,7 +252,7 @@ class LogStream:
                 raise
             # It may be this one, after a reply that was lost.
             info = await self._info(name)
-            return {key.lower(): value for key, value in info.metadata.items()}.get("id") == segment.metadata["id"]
+            return metadata_of(info).get("id") == segment.metadata["id"]
         return True
 
     async def _find_last(self, hour: dt.datetime, taken: int) -> int:
@@ -281,9 +283,7 @@ class LogStream:
         return True
 
     async def _info(self, name: str) -> BlobInfo:
-        return await ask_blobs(
-            self._db, "blob-info", self.name, self.container, lambda store: store.info(self.container, name)
-        )
+        return await ask_blobs(self._db, self.name, lambda store: store.info(self.container, name))
 
     def _note_number(self, hour: dt.datetime, number: int) -> None:
         self._numbers[hour] = number

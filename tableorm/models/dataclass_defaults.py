@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .json_types import types_in
+
 _NOTHING = object()
 
 
@@ -63,10 +65,7 @@ def _walk(node: msgspec.inspect.Type, seen: set[int] | None = None) -> Iterator[
         return
     seen.add(id(node))
     yield node
-    inner: list[msgspec.inspect.Type] = [each.type for each in getattr(node, "fields", ())]
-    inner += [*getattr(node, "types", ()), *getattr(node, "item_types", ())]
-    inner += [getattr(node, name) for name in ("type", "item_type", "value_type") if hasattr(node, name)]
-    for each in inner:
+    for each in (*(member.type for member in getattr(node, "fields", ())), *types_in(node)):
         yield from _walk(each, seen)
 
 

@@ -3,7 +3,7 @@ From a class body to a schema: what `class Employee(Entity, ...)` declares, chec
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal, TypedDict, cast
 
@@ -85,8 +85,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     table, version, naming = given.get("table"), given.get("version", 1), given.get("naming")
     texts = {"partition_key": given.get("partition_key"), "row_key": given.get("row_key")}
     abstract = given.get("abstract", False)
-    _check_texts(name, table=table, **texts)
-    _check_bools(name, given)
+    _check_types(name, given, ("table", "partition_key", "row_key", "kind"), str, "a str")
+    _check_types(name, given, ("abstract", "write_token", "tracked"), bool, "True or False")
     for attribute in RESERVED_FIELDS & vars(model).keys() - inspect.get_annotations(model).keys():
         raise ModelError(
             f"{name}.{attribute} is rejected: every entity has an attribute {attribute!r}; "
@@ -314,20 +314,13 @@ def _check_opaque(schema: Schema) -> None:
             )
 
 
-def _check_bools(name: str, given: Mapping[str, object]) -> None:
-    for keyword_name in ("abstract", "write_token", "tracked"):
-        if not isinstance(given.get(keyword_name), bool | None):
-            raise ModelError(f"{name}: {keyword_name}={given[keyword_name]!r} is rejected: give True or False")
-
-
-def _check_texts(name: str, **keywords: object) -> None:
-    for keyword_name, value in keywords.items():
-        if value is not None and not isinstance(value, str):
-            raise ModelError(f"{name}: {keyword_name}={value!r} is rejected: give a str")
+def _check_types(name: str, given: Mapping[str, object], keywords: Iterable[str], kind: type, what: str) -> None:
+    for keyword in keywords:
+        if not isinstance(given.get(keyword), kind | None):
+            raise ModelError(f"{name}: {keyword}={given[keyword]!r} is rejected: give {what}")
 
 
 def _check_kind(name: str, kind: str | None, version: int) -> None:
-    _check_texts(name, kind=kind)
     if kind is not None and (not kind or ":" in kind or "#" in kind or check_text(kind)):
         raise ModelError(
             f"{name}: kind={kind!r} is rejected: it must be text that is not empty and holds no ':' or '#'"

@@ -141,7 +141,7 @@ class Entity(Storable, metaclass=_ModelClass):
     - table: The name of the table, or a template such as `"Logins{at:%Y%m%d}"` for one table per period.
     - partition_key, row_key: Key templates, such as `"emp_{id:06d}"`.
     - keys: `"escaped"`, the default, escapes characters that keys don't allow or that would end a field; `"verbatim"`
-      writes strings as they are, and refuses those characters.
+      writes strings unchanged, and rejects those characters.
     - kind: What is stored as the kind of the rows, by default the name of the class. With None, no kind is stored or
       queried.
     - version: The version of the model, from 1; see `upgrade`.
@@ -192,7 +192,7 @@ class Entity(Storable, metaclass=_ModelClass):
             key = Employee.key_of("Sales", "emp_000007")
 
         Raises:
-            EncodeError: The service would refuse one of the keys.
+            EncodeError: The service would reject one of the keys.
         """
         schema = schema_of(cls)
         try:
@@ -221,9 +221,8 @@ class Entity(Storable, metaclass=_ModelClass):
         state = state_of(self)
         bag = state.extra
         if bag is None:
-            schema = self.__schema__
-            row: Row = {"PartitionKey": "", "RowKey": "", **state.unknown(schema.known)}
-            bag = _Extra.of_schema(schema, row, state.keys)
+            row: Row = {"PartitionKey": "", "RowKey": "", **state.unknown(self.__schema__.known)}
+            bag = _Extra.of_model(type(self), row, state.keys)
             set_state(self, state.with_extra(bag))
         return bag
 
@@ -456,24 +455,21 @@ class _Extra(PropertyBag):
         )
 
     @classmethod
-    def of_schema(cls, schema: Schema, row: Row, keys: tuple[str, str] | None) -> "_Extra":
+    def of_model(cls, model: type[Any], row: Row, keys: tuple[str, str] | None) -> "_Extra":
+        schema: Schema = model.__schema__
         bag = cls(schema.table or "", "", "")
         bag.row.update(row)
         bag.schema, bag.keys_of_row = schema, keys or ("", "")
         return bag
 
     def copy(self) -> "_Extra":
-        return _Extra.of_schema(self.schema, self.row, self.keys_of_row)
+        return _Extra.of_model(self.schema.model, self.row, self.keys_of_row)
 
     def __repr__(self) -> str:
         return repr(shown_properties(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_extra, (self.schema.model, self.row, self.keys_of_row)
-
-
-def _rebuild_extra(model: type[Entity], row: Row, keys: tuple[str, str]) -> _Extra:
-    return _Extra.of_schema(model.__schema__, row, keys)
+        return _Extra.of_model, (self.schema.model, self.row, self.keys_of_row)
 
 
 def _loaded_fields(entity: Entity, schema: Schema) -> dict[str, Any]:

@@ -225,7 +225,7 @@ def encrypted(*, accept_plain: bool = False, **options: Any) -> Any:
 
     Args:
         accept_plain: Whether to read rows whose value isn't encrypted, such as those written before the field was
-            declared `encrypted`. Anyone who can write to the table can then plant values of their own, so remove this
+            declared `encrypted`. Anyone who can write to the table can then plant values, so remove this
             once `tableorm rewrite` has encrypted all rows.
         options: The options of `field`, except `stored`, `maintained` and `expiry`.
     """

@@ -37,18 +37,21 @@ def _find_unstorable(node: Any, place: str, seen: set[int]) -> Iterator[str]:
             yield f"{place} is of type {name}; declare a type that JSON has, such as str, and convert the values"
     elif hasattr(kind, "__schema__"):
         yield f"{place} is of type {name}, which is a model; declare fields for its key instead"
-    elif isinstance(node, msgspec.inspect.DictType):
-        if isinstance(node.key_type, msgspec.inspect.CustomType) and is_pydantic_model(node.key_type.cls):
-            yield f"a key in it is of type {node.key_type.cls.__name__}; keys in JSON are strings"
-        yield from _find_unstorable(node.key_type, place, seen)
-        yield from _find_unstorable(node.value_type, place, seen)
     else:
+        key: Any = getattr(getattr(node, "key_type", None), "cls", None)
+        if is_pydantic_model(key):
+            yield f"a key in it is of type {key.__name__}; keys in JSON are strings"
         for member in getattr(node, "fields", ()):
             yield from _find_unstorable(member.type, f"{name}.{member.name}", seen)
-        inner = [*getattr(node, "types", ()), *getattr(node, "item_types", ())]
-        inner += [getattr(node, each) for each in ("type", "item_type") if hasattr(node, each)]
-        for each in inner:
+        for each in types_in(node):
             yield from _find_unstorable(each, place, seen)
+
+
+def types_in(node: Any) -> list[Any]:
+    """Return what msgspec says of the types in a type, without those of the members of a class."""
+    names = ("type", "item_type", "key_type", "value_type")
+    found = [getattr(node, name) for name in names if hasattr(node, name)]
+    return [*getattr(node, "types", ()), *getattr(node, "item_types", ()), *found]
 
 
 _JSON_VALUES: tuple[Any, ...] = (None, True, 1, 1.5, "", [], {})

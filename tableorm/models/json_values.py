@@ -75,7 +75,7 @@ def fields_in(schema: Schema, form: Form) -> dict[str, FieldInfo]:
 
 def _why_fixed(schema: Schema, info: FieldInfo, form: Form = Form.PARTIAL) -> str | None:
     if info.name in schema.key_names:
-        key = "stays" if form is Form.PARTIAL else "is given apart from these fields"
+        key = "can't change" if form is Form.PARTIAL else "is passed separately"
         return f"is rejected: the field is part of the key, which {key}; leave it out"
     if info.is_filled():
         return f"is rejected: {'each write' if info.on_write else 'the insert'} fills the field; leave it out"

@@ -179,17 +179,11 @@ class KindSet:
         Raises:
             DecodeError: What the row says of its version is not a version.
         """
-        found = self._current_model(row)
-        return self._resolve(row) if found is None else (found, found.version)
-
-    def _current_model(self, row: Row) -> Schema | None:
-        """Return the model of a row that says it is of a current version; None of another row."""
-        kind = row.get(ENTITY_TYPE)
-        return self._current.get(kind) if type(kind) is str else None
-
-    def _resolve(self, row: Row) -> tuple[Schema, int] | None:
         stored = row.get(ENTITY_TYPE)
         if isinstance(stored, str):
+            current = self._current.get(stored)
+            if current is not None:
+                return current, current.version
             kind, colon, number = stored.partition(":")
             schema = self._by_kind.get(kind)
             if schema is not None:

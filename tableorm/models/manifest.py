@@ -66,8 +66,12 @@ class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forb
 
     @property
     def local_key(self) -> str | None:
-        """The first field: RowKey of the row of its partition that the entry is about, or the key of the list there."""
-        key: str = getattr(self, self.__struct_fields__[0])
+        """
+        RowKey of the row of its partition that the entry is about, or the key of the list there: the first field, if
+        that is one; None if there is no such row, or several.
+        """
+        name = self.__struct_fields__[0]
+        key: str | None = getattr(self, name) if name in ("row_key", "list_key") else None
         return key
 
     @property
@@ -138,11 +142,6 @@ class EachEntry(ManifestEntry, frozen=True, gc=False):
     row_keys: tuple[str, ...]
 
     @property
-    def local_key(self) -> None:
-        """None: there are several."""
-        return None
-
-    @property
     def entry_keys(self) -> tuple[str, ...]:
         """The RowKeys."""
         return self.row_keys
@@ -157,14 +156,10 @@ class _ElsewhereEntry(ManifestEntry, frozen=True, gc=False, eq=False):
     deferred: ClassVar[bool] = True
 
     @property
-    def _identity(self) -> tuple[str, ...]:
+    def _identity(self) -> tuple[Any, ...]:
         """What tells the place from others; the names of tables differ by more than their letter case."""
-        raise NotImplementedError
-
-    @property
-    def local_key(self) -> None:
-        """None: the place is not in the entity's partition."""
-        return None
+        entry: Any = self
+        return structs.astuple(structs.replace(entry, table=entry.table.lower()))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _ElsewhereEntry) and type(other) is type(self) and self._identity == other._identity
@@ -192,10 +187,6 @@ class PlacedEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
     table: str
 
     @property
-    def _identity(self) -> tuple[str, ...]:
-        return self.partition_key, self.row_key, self.table.lower()
-
-    @property
     def location(self) -> str:
         """Name of the table."""
         return self.table
@@ -214,10 +205,6 @@ class ReservedEntry(PlacedEntry, frozen=True, gc=False, eq=False):
     """
 
     token: str
-
-    @property
-    def _identity(self) -> tuple[str, ...]:
-        return self.partition_key, self.row_key, self.table.lower(), self.token
 
     @property
     def place(self) -> PlacedEntry:
@@ -260,10 +247,6 @@ class PlacedListEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
     def row_key(self) -> str:
         """RowKey of the first row of the list."""
         return f"{self.list_key}~"
-
-    @property
-    def _identity(self) -> tuple[str, ...]:
-        return self.partition_key, self.list_key, self.table.lower(), self.kind
 
     @property
     def location(self) -> str:
@@ -319,11 +302,6 @@ class UploadEntry(ManifestEntry, frozen=True, gc=False):
 
     deferred: ClassVar[bool] = True
     owned: ClassVar[bool] = True
-
-    @property
-    def local_key(self) -> None:
-        """None: the entity may have left that partition."""
-        return None
 
     @property
     def name(self) -> str:
@@ -472,10 +450,6 @@ class HeldEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
     table: str
     properties: tuple[str, ...]
 
-    @property
-    def _identity(self) -> tuple[str, ...]:
-        return self.table.lower(), *self.properties
-
 
 @manifest_form("to")
 class HolderEntry(ManifestEntry, frozen=True, gc=False):
@@ -502,11 +476,6 @@ class DeletedEntry(ManifestEntry, frozen=True, gc=False):
 
     token: str
 
-    @property
-    def local_key(self) -> None:
-        """None: it is about no other row."""
-        return None
-
 
 class UnknownEntry(ManifestEntry, frozen=True, gc=False):
     """
@@ -517,11 +486,6 @@ class UnknownEntry(ManifestEntry, frozen=True, gc=False):
     """
 
     value: Any
-
-    @property
-    def local_key(self) -> None:
-        """None: nobody knows which row it is about."""
-        return None
 
     def to_json(self) -> Any:
         """Return what is stored."""

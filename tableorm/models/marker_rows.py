@@ -22,7 +22,8 @@ No model and no declaration has a name that begins with an underscore, so no oth
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -275,10 +276,19 @@ def check_marker_rows(schema: Schema, models: Sequence[Schema]) -> None:
     """
     tables = {rows.table.lower() for rows in rows_of(schema)}
     beside = [model for model in models if model.table_text().lower() in tables]
-    causes_by_marker = {_DECISIONS: _causes_of_decisions, _FEEDS: _causes_of_feeds, _BLOBS: _causes_of_blobs}
-    for marked, causes_of in causes_by_marker.items():
-        causes = {model.table_text().lower(): cause for model in beside for cause in causes_of(model)}
-        _refuse_like_markers(marked, causes, models)
+    causes = defaultdict[_Heads, dict[str, str]](dict)
+    for model in beside:
+        derived = model.derived.values()
+        followers = [_followers[base] for base in model.model.__mro__ if base in _followers]
+        labels = {
+            _DECISIONS: [*(each.label for each in derived if each.deferred), *followers],
+            _FEEDS: [each.label for each in derived if each.is_feed],
+            _BLOBS: [f"{model.name}.{info.name}" for info in model.uploads],
+        }
+        for marked, found in labels.items():
+            causes[marked].update({model.table_text().lower(): label for label in found})
+    for marked, by_table in causes.items():
+        _refuse_like_markers(marked, by_table, models)
 
 
 def note_follower(schema: Schema, follower: str) -> None:
@@ -309,22 +319,6 @@ def refuse_like_subtotals(schema: Schema, label: str) -> None:
         ModelError: What `check_marker_rows` raises.
     """
     _refuse_like_markers(_COUNTS, {schema.table_text().lower(): label}, declared_models(schema))
-
-
-def _causes_of_decisions(schema: Schema) -> Iterator[str]:
-    """Yield what a model has that leaves decision rows in its table, as messages name it."""
-    yield from (each.label for each in schema.derived.values() if each.deferred)
-    yield from (_followers[base] for base in schema.model.__mro__ if base in _followers)
-
-
-def _causes_of_blobs(schema: Schema) -> Iterator[str]:
-    """Yield the fields of a model whose values are blobs, as messages name them."""
-    yield from (f"{schema.name}.{info.name}" for info in schema.uploads)
-
-
-def _causes_of_feeds(schema: Schema) -> Iterator[str]:
-    """Yield the change feeds that a model declares, as messages name them."""
-    yield from (each.label for each in schema.derived.values() if each.is_feed)
 
 
 def _refuse_like_markers(marked: _Heads, causes: Mapping[str, str], models: Sequence[Schema]) -> None:

@@ -69,15 +69,12 @@ class PeriodTables:
             return None
         if self.numbered:
             return int(digits)
-        year, *rest = int(digits[:4]), *(int(digits[at : at + 2]) for at in range(4, len(digits), 2))
-        month, day, hour = [*rest, *(1, 1, 0)[len(rest) :]]
         try:
-            if not isinstance(self.format.low, dt.datetime):
-                return dt.date(year, month, day)
-            start = dt.datetime(year, month, day, hour, tzinfo=dt.UTC)
+            start = dt.datetime.strptime(digits, self.format.text).replace(tzinfo=dt.UTC)
         except ValueError:
             return None
-        return start if start >= self.format.low else None
+        found = self.as_value(start)
+        return found if found >= self.format.low else None
 
     def end_of(self, start: Any) -> Any:
         """Return the first value of the period after the one that begins with a value; None after the last one."""

@@ -120,7 +120,7 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
             key = PropertyBag.key("Directory", "Sales", "emp_000007")
 
         Raises:
-            EncodeError: The service would refuse the table name or a key.
+            EncodeError: The service would reject the table name or a key.
         """
         try:
             check_table_name(table)
@@ -159,6 +159,8 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
     def type_of(self, name: str) -> Edm:
         """
         Return the EDM type of a property. Raises KeyError if it doesn't exist, and DecodeError if its type is unknown.
+
+            assert bag.type_of("Count") is Edm.INT32
         """
         if name not in self:
             raise KeyError(name)
@@ -170,6 +172,8 @@ class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
     def set(self, name: str, value: Value, kind: Edm) -> None:
         """
         Set a property with a specific EDM type.
+
+            bag.set("Count", 7, Edm.INT32)
 
         Raises:
             EncodeError: The name or the value does not fit.

@@ -775,12 +775,9 @@ def _json_type(annotation: Any, most: int) -> PropertyType | str:
         if len(text) > most:
             raise ValueError(f"holds JSON text of {len(text):,} characters, where {most:,} are allowed")
         try:
-            return reader.decode(text)
+            made = reader.decode(text)
         except (msgspec.DecodeError, *REFUSALS, RecursionError) as error:
             raise ValueError(f"holds JSON text that is not a {base.__name__}: {error}") from None
-
-    def decode_and_complete(value: Any, stored: str | None) -> Any:
-        made = decode(value, stored)
         if complete is not None:
             complete(made)
         return made
@@ -789,7 +786,7 @@ def _json_type(annotation: Any, most: int) -> PropertyType | str:
         annotation=annotation,
         edm=Edm.STRING,
         encode=encode,
-        decode=decode if complete is None else decode_and_complete,
+        decode=decode,
         json_text=True,
         complete=complete,
     )

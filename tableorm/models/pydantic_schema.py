@@ -272,22 +272,23 @@ def _define(handler: Any, kind: type[Any], name: str = "") -> dict[str, Any]:
     """Return a link to a definition of its own, which is empty as yet: that of a class, or of a name beside it."""
     from pydantic_core import core_schema as core
 
-    reference = core.any_schema(ref=f"{kind.__module__}.{name or kind.__qualname__}:{id(kind)}")
-    # The generator makes definitions only of what stands in something else.
-    holder = core.typed_dict_schema({"it": core.typed_dict_field(reference)}, cls=_OneMode)
-    link: dict[str, Any] = handler(holder)["properties"]["it"]
-    return link
+    ref = f"{kind.__module__}.{name or kind.__qualname__}:{id(kind)}"
+    return _describe_inside(handler, core.any_schema(ref=ref), cls=_OneMode)
 
 
 def _define_pydantic(handler: Any, kind: Any) -> dict[str, Any]:
     """Return a link to the definition of a Pydantic model, which it makes itself."""
-    if not is_pydantic_model(kind):
-        return {}  # such as `object`: anything
+    # Other kinds are such as `object`: anything.
+    return _describe_inside(handler, kind.__pydantic_core_schema__) if is_pydantic_model(kind) else {}
+
+
+def _describe_inside(handler: Any, part: Any, **options: Any) -> dict[str, Any]:
+    """Return the description of a part: the generator makes definitions only of what stands in something else."""
     from pydantic_core import core_schema as core
 
-    holder = core.typed_dict_schema({"it": core.typed_dict_field(kind.__pydantic_core_schema__)})
-    link: dict[str, Any] = handler(holder)["properties"]["it"]
-    return link
+    holder = core.typed_dict_schema({"it": core.typed_dict_field(part)}, **options)
+    described: dict[str, Any] = handler(holder)["properties"]["it"]
+    return described
 
 
 def _link(part: Any, links: Mapping[Any, dict[str, Any]]) -> Any:

@@ -242,7 +242,6 @@ class Schema(InTables):
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
         self.discriminator, self.naming, self.verbatim = discriminator, naming, verbatim
         self.partition, self.row = partition, row
-        self.write_token = write_token
         self.fields = dict(fields)
         self.stages = tuple(stage.bind(self.fields) for stage in stages)
         self.opaque = frozenset[str]().union(*(stage.opaque for stage in self.stages))
@@ -259,7 +258,7 @@ class Schema(InTables):
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
         self.expiry = next((info for info in self.fields.values() if info.expiry), None)
         self.tracked = tracked or bool(self.maintained) or self.split is not None
-        self.write_token = self.write_token or self.tracked
+        self.write_token = write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]
         self.key_fields = tuple(dict.fromkeys(name for template in templates for name in template.fields))
         self.key_holders = {
@@ -301,7 +300,6 @@ class Schema(InTables):
                 f"{self.name} {problem}; a row holds {MAX_CUSTOM_PROPERTIES} properties; store each entity in several "
                 f"rows, class {self.name}(Entity, ..., wide=True), or some fields in one JSON field"
             )
-        self._newest_key: Key[Any] | None = None  # many tasks may ask for that of one row
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 
     def _kind_properties(self) -> Row:
@@ -309,8 +307,13 @@ class Schema(InTables):
         if self.kind is None:
             return {}
         if self.discriminator == "property":
-            return {ENTITY_TYPE: self.kind if self.version == 1 else f"{self.kind}:{self.version}"}
+            return {ENTITY_TYPE: self.versioned_kind}
         return {} if self.version == 1 else {ENTITY_VERSION: self.version}
+
+    @property
+    def versioned_kind(self) -> str:
+        """Its kind with its version, as rows store it."""
+        return str(self.kind) if self.version == 1 else f"{self.kind}:{self.version}"
 
     # Generated when they are first used: a program declares more models than it needs at its start.
 
@@ -336,7 +339,7 @@ class Schema(InTables):
     @cached_property
     def make_keys(self) -> Callable[[Mapping[str, Any]], tuple[str, str]]:
         """Returns (PartitionKey, RowKey) of field values. Raises TemplateError: one is missing or does not fit."""
-        return self._format_keys if self.abstract else make_key_function(self.name, *self.templates())
+        return make_key_function(self.name, *self.templates())
 
     @cached_property
     def _encode(self) -> Callable[[dict[str, Any], str, str], tuple[Row, int]]:
@@ -398,10 +401,6 @@ class Schema(InTables):
 
     # Keys
 
-    def _format_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:
-        partition, row = self.templates()
-        return partition.format(values), row.format(values)
-
     def key(self, values: Mapping[str, Any]) -> Key[Any]:
         """
         The key of the entity with these key fields.
@@ -412,10 +411,7 @@ class Schema(InTables):
         if frozenset(values) != self.key_names:
             raise self._other_fields(values)
         partition, row = self.make_keys(values)
-        key = self._newest_key
-        if key is None or key.row_key != row or key.partition_key != partition:
-            key = self._newest_key = Key(self.model, self.table_of(partition, row), partition, row)
-        return key
+        return Key(self.model, self.table_of(partition, row), partition, row)
 
     def _other_fields(self, values: Mapping[str, Any]) -> TemplateError:
         """Return the error of a key whose fields are not those of the templates."""

@@ -56,7 +56,7 @@ class Outcome(StrEnum):
     LEFT = "left"
     """This worker does not know what the message is about, or may not do it: it is left to others."""
     LOST = "lost"
-    """Somebody else has taken the message before it was acknowledged."""
+    """Another worker took the message before it was acknowledged."""
 
 
 @attrs.frozen
@@ -160,8 +160,11 @@ class Worker:
 
     async def drain(self) -> None:
         """
-        Wait until there is nothing left to do: the queue is empty, including hidden messages, except for messages that
+        Wait until there is no pending work: the queue is empty, including hidden messages, except for messages that
         this worker leaves to others. This also waits for messages that arrive in the meantime.
+
+            async with db.worker(Employee) as worker:
+                await worker.drain()
 
         Raises:
             TableOrmError: The worker is no longer allowed to take messages, or was stopped in the meantime.
@@ -352,13 +355,13 @@ class _Lease:
             await self.hide(self._seconds)
         except Fault as fault:
             if not fault.transient:
-                return  # somebody else has it: what is under way is finished, and not acknowledged
+                return  # another worker has it: what is under way is finished, and not acknowledged
         self._start_timer()
 
     async def hide(self, seconds: float) -> None:
-        """Hide the message for so long from now. Raises Fault if somebody else has it."""
+        """Hide the message for so long from now. Raises Fault if another worker has it."""
         self._message = await self._queues.renew(OUTBOX, self._message, int(seconds))
 
     async def acknowledge(self) -> None:
-        """Delete the message. Raises Fault if somebody else has it."""
+        """Delete the message. Raises Fault if another worker has it."""
         await self._queues.delete(OUTBOX, self._message)

@@ -17,7 +17,6 @@ class Code(StrEnum):
 
     __hash__ = str.__hash__  # so that a code is found by its text, and faster
 
-    ATOM_NOT_SUPPORTED = "AtomFormatNotSupported"
     AUTHENTICATION_FAILED = "AuthenticationFailed"
     AUTHORIZATION_FAILURE = "AuthorizationFailure"
     AUTHORIZATION_PERMISSION = "AuthorizationPermissionMismatch"
@@ -69,9 +68,6 @@ class Code(StrEnum):
     TOO_MANY_REQUESTS = "TooManyRequests"
     CONDITION_NOT_SATISFIED = "UpdateConditionNotSatisfied"
     UNSUPPORTED_VERB = "UnsupportedHttpVerb"
-    XMETHOD_COUNT = "XMethodIncorrectCount"
-    XMETHOD_NOT_POST = "XMethodNotUsingPost"
-    XMETHOD_VALUE = "XMethodIncorrectValue"
 
     MESSAGE_NOT_FOUND = "MessageNotFound"
     MESSAGE_TOO_LARGE = "MessageTooLarge"
@@ -110,7 +106,6 @@ class Code(StrEnum):
 
 STATUS: dict[str, int] = {
     **dict.fromkeys(Code, 400),
-    Code.ATOM_NOT_SUPPORTED: 415,
     Code.AUTHENTICATION_FAILED: 403,
     Code.AUTHORIZATION_FAILURE: 403,
     Code.AUTHORIZATION_PERMISSION: 403,
@@ -167,7 +162,7 @@ THROTTLING = frozenset({Code.SERVER_BUSY, Code.TOO_MANY_REQUESTS})
 LOST_RACE = frozenset(
     {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
 )
-"""Codes that say that a row is not as it was read: somebody else has written, made or deleted it meanwhile."""
+"""Codes that say that a row is not as it was read: another writer has written, made or deleted it meanwhile."""
 
 TRANSIENT = THROTTLING | {Code.INTERNAL_ERROR, Code.OPERATION_TIMED_OUT, Code.NO_ANSWER}
 """Codes after which the same request may well succeed a moment later."""

@@ -283,13 +283,13 @@ def type_of(row: dict[str, Any], name: str) -> Edm:
     if annotation is not None:
         return edm_type(annotation)
     value: object = row[name]
-    kind = _JSON_TYPES.get(type(value))
+    kind = JSON_TYPES.get(type(value))
     if kind is None:
         raise ValueError(f"{value!r} is not a value of the Table service")
     return kind
 
 
-_JSON_TYPES: dict[type, Edm] = {str: Edm.STRING, bool: Edm.BOOLEAN, int: Edm.INT32, float: Edm.DOUBLE}
+JSON_TYPES: dict[type, Edm] = {str: Edm.STRING, bool: Edm.BOOLEAN, int: Edm.INT32, float: Edm.DOUBLE}
 
 
 def decode(value: object, annotation: str | None) -> Value:
@@ -299,7 +299,7 @@ def decode(value: object, annotation: str | None) -> Value:
     Raises:
         ValueError: They do not fit each other, or the value is outside its type's range.
     """
-    kind = _JSON_TYPES.get(type(value)) if annotation is None else edm_type(annotation)
+    kind = JSON_TYPES.get(type(value)) if annotation is None else edm_type(annotation)
     if kind is None:
         raise ValueError(f"{value!r} is not a value of the Table service")
     if type(value) is str:

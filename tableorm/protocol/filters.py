@@ -18,6 +18,7 @@ from .edm import (
     ANNOTATION,
     INT32_MAX,
     INT32_MIN,
+    JSON_TYPES,
     TICKS_PER_MICROSECOND,
     Edm,
     Value,
@@ -417,7 +418,7 @@ def _compile_compare(node: Compare) -> Test:
         if annotation is None and is_text and type(value) is str:
             return test(value, const.value) if plain and value.isascii() else test(utf16_units(value[:most]), wanted)
         try:
-            kind = _JSON_TYPES[type(value)] if annotation is None else annotation
+            kind = JSON_TYPES[type(value)] if annotation is None else annotation
             if kind in allowed:
                 found = _raw(kind, value, most)
                 return test(found if as_it_is else _comparable(const.type, found), wanted)
@@ -449,7 +450,7 @@ def _compile_equality(name: str, constants: Iterable[Constant], *, same: bool) -
             return (value in texts) is same
         # An annotated value, for example a Guid, may have the same text and is still of another type.
         try:
-            kind = _JSON_TYPES[type(value)] if annotation is None else edm_type(annotation)
+            kind = JSON_TYPES[type(value)] if annotation is None else edm_type(annotation)
             values = wanted.get(kind)
             return (values is not None and _raw(kind, value, most) in values) is same
         except _MISFITS:
@@ -460,7 +461,6 @@ def _compile_equality(name: str, constants: Iterable[Constant], *, same: bool) -
 
 # What a value that is none of its type raises: it equals nothing, and has no order.
 _MISFITS = (ValueError, KeyError, TypeError)
-_JSON_TYPES: dict[type, Edm] = {str: Edm.STRING, bool: Edm.BOOLEAN, int: Edm.INT32, float: Edm.DOUBLE}
 
 
 def _length(constant: Any) -> int:

@@ -95,6 +95,8 @@ class ChangeStream:
         """
         Return the cursor after the newest change, or None if there are no changes yet.
 
+            cursor = await db.changes(Employee, department="Sales").end()
+
         To keep a copy of a partition, get this cursor first, then read the entities, and then the changes after it.
 
         Raises:
@@ -107,6 +109,9 @@ class ChangeStream:
     async def follow(self, *, pause: dt.timedelta = dt.timedelta(seconds=5)) -> AsyncGenerator[CommittedChange, None]:
         """
         Yield the changes so far, and then new ones as they come, until you stop iterating.
+
+            async for change in db.changes(Employee, department="Sales").follow():
+                print(change.entities)
 
         Args:
             pause: The longest pause between two polls; it's shorter while changes keep coming.

@@ -57,7 +57,7 @@ class QueryDescription(Generic[E_co]):
     _misfits: MisfitPolicy = "raise"
     _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
     _loads: tuple[tuple["Loads", ...], ...] = ()  # what belongs to the entities, by paths of relations
-    _is_part: bool = False  # of another query: its table may be absent, and is named in cursors
+    _part: str | None = None  # what cursors begin with if it's part of another query; then its table may be absent
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
     def limit(self, count: int) -> Self:
@@ -96,12 +96,18 @@ class QueryDescription(Generic[E_co]):
         return attrs.evolve(self, scan=True if partitions == "all" else "range", parallel=parallel)
 
     def unordered(self) -> Self:
-        """Return results as they arrive instead of in key order. Such a query has no cursors."""
+        """
+        Return results as they arrive instead of in key order. Such a query has no cursors.
+
+            async for employee in db.select(Employee).allow_scan().unordered(): ...
+        """
         return attrs.evolve(self, ordered=False)
 
     def concurrency(self, count: int) -> Self:
         """
         Send at most `count` requests at a time; the default is 16.
+
+            query = db.select(Login).where(Login.day == today).concurrency(4)
 
         Raises:
             ModelError: The count is not a positive number.
@@ -152,6 +158,8 @@ class QueryDescription(Generic[E_co]):
     def bind(self, db: Connected) -> Self:
         """
         Return the same query for another database or scope. A query that was pickled has neither until you bind it.
+
+            orders = await query.bind(db.scope(tenant="acme")).all()
         """
         return attrs.evolve(self, db=connection_of(db))
 

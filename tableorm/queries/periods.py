@@ -145,7 +145,7 @@ class PeriodSelect(Select[E_co]):
     def _of_table(self, table: str) -> Select[E_co]:
         """Return the query of one table."""
         where = self._where if table == self._kinds.table else self._table_conditions.of(table)
-        return attrs.evolve(self._as(Select[E_co]), kinds=_kinds_in(self._kinds, table), where=where, is_part=True)
+        return attrs.evolve(self._as(Select[E_co]), kinds=_kinds_in(self._kinds, table), where=where, part=table)
 
     # Explaining
 

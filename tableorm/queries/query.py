@@ -136,6 +136,8 @@ class Query(QueryDescription[E_co]):
         """
         Read all results into a list, in key order.
 
+            employees = await db.select(Employee).where(Employee.department == "Sales").all()
+
         Raises:
             ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
             TableNotFound: There is no such table.
@@ -156,6 +158,10 @@ class Query(QueryDescription[E_co]):
         """
         Read the only result.
 
+            jun = await db.select(Employee.by_email).where(
+                Employee.department == "Sales", Employee.email == "jun@contoso.com"
+            ).one()
+
         Raises:
             EntityNotFound: There is none.
             MultipleEntitiesFound: There are several.
@@ -169,6 +175,8 @@ class Query(QueryDescription[E_co]):
     async def one_or_none(self) -> E_co | None:
         """
         Read the only result, or return None if there is none.
+
+            jun = await query.one_or_none()
 
         Raises:
             MultipleEntitiesFound: There are several.
@@ -243,6 +251,9 @@ class Query(QueryDescription[E_co]):
         """
         Yield one page after another, as `page` returns them. You can store the cursor of each. Raises the same errors
         as `page`.
+
+            async for page in query.pages(100):
+                print(len(page.items), page.cursor)
         """
         while True:
             page = await self.page(size, cursor)
@@ -400,8 +411,8 @@ class Query(QueryDescription[E_co]):
             allowance=Allowance(self._limit),
             concurrency=self._concurrency,
             name=name,
-            before=f"{self._kinds.table}." if self._is_part else "",
-            may_lack_table=self._is_part,
+            before="" if self._part is None else f"{self._part}.",
+            may_lack_table=self._part is not None,
             ordered=self._ordered,
             sorted_here=not store.capabilities.ordered,
             primaries=primaries,
@@ -556,7 +567,8 @@ class Query(QueryDescription[E_co]):
     async def _parts(self, cursor: str | None) -> "tuple[Sequence[Query[E_co]], str | None]":
         """
         Return the queries that this one consists of, one after the other, from a cursor on, and the cursor in the
-        first of them. Each is a query of one table, and is made with `is_part` if it is not the query itself.
+        first of them. Each is a query of one table, and is made with `part` if it is not the query itself: its cursors
+        begin with that and a point.
         """
         return (self,), cursor
 

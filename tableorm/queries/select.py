@@ -93,6 +93,8 @@ class Select(Query[E_co]):
         """
         Choose whether the entity of each entry of an eventual index is read, which is the default.
 
+            query = db.select(Employee.by_city).where(Employee.city == "Lund").verify(False)
+
         `verify(False)` reads only the entries, for entities as they were some time ago: they may have changed or been
         deleted since, and have no ETag. The first write of such an entity reads its row, and is rejected if the row
         disagrees with the entry.

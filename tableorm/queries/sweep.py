@@ -32,7 +32,7 @@ from ..errors import (
     TableOrmError,
 )
 from ..jobs.counts import JobCounts
-from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
+from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, work_on
 from ..jobs.ranges import JobRange, purpose_of, ranges_of
 from ..jobs.scan import Steps, walk
@@ -105,7 +105,7 @@ async def sweep(
     async def plan() -> list[JobRange]:
         if options.name is not None and by_table:
             most = MOST_RANGES - len(by_index)
-            return [*by_index.values(), *await plan_ranges(db, "sweep", by_table, most=most, rows=LEAST_ROWS)]
+            return [*by_index.values(), *await plan_ranges(db, "sweep", by_table, most=most)]
         return [*by_index.values(), *(each for table in by_table for each in ranges_of(*table, options.parallel))]
 
     def work(part: JobRange, pace: Pace | None) -> Steps[JobCounts]:
@@ -116,7 +116,7 @@ async def sweep(
     job = Job(
         verb="sweep",
         what=f"sweep {', '.join(sorted(schema.name for schema in schemas))}",
-        purpose=purpose_of(f"sweep {','.join(tables)}", schemas).hex(),
+        purpose=purpose_of(f"sweep {','.join(tables)}", schemas),
         tables={*tables, *by_index},
         plan=plan,
         work=work,

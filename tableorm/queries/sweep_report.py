@@ -22,7 +22,7 @@ class SweepReport(RangeReport):
         kept: The number of expired entities that were written or deleted by someone else before the sweep got to them.
         failed: The number of entities that could not be deleted, because other entities need them or their rows don't
             fit the model, and of feeds that could not be trimmed.
-        failures: The first 50 of these failures, with their reasons.
+        failures: The first 35 of these failures, with their reasons.
         trimmed: The number of changes that were deleted from change feeds.
         requests: The number of pages read and deletes sent.
         seconds: How long it took, including earlier parts if it was resumed.
@@ -35,7 +35,7 @@ class SweepReport(RangeReport):
     trimmed: int = 0
 
     def __str__(self) -> str:
-        more = "".join(f", {count} {what}" for count, what in ((self.kept, "kept"), (self.failed, "failed")) if count)
+        more = "".join(f", {count:,} {what}" for count, what in ((self.kept, "kept"), (self.failed, "failed")) if count)
         more += f", {counted(self.trimmed, 'change')} trimmed" if self.trimmed else ""
         return f"{counted(self.deleted, 'expired entity')} deleted{more}, in {self.seconds:.1f} s"
 

@@ -4,7 +4,7 @@ Queries that differ in the values of their conditions alone, read with fewer req
 Of queries whose results lie in one partition, each in a range of keys of its own, several are read by one range from
 the first to the last, a page at a time: each page begins where the next result can be. So there are never more requests
 than one by one, though more rows, those in between. Where a page has brought too few results, what is left is read one
-by one, several at the same time; so are queries with a limit, of which one by one brings no more rows than are wanted.
+by one, several at the same time.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ import msgspec
 
 from ..connection.connection import Connection
 from ..connection.tasks import map_together, stop_tasks
-from ..keys.intervals import high_of, hull, low_of, meet, overlaps
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row
-from .execution import CONCURRENCY, FetchedPage, QueryExecution
+from ..stores.intervals import high_of, hull, low_of, meet, overlaps
+from .execution import CONCURRENCY, Allowance, FetchedPage, QueryExecution
 from .explain import ExplainedRequest, explain_request
 from .misfits import MisfitPolicy, TakeMisfit, take_last_misfit, taker_of
 from .planning.plan import QueryPlan, Range
@@ -46,12 +46,14 @@ class _Part:
         number: Which one.
         request: Its own request.
         bounds: The RowKeys of its results, of those that were not read yet.
+        left: How many more it wants; None for all.
         begun: Whether some were read.
     """
 
     number: int
     request: Range
     bounds: Bounds
+    left: int | None
     begun: bool = False
 
 
@@ -63,16 +65,16 @@ def _range_of(plan: QueryPlan | None) -> Range | None:
     return request if isinstance(request, Range) and request.query.partition.point else None
 
 
-def _divide(plans: Sequence[QueryPlan | None], queries: Sequence[Query[Any]]) -> tuple[list[list[_Part]], list[int]]:
+def _divide(plans: Sequence[QueryPlan | None], limits: Sequence[int | None]) -> tuple[list[list[_Part]], list[int]]:
     """Return the queries that are read together, in key order, and the numbers of the others."""
     found: defaultdict[tuple[int, str | None, Filter | None], list[_Part]] = defaultdict(list)
     alone: list[int] = []
     for number, plan in enumerate(plans):
         one = _range_of(plan)
-        if plan is None or one is None or limit_of(queries[number]) is not None:
+        if plan is None or one is None or limits[number] == 0:
             alone.append(number)
         else:
-            part = _Part(number, one, one.query.row)
+            part = _Part(number, one, one.query.row, limits[number])
             found[id(plan.target), one.query.partition.lower, one.query.where].append(part)
     groups: list[list[_Part]] = []
     for parts in found.values():
@@ -113,7 +115,7 @@ async def read_queries(queries: Sequence[Query[E]], policies: Sequence[MisfitPol
         (first,) = await start_query(queries[0])  # afterwards it is known which indexes can be read
         if not first.sorted_here:
             plans = [plan_query(query, assumed=False) for query in queries]
-    groups, alone = _divide(plans, queries)
+    groups, alone = _divide(plans, [limit_of(query) for query in queries])
     takers = [taker_of(policy) for policy in policies]
 
     async def read_group(parts: list[_Part]) -> None:
@@ -152,13 +154,20 @@ async def _read_ranges(
     loading: asyncio.Task[None] | None = None  # of the page before, while the next one is fetched
     try:
         while left:
+            limited = any(part.left is not None for part in now)
+            # Of a query whose first page was too short, rows of others may lie in between.
+            short = limited and not now[0].begun
+            wanted = 2 * sum(part.left or 0 for part in now) if short else MAX_PAGE
             request = _joined(now)
-            run = attrs.evolve(first, plan=msgspec.structs.replace(first.plan, requests=(request,)))
+            plan = msgspec.structs.replace(first.plan, requests=(request,))
+            run = attrs.evolve(first, plan=plan, limit=None, allowance=Allowance(min(wanted, MAX_PAGE)))
             page = await fetch_request(run, request, continuation)
             if loading is not None:
                 await loading
             by_part = _assign(page.rows, now)
             loading = asyncio.create_task(_load_parts(run, by_part, takers, found))
+            if limited or page.continuation is None:
+                await loading
             continuation, before = None, len(left)
             if page.continuation is None:
                 left = left[len(now) :]
@@ -206,14 +215,17 @@ async def _load_parts(
     """Give each query the entities of its rows."""
     pacer = LoadPacer()
     for part, rows in by_part:
-        run = attrs.evolve(first, take_misfit=takers[part.number])
+        run = attrs.evolve(first, take_misfit=takers[part.number], allowance=Allowance(None))
         page, start = FetchedPage(run, part.request, 0, rows, None), 0
-        while start < len(rows):
+        while start < len(rows) and part.left != 0:
+            run.wanted = part.left
             read, entities = await pacer.load(page, start)
             start += len(read)
             misfit = take_last_misfit(entities)
+            entities = entities if part.left is None else entities[: part.left]
             found[part.number] += entities
-            if misfit is not None:
+            part.left = None if part.left is None else part.left - len(entities)
+            if misfit is not None and part.left != 0:
                 raise misfit.error
 
 
@@ -222,7 +234,7 @@ def _behind(parts: Sequence[_Part], last: str) -> list[_Part]:
     left: list[_Part] = []
     for part in parts:
         rest = meet(part.bounds, Bounds(last, lower_open=True))
-        if rest is not None:
+        if rest is not None and part.left != 0:
             part.begun = part.begun or rest != part.bounds
             part.bounds = rest
             left.append(part)
@@ -237,7 +249,7 @@ def explain_queries(db: Connection, queries: Sequence[Query[Any]]) -> tuple[list
     ordered = db.store.capabilities.ordered
     plans = [plan_query(query, assumed=True) if ordered else None for query in queries]
     explained = [query.explain() for query in queries]
-    groups, alone = _divide(plans, queries)
+    groups, alone = _divide(plans, [limit_of(query) for query in queries])
     requests: list[ExplainedRequest] = []
     for parts in groups:
         plan = plans[parts[0].number]

@@ -36,6 +36,8 @@ class Union(Generic[E]):
         """
         Return results as they arrive, instead of query by query.
 
+            async for entity in db.union(first, second).unordered(): ...
+
         A query with a limit still returns its first entities in key order, and sends its requests one after another,
         unless it is unordered itself.
         """
@@ -52,7 +54,11 @@ class Union(Generic[E]):
         return attrs.evolve(self, concurrency=count)
 
     async def all(self) -> list[E]:
-        """Read all results. Raises the same errors as `Select.all`."""
+        """
+        Read all results. Raises the same errors as `Select.all`.
+
+            results = await db.union(first, second).all()
+        """
         return [entity async for entity in self]
 
     def __aiter__(self) -> AsyncIterator[E]:

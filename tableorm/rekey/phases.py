@@ -25,7 +25,7 @@ from ..connection.rows import read_row, time_of
 from ..errors import DecodeError, NotSupported, TableNotFound, shown
 from ..models.reserved import UPKEEP_TABLE
 from ..protocol.codes import Code
-from ..stores import Operation, Row, RowAddress, Verb, row_keys
+from ..stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb, row_keys
 from .rekeying import Rekeying
 
 ASK_AGAIN = 60.0
@@ -89,6 +89,14 @@ class StoredPhase:
     since: dt.datetime | None = None
     etag: str | None = None
     offline: bool = False
+
+
+async def read_phases(db: Connection) -> list[Row]:
+    """Return the rows with the phases of all re-keys, whoever has written them. Raises AccessDenied."""
+    query, rows = RowQuery(Bounds.only(_PARTITION)), list[Row]()
+    with suppress(TableNotFound):
+        rows = [row async for row in db.read_rows("phases of re-keys", UPKEEP_TABLE, query)]
+    return rows
 
 
 async def current_phase(db: Connection, rekeying: Rekeying) -> RekeyPhase:

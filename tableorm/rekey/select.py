@@ -215,7 +215,7 @@ class RekeyedSelect(Select[E_co]):
             last: Those up to this key; None for all.
             note_misfit: Called with the error of each that does not fit its model.
         """
-        query = attrs.evolve(self._newer, is_part=phase is not RekeyPhase.MOVE)
+        query = attrs.evolve(self._newer, part=None if phase is RekeyPhase.MOVE else self._kinds.table)
         return query.where(*_between(after, last)).misfits(note_misfit)._iterate(None, None)
 
     async def _read_older(self, phase: RekeyPhase, held: "_Held", note_misfit: _NoteMisfit) -> None:

@@ -94,6 +94,8 @@ class CachedEntities(Generic[E]):
         """
         Return an entity by its key, or by its key fields.
 
+            department = await departments.get(name="Sales")
+
         Raises:
             EntityNotFound: There is no such entity.
             TableOrmError: Whatever `Database.get` raises.
@@ -114,6 +116,9 @@ class CachedEntities(Generic[E]):
     ) -> list[E | None]:
         """
         Return entities by their keys, in the same order; None where there is none.
+
+            keys = [Department.key(name=name) for name in ("Sales", "HR")]
+            found = await departments.get_many(keys)
 
         Args:
             keys: The keys.
@@ -158,6 +163,8 @@ class CachedEntities(Generic[E]):
     async def all(self) -> list[E]:
         """
         Return all entities of the model, in key order. This reads every partition of the model, once per `ttl`.
+
+            for department in await departments.all(): ...
 
         Raises:
             TableOrmError: Whatever a query's `all` raises.

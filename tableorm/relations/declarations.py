@@ -181,39 +181,43 @@ class One(RelationDeclaration, Generic[C]):
 
 def many(model: Callable[[], type[C]], *, on_delete: OnDelete, **fields: str) -> Many[C]:
     """
-    Declare the entities that belong to an entity, by fields that their keys, or the keys of an index of theirs, begin
-    with.
+    Declare a relation to many entities: those whose keys, or the keys of one of their indexes, begin with the given
+    fields.
 
-    `employees = many(lambda: Employee, department="{name}", on_delete="keep")` in the body of `Team` is a tuple of
-    employees on a team, once it was loaded by `db.load(teams, Team.employees)`.
+        employees = many(lambda: Employee, department="{name}", on_delete="keep")
+
+    In the class `Team`, this is the tuple of a team's employees, after `db.load(teams, Team.employees)` has loaded it.
 
     Args:
         model: A function that returns the model of these entities, which may be declared later.
-        on_delete: What becomes of them when the entity is deleted. "refuse" refuses that while a `Count` in the entity
-            says that there are any; "cascade" deletes them first, which `Database.delete` alone does, and a worker if
-            some are in other partitions; "keep" leaves them as they are.
-        fields: Their fields: "{field}" of this model, or text.
+        on_delete: What happens to them when their parent is deleted. "refuse" rejects the delete while a `Count` in the
+            parent shows that there are any. "cascade" deletes them first; only `Database.delete` does that, and a
+            worker if some are in other partitions. "keep" leaves them unchanged.
+        fields: Their fields: "{field}" of this model, or a literal.
 
     Returns:
-        A declaration, which is the relation on the class.
+        A declaration, which becomes the relation on the class.
     """
     return Many(model, on_delete, fields)
 
 
 def one(model: Callable[[], type[C]], *, key: str | None = None, **fields: str) -> One[C]:
     """
-    Declare the entity that belongs to an entity: by its key, or by fields.
+    Declare a relation to one entity, found by its key or by fields.
 
-    `customer = one(lambda: Customer, key="buyer")` is the entity whose key the field `buyer` is, declared as
-    `buyer: Mapped[Key[Customer] | None]`; `profile = one(lambda: Profile, employee_id="{id}")` the one with this field.
+        customer = one(lambda: Customer, key="buyer")
+        profile = one(lambda: Profile, employee_id="{id}")
+
+    The first one is the entity whose key is in the field `buyer`, declared as `buyer: Mapped[Key[Customer] | None]`.
+    The second one is the entity with this value of `employee_id`.
 
     Args:
         model: A function that returns the model of that entity, which may be declared later.
-        key: The field of this model that is its key.
-        fields: Its fields: "{field}" of this model, or text. They are its key, or what its key or that of an index of
-            its model begins with.
+        key: The field of this model that holds the key of that entity.
+        fields: Its fields: "{field}" of this model, or a literal. They must form its key, or the beginning of its key
+            or of the key of one of its indexes.
 
     Returns:
-        A declaration, which is the relation on the class.
+        A declaration, which becomes the relation on the class.
     """
     return One(model, key, fields)

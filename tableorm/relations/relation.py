@@ -35,11 +35,11 @@ C_co = TypeVar("C_co", bound=Entity, covariant=True)
 @attrs.frozen(eq=False, repr=False)
 class Relation(Loads, Generic[P_contra, C_co]):
     """
-    A relation of a model, as the class gives it: `Team.employees`. Give it to `Database.load`, or `load` of a query.
+    A relation of a model, such as `Team.employees`. Pass it to `Database.load`, or to `load` of a query.
 
     Args:
-        declared: What was declared.
-        model: The class that it was taken from.
+        declared: The declaration.
+        model: The class on which it was accessed.
     """
 
     declared: Any  # a `RelationDeclaration`, which as a descriptor would be read as the type of what it gives
@@ -57,19 +57,21 @@ class Relation(Loads, Generic[P_contra, C_co]):
 
 @attrs.frozen(eq=False, repr=False)
 class OneOf(Relation[P_contra, C_co]):
-    """A relation to one entity, as the class gives it: `Order.customer`."""
+    """A relation to one entity, such as `Order.customer`."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class ManyOf(Relation[P_contra, C_co]):
     """
-    A relation to several entities, as the class gives it: `Team.employees`. It is immutable: each method returns a new
-    one, and what that finds is loaded in place of all.
+    A relation to many entities, such as `Team.employees`. It's immutable: each method returns a new relation, which
+    loads only the entities it selects.
+
+        await db.load(teams, Team.employees.where(Employee.age > 30).limit(3))
 
     Args:
-        conditions: What must hold for an entity that is loaded.
-        count: How many are loaded for each parent; None for all.
-        fields: The fields that are loaded; None for all.
+        conditions: The conditions on the loaded entities.
+        count: The most entities to load for each parent; None for all.
+        fields: The fields to load; None for all.
     """
 
     conditions: tuple[Expression, ...] = ()
@@ -77,22 +79,32 @@ class ManyOf(Relation[P_contra, C_co]):
     fields: tuple[Field[Any], ...] | None = None
 
     def where(self, *conditions: Expression) -> Self:
-        """Load only entities for which all of these conditions hold, and those that were given before."""
+        """
+        Load only entities that satisfy all of these conditions, and all earlier ones.
+
+            await db.load(teams, Team.employees.where(Employee.age > 30))
+        """
         return attrs.evolve(self, conditions=self.conditions + conditions)
 
     def limit(self, count: int) -> Self:
         """
         Load at most `count` entities for each parent, the first in key order.
 
+            await db.load(teams, Team.employees.limit(3))
+
         Raises:
-            ModelError: The count is not a number from 0.
+            ModelError: The count isn't an integer, 0 or more.
         """
         if type(count) is not int or count < 0:
             raise ModelError(f"{self}.limit({count!r}) is rejected: give a number of entities from 0 for each parent")
         return attrs.evolve(self, count=count)
 
     def only(self, *fields: Field[Any]) -> Self:
-        """Load only these fields, and those in the key; as `only` of a query."""
+        """
+        Load only these fields and the key fields, like `only` of a query.
+
+            await db.load(teams, Team.employees.only(Employee.name))
+        """
         return attrs.evolve(self, fields=(self.fields or ()) + fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -215,6 +227,8 @@ class BoundRelation:
             query = query.where(*relation.conditions)
             query = query if relation.count is None else query.limit(relation.count)
             query = query if relation.fields is None else query.only(*relation.fields)
+        else:
+            query = query.limit(2)
         return [query.where(*self._conditions(source)) for source in sources]
 
     def _conditions(self, source: tuple[Any, ...]) -> list[Expression]:

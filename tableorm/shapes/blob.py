@@ -138,15 +138,17 @@ class BlobContent:
 
 class Blob:
     """
-    A value of any length, such as a photo, as the field of an entity: `Employee(..., photo=Blob(data, "image/jpeg"))`.
+    A value of any length, such as a photo, in a field of an entity.
 
-    It is sent when the entity is written. One that was read has its length and hash at hand, and reads its bytes only
-    when it is asked for them. Nothing changes a blob: another one takes its place.
+        await db.insert(Employee(department="Sales", id=7, photo=Blob(data, "image/jpeg")))
+
+    The bytes are sent when the entity is written. A blob that was read knows its length and hash, and reads its bytes
+    only when you ask for them. Blobs are immutable: to change one, assign another.
 
     Args:
-        data: Its bytes; or an asynchronous iterable of these, or a binary file, which is read from where it stands on,
-            so that only some of them are in memory at a time. An iterable can be sent only once.
-        content_type: What the bytes are, such as "image/jpeg".
+        data: The bytes; an asynchronous iterable of bytes; or a binary file, which is read from its current position.
+            Of the latter two, only a part is in memory at a time. An iterable can be sent only once.
+        content_type: The media type of the bytes, such as "image/jpeg".
     """
 
     _shape_of_values: ClassVar[type[Shape[Any]]]
@@ -173,20 +175,20 @@ class Blob:
 
     @property
     def length(self) -> int | None:
-        """How many bytes it has; None if that is not known before it is sent."""
+        """The number of bytes; None if it isn't known before the blob is sent."""
         return self._content.length
 
     @property
     def sha256(self) -> str | None:
         """
-        The SHA-256 hash of its bytes, in hexadecimal digits; of a field that is encrypted that of what is stored. None
-        before it is sent.
+        The SHA-256 hash of the bytes, in hexadecimal digits; in an encrypted field, the hash of the stored bytes. None
+        before the blob is sent.
         """
         return None if self._content.parts is None else self._content.parts.sha256
 
     @property
     def content_type(self) -> str | None:
-        """What its bytes are; None if nobody has said."""
+        """The media type of the bytes; None if it wasn't declared."""
         return self._content.content_type
 
     @property
@@ -223,6 +225,8 @@ class Blob:
         """
         Return its bytes, or some of them. Only of all of them the hash is verified.
 
+            data = await employee.photo.read()
+
         Args:
             start: The first byte wanted.
             length: How many bytes are wanted; fewer come if it ends before. None for all.
@@ -236,7 +240,12 @@ class Blob:
             return b"".join([chunk async for chunk in chunks])
 
     def stream(self, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
-        """Yield its bytes, or some of them, in chunks of any size. Takes and raises what `read` does."""
+        """
+        Yield its bytes, or some of them, in chunks of any size. Takes and raises what `read` does.
+
+            async for chunk in employee.photo.stream():
+                file.write(chunk)
+        """
         for name, value in ("start", start), ("length", length):
             if value is not None and (type(value) is not int or value < 0):
                 raise NotSupported(f"{name}={shown(value)} is rejected: give a number of bytes, from 0")

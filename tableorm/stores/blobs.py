@@ -77,6 +77,8 @@ class BlobStore(Protocol):
         """
         Create a container.
 
+            await db.blobs.create_container("photos")
+
         Raises:
             Fault: ContainerAlreadyExists; ContainerBeingDeleted where a deleted container's name is not free at once.
         """
@@ -104,6 +106,8 @@ class BlobStore(Protocol):
         Write a blob in full and replace the one that had the name. It is durable when the call returns, and no reader
         sees it earlier.
 
+            await db.blobs.put("photos", "ken.jpg", data)
+
         Args:
             container: Name of the container.
             name: Name of the blob, 1 to 1024 characters; `/` makes no folders.
@@ -122,6 +126,8 @@ class BlobStore(Protocol):
     ) -> BlobInfo:
         """
         Write at the end of a blob that was made by appending. The data is durable when the call returns.
+
+            info = await db.blobs.append("logs", "today.log", line)
 
         Args:
             container: Name of the container.
@@ -149,8 +155,8 @@ class BlobStore(Protocol):
         """
         Read a blob in chunks: `async with store.get(...) as stream: async for chunk in stream.chunks: ...`.
 
-        All chunks belong to the blob that `stream.info` describes. If it is replaced or deleted meanwhile, the stream
-        goes on with the old bytes, or ends with a Fault: ConditionNotMet or BlobNotFound.
+        All chunks belong to the blob that `stream.info` describes. If it is replaced or deleted in the meantime, the
+        stream continues with the old bytes, or ends with a Fault: ConditionNotMet or BlobNotFound.
 
         Args:
             container: Name of the container.
@@ -164,11 +170,19 @@ class BlobStore(Protocol):
         ...
 
     async def read(self, container: str, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Read at once, into memory, what `get` streams."""
+        """
+        Read at once, into memory, what `get` streams.
+
+            data = await db.blobs.read("photos", "ken.jpg")
+        """
         ...
 
     async def delete(self, container: str, name: str, *, if_match: str | None = None) -> None:
-        """Delete a blob, with `if_match` only if it has this ETag. Fault BlobNotFound; ConditionNotMet."""
+        """
+        Delete a blob, with `if_match` only if it has this ETag. Fault BlobNotFound; ConditionNotMet.
+
+            await db.blobs.delete("photos", "ken.jpg")
+        """
         ...
 
     async def list_blobs(
@@ -176,6 +190,8 @@ class BlobStore(Protocol):
     ) -> BlobPage:
         """
         List one page of at most `limit` (1 to 5000) blobs whose names start with `prefix`.
+
+            page = await db.blobs.list_blobs("photos", prefix="2026/")
 
         Args:
             container: Name of the container.

@@ -17,7 +17,7 @@ _BEGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 class Clock:
     """
-    A clock that shows the system's time, until a test stops it or puts it forward.
+    A clock that shows the system's time, until a test stops or advances it.
 
     Attributes:
         time_ns: Returns the time in nanoseconds since 1970. It may jump, as the system's clock does.
@@ -37,12 +37,14 @@ class Clock:
         """
         Stop the clock.
 
+            tableorm_clock.freeze(dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
+
         Args:
-            at: The time that it shows from now on, with a time zone; None for the time that it shows now.
+            at: The time to show, with a time zone; None for the current time.
 
         Raises:
-            TypeError: `at` is no datetime.
-            ValueError: `at` has no time zone, or is a time that a table cannot store.
+            TypeError: `at` isn't a datetime.
+            ValueError: `at` has no time zone, or is a time that a table can't store.
         """
         if not isinstance(cast("object", at), dt.datetime | None):
             raise TypeError(
@@ -52,7 +54,11 @@ class Clock:
         self._show(lambda: stopped)
 
     def advance(self, delta: dt.timedelta) -> None:
-        """Put the clock forward, stopped or not; a negative `delta` puts it back."""
+        """
+        Advance the clock, stopped or not; a negative `delta` sets it back.
+
+            tableorm_clock.advance(dt.timedelta(hours=1))
+        """
         source = self._source
         ahead = self._ahead = self._ahead + delta // dt.timedelta(microseconds=1) * 1000
         self.time_ns = lambda: source() + ahead

@@ -18,11 +18,14 @@ def write_draft(file: str | os.PathLike[str], *, overwrite: bool) -> Generator[B
 
     Raises:
         FileExistsError: There is a file of that name, and it is not to be overwritten.
+        FileNotFoundError: Its folder does not exist.
         OSError: It cannot be written. The error names `file`, and not the draft, which nobody asked for.
     """
     path = Path(file)
     if path.exists() and not overwrite:
         raise FileExistsError(errno.EEXIST, "there is such a file; overwrite=True or --overwrite replaces it", file)
+    if not path.parent.exists():
+        raise FileNotFoundError(errno.ENOENT, "its folder does not exist; create it first", file)
     try:
         draft = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115 - closed below
         try:

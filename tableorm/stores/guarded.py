@@ -13,14 +13,15 @@ from typing import Any, Protocol
 import attrs
 
 from ..protocol.codes import Code, Fault
-from ..protocol.edm import TICKS_PER_SECOND, ticks_from_datetime, utf16_key
-from ..protocol.filters import And, check_depth
+from ..protocol.edm import TICKS_PER_SECOND, ticks_from_datetime
+from ..protocol.filters import And
 from ..protocol.key_range import KeyRange
-from ..protocol.limits import check_key
+from ..protocol.limits import check_filter, check_key
 from ..protocol.rights import Rights, authorize, range_of
 from ..protocol.sas import TABLE_LETTERS, AccessPolicy, Action, TableSas, expiry_ticks, parse_sas
 from .checks import access_of, with_index
 from .clock import CLOCK
+from .intervals import meet
 from .layers import StoreLayer, StoreRequest
 from .tables import Bounds, RowPage, RowQuery, TableStore
 
@@ -174,37 +175,20 @@ def narrowed(query: RowQuery, keys: KeyRange) -> RowQuery | None:
     Raises:
         Fault: InvalidInput: the filter nests too deeply to add a condition.
     """
-    partition = _intersect(query.partition, keys.start_partition, keys.end_partition)
+    partition = meet(query.partition, Bounds(keys.start_partition, keys.end_partition))
     if partition is None:
         return None
     if partition.point:
         first = keys.start_row if partition.lower == keys.start_partition else None
         last = keys.end_row if partition.lower == keys.end_partition else None
-        row = _intersect(query.row, first or None, last)
+        row = meet(query.row, Bounds(first or None, last))
         return None if row is None else attrs.evolve(query, partition=partition, row=row)
     where, condition = query.where, keys.condition()
     if condition is not None and (keys.start_row or keys.end_row is not None):
         # The first and the last partition of the range are not in it as a whole.
         where = condition if where is None else And((*(where.terms if isinstance(where, And) else (where,)), condition))
-        try:
-            check_depth(where)
-        except ValueError as error:
-            raise Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {error}.") from None
+        check_filter(where)
     return attrs.evolve(query, partition=partition, where=where)
-
-
-def _intersect(bounds: Bounds, first: str | None, last: str | None) -> Bounds | None:
-    """Return the part of an interval that lies from `first` to `last`; None if no key does."""
-    lower, lower_open, upper, upper_open = bounds.lower, bounds.lower_open, bounds.upper, bounds.upper_open
-    if first is not None and (lower is None or utf16_key(first) > utf16_key(lower)):
-        lower, lower_open = first, False
-    if last is not None and (upper is None or utf16_key(last) < utf16_key(upper)):
-        upper, upper_open = last, False
-    if lower is not None and upper is not None:
-        low, high = utf16_key(lower), utf16_key(upper)
-        if low > high or (low == high and (lower_open or upper_open)):
-            return None
-    return Bounds(lower, upper, lower_open, upper_open)
 
 
 class GuardedStore(StoreLayer):

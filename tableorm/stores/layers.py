@@ -69,6 +69,9 @@ class StoreLayer:
     def __init__(self, below: TableStore) -> None:
         self.below = below
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lstrip('_')} of {self.below!r}>"
+
     @property
     def capabilities(self) -> Capabilities:
         """What the store below can do."""

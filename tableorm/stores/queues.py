@@ -57,6 +57,8 @@ class QueueStore(Protocol):
         """
         Create a queue; nothing happens if it exists.
 
+            await db.queues.create_queue("jobs")
+
         Raises:
             Fault: QueueBeingDeleted where a deleted queue's name is not free at once.
         """
@@ -73,6 +75,8 @@ class QueueStore(Protocol):
     async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """
         Add a message. It is durable when the call returns.
+
+            await db.queues.put("jobs", b"invoice 7")
 
         Args:
             queue: Name of the queue.
@@ -92,7 +96,11 @@ class QueueStore(Protocol):
         """
         Take at most `count` (1 to 32) visible messages, perhaps none.
 
-        Each one is hidden from everybody else for `visibility_seconds` (1 second to 7 days), and has a new receipt,
+            for message in await db.queues.take("jobs", count=10, visibility_seconds=60):
+                await work(message.body)
+                await db.queues.delete("jobs", message)
+
+        Each one is hidden from other clients for `visibility_seconds` (1 second to 7 days), and has a new receipt,
         which makes its older ones stale.
 
         Raises:
@@ -103,6 +111,8 @@ class QueueStore(Protocol):
     async def renew(self, queue: str, message: Message, visibility_seconds: int) -> Message:
         """
         Hide a message that was put or taken for `visibility_seconds` (0 to 7 days) from now; 0 shows it at once.
+
+            message = await db.queues.renew("jobs", message, 60)
 
         Returns:
             The message with a new receipt; the old one is stale.
@@ -117,11 +127,19 @@ class QueueStore(Protocol):
         ...
 
     async def peek(self, queue: str, count: int = 1) -> list[Message]:
-        """Read at most `count` (1 to 32) visible messages without taking them: they get no receipts."""
+        """
+        Read at most `count` (1 to 32) visible messages without taking them: they get no receipts.
+
+            messages = await db.queues.peek("jobs", count=10)
+        """
         ...
 
     async def length(self, queue: str) -> int:
-        """Estimate the number of messages, hidden ones included. The estimate is never too low."""
+        """
+        Estimate the number of messages, hidden ones included. The estimate is never too low.
+
+            print(await db.queues.length("jobs"))
+        """
         ...
 
     async def clear(self, queue: str) -> None:

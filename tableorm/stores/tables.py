@@ -87,6 +87,13 @@ class Bounds:
         """Return the interval that holds `key` alone."""
         return cls(key, key)
 
+    @classmethod
+    def of(cls, op: Op, key: str) -> "Bounds":
+        """Return the interval of the keys that are compared with `key` as the operator says; all keys for `ne`."""
+        lower = key if op in (Op.EQ, Op.GE, Op.GT) else None
+        upper = key if op in (Op.EQ, Op.LE, Op.LT) else None
+        return cls(lower, upper, op is Op.GT, op is Op.LT)
+
     @property
     def point(self) -> bool:
         """Whether the interval holds exactly one key."""

@@ -18,7 +18,7 @@ class Traffic:
     Args:
         attempts: Requests that were sent, repeated ones included; only a backend counts them.
         retries: Requests that repeated an earlier one.
-        throttled: Answers that refused a request because there were too many.
+        throttled: Responses that rejected a request because there were too many.
     """
 
     attempts: int = 0
@@ -47,7 +47,7 @@ CURRENT: ContextVar[Transfer | None] = ContextVar("tableorm_transfer", default=N
 
 
 def note_bytes(sent: int, received: int) -> None:
-    """Tell how many bytes of bodies the request under way has sent and received, if somebody observes it."""
+    """Record how many bytes of bodies the current request has sent and received, if it's observed."""
     transfer = CURRENT.get()
     if transfer is not None:
         transfer.bytes_sent = (transfer.bytes_sent or 0) + sent
@@ -55,7 +55,7 @@ def note_bytes(sent: int, received: int) -> None:
 
 
 def note_repetition(outcome: str) -> None:
-    """Tell with which outcome an attempt at the request under way has ended that will be followed by another one."""
+    """Record the outcome of an attempt at the current request that will be retried."""
     transfer = CURRENT.get()
     if transfer is not None:
         transfer.on_repetition(outcome)

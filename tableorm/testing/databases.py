@@ -18,16 +18,16 @@ MEMORY = "local::memory:"
 @asynccontextmanager
 async def temporary_database(url: str = MEMORY, *models: type[Entity], **options: Any) -> AsyncGenerator[Database]:
     """
-    Open an empty database, and leave nothing behind:
+    Open an empty database, and remove everything at the end.
 
         async with temporary_database("local:./tests.tables", Order) as db: ...
 
-    In memory that is a database of its own. Elsewhere its tables, queues and containers get a prefix that nobody else
-    has, `test` and twelve digits or letters, and are dropped in the end.
+    In memory, this is a separate database. Anywhere else, its tables, queues and containers get a unique prefix, `test`
+    with twelve digits or letters, and are dropped at the end.
 
     Args:
-        url: What `connect` opens.
-        models: Models whose tables are created.
+        url: The URL that `connect` opens.
+        models: The models whose tables are created.
         options: Other arguments of `connect`.
     """
     # What is dropped in the end is no more than this call has made: a prefix that is given is only the beginning.

@@ -75,16 +75,16 @@ class _Fate(Enum):
 @attrs.define(eq=False)
 class PlannedFault:
     """
-    A fault that waits for a request, until it has met as many as it is for. A `with` block ends it, and fails if it has
-    met fewer.
+    A fault that waits for its requests. At the end of a `with` block it's removed, and raises an error if fewer
+    requests came than it was planned for.
 
     Args:
-        operation: The operation that it is for.
-        table: The table, queue or container that it is for; None for every one.
+        operation: The operation that fails.
+        table: The name of the table, queue or container; None for any.
         fault: How the request fails.
-        fate: What becomes of the request itself.
-        left: How many requests it is still for.
-        late: The requests that are under way.
+        fate: What happens to the request itself.
+        left: How many more requests will fail.
+        late: The delayed requests.
     """
 
     operation: str
@@ -95,7 +95,7 @@ class PlannedFault:
     late: list[Callable[[], Awaitable[object]]] = attrs.field(init=False, factory=list[Callable[[], Awaitable[object]]])
 
     async def deliver(self) -> int:
-        """Let the requests arrive that were delayed, in their order. Returns how many the store has accepted."""
+        """Deliver the delayed requests in their order. Returns how many of them the store has accepted."""
         late, self.late = self.late, []
         accepted = 0
         for send in late:
@@ -136,13 +136,16 @@ def _index_of(planned: PlannedFault, table: str, operations: Sequence[str]) -> i
 
 class Faults:
     """
-    Makes requests of an open database fail: `with faults.fail_next("insert", with_=409): ...`.
+    Makes requests of an open database fail.
 
-    A fault is what remains after all repetitions, so the program sees it immediately, as an error of `tableorm.errors`,
-    like any other error.
+        with faults.fail_next("insert", with_=409):
+            await db.insert(employee)
+
+    A fault stands for the failure after all retries, so the program gets it immediately, as an error of
+    `tableorm.errors`, like any other error.
 
     Args:
-        db: The database, or a scope of it; both are meant.
+        db: The database, or a scope of it; both are affected.
     """
 
     def __init__(self, db: Database) -> None:
@@ -154,7 +157,10 @@ class Faults:
 
     def fail_next(self, operation: str, *, with_: str | int, table: str | None = None, times: int = 1) -> PlannedFault:
         """
-        Refuse the next request that does an operation, or whose transaction does; it has no effect.
+        Reject the next request with this operation, or with a transaction that contains it. It has no effect.
+
+            with faults.fail_next("insert", with_=409):
+                await db.insert(employee)
 
         Args:
             operation: "insert", "merge", "replace", "insert-or-merge", "insert-or-replace", "delete", "transaction",
@@ -164,11 +170,11 @@ class Faults:
                 "delete-container", "list-containers", "put-blob", "append-blob", "blob-info", "get-blob",
                 "delete-blob" or "list-blobs".
             with_: The error code of the service, such as "ServerBusy", or the HTTP status.
-            table: The table, queue or container that it must be about; None for any.
+            table: The name of the table, queue or container; None for any.
             times: How many requests are rejected.
 
         Raises:
-            ValueError: There is no such operation, code or status.
+            ValueError: The operation, code or status is unknown.
         """
         codes = [str(code) for code in Code]
         statuses = _CODES | _OTHER_CODES.get(operation, {})
@@ -182,47 +188,54 @@ class Faults:
 
     def lose_reply(self, operation: str, *, table: str | None = None, times: int = 1) -> PlannedFault:
         """
-        Let the next request of an operation be done, and its reply be lost, as when a connection breaks.
+        Execute the next request with this operation, but lose its reply, as if the connection broke.
+
+            with faults.lose_reply("merge"):
+                await db.save(employee)
 
         A write is then in doubt: tableorm finds out what happened, or raises `OutcomeUnknown`.
 
         Args:
-            operation: As of `fail_next`.
-            table: The table, queue or container that it must be about; None for any.
+            operation: As in `fail_next`.
+            table: The name of the table, queue or container; None for any.
             times: How many replies are lost.
 
         Raises:
-            ValueError: There is no such operation.
+            ValueError: The operation is unknown.
         """
         return self._silence(operation, table, "lost the reply to this request", times, _Fate.DONE)
 
     def lose_request(self, operation: str, *, table: str | None = None, times: int = 1) -> PlannedFault:
         """
-        Let the next request of an operation never arrive, as when a connection breaks before. The program cannot tell
-        this from a lost reply, so that a write is in doubt.
+        Lose the next request with this operation before it arrives, as if the connection broke earlier. The program
+        can't distinguish this from a lost reply, so a write is in doubt.
 
         Args:
-            operation: As of `fail_next`.
-            table: The table, queue or container that it must be about; None for any.
+            operation: As in `fail_next`.
+            table: The name of the table, queue or container; None for any.
             times: How many requests are lost.
 
         Raises:
-            ValueError: There is no such operation.
+            ValueError: The operation is unknown.
         """
         return self._silence(operation, table, "lost this request", times, _Fate.LOST)
 
     def delay_request(self, operation: str, *, table: str | None = None, times: int = 1) -> PlannedFault:
         """
-        Let the next request of an operation be under way for long: the program gets no reply, as from `lose_request`,
-        and the request arrives when the test calls `deliver()` of what this returns.
+        Delay the next request with this operation: the program gets no reply, as with `lose_request`, and the request
+        arrives when the test calls `deliver()` of the returned object.
+
+            with faults.delay_request("insert") as late, pytest.raises(OutcomeUnknown):
+                await db.insert(note, repeat=False)
+            assert await late.deliver() == 1
 
         Args:
-            operation: As of `fail_next`.
-            table: The table, queue or container that it must be about; None for any.
+            operation: As in `fail_next`.
+            table: The name of the table, queue or container; None for any.
             times: How many requests are delayed.
 
         Raises:
-            ValueError: There is no such operation.
+            ValueError: The operation is unknown.
         """
         return self._silence(operation, table, "delayed this request", times, _Fate.LATE)
 

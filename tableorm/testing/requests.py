@@ -12,14 +12,14 @@ from ..database.database import Database
 @contextmanager
 def assert_requests(db: Database, count: int) -> Generator[Observation]:
     """
-    Fail unless the block sends just so many requests, and list them then. A transaction is one.
+    Fail, and list the requests, unless the block sends exactly this many. A transaction counts as one.
 
         with assert_requests(db, 1) as seen:
             await db.get(Order, number=7)
 
     Args:
         db: The database; requests of its scopes count too.
-        count: How many requests there must be.
+        count: The expected number of requests.
     """
     with db.observe() as seen:
         yield seen

@@ -15,7 +15,7 @@ from typing import TypeVar
 import attrs
 
 from ..connection.blob_fields import ask_for_blobs
-from ..connection.blobs import make_container, require_blobs
+from ..connection.blobs import NO_BLOB, make_container, require_blobs
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
 from ..connection.translate import translate
@@ -30,20 +30,19 @@ from ..stores import BlobInfo, BlobStore, Row, single_try
 T = TypeVar("T")
 
 _LABEL = "copy of blobs"
-_ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 _PATIENCE = 5.0  # seconds of waiting for blobs of the source, of which there may be none
 
 
-async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str]) -> bool:
+async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str]) -> None:
     """
-    Make the target ready for the blobs of some tables, before anything is written. Return whether it has blobs already.
+    Make the target ready for the blobs of some tables, before anything is written.
 
     Raises:
         NotSupported: There are such blobs, and the target has no place for them.
         TableOrmError: The target cannot be reached, or refuses blobs.
     """
     if not await _has_blobs(db, ""):
-        return True
+        return
     for table in tables:
         if not await _has_blobs(db, f"{table}/"):
             continue
@@ -53,8 +52,7 @@ async def prepare_blobs(db: Connection, target: Connection, tables: Iterable[str
             await make_container(target, _LABEL, BLOB_FIELDS)
         except Fault as fault:
             raise translate(fault, what, "") from None
-        return await _has_blobs(target, "")
-    return True
+        return
 
 
 async def _has_blobs(db: Connection, prefix: str) -> bool:
@@ -65,7 +63,7 @@ async def _has_blobs(db: Connection, prefix: str) -> bool:
 
     with suppress(Fault, TableOrmError, TimeoutError), single_try():
         async with asyncio.timeout(_PATIENCE):
-            return await ask_for_blobs(db, "list-blobs", _LABEL, find)
+            return await ask_for_blobs(db, _LABEL, find)
     return False
 
 
@@ -78,13 +76,11 @@ class BlobTransfer:
         db: The source.
         target: The target.
         turns: Limits how many blobs are read at the same time.
-        looks: Whether to look for a blob in the target before it is sent.
     """
 
     db: Connection
     target: Connection
     turns: asyncio.Semaphore
-    looks: bool = True
 
     async def copy(self, rows: Iterable[Row], counts: JobCounts) -> None:
         """
@@ -99,7 +95,7 @@ class BlobTransfer:
     async def _copy(self, counts: JobCounts, named: tuple[Row, UploadEntry]) -> None:
         row, address = named
         async with self.turns:
-            there = await self._ask(self.target, address, _read_info) if self.looks else None
+            there = await self._ask(self.target, address, _read_info)
             if there is None:
                 copied = await self._ask(self.target, address, self._put)
                 counts.count("blobs", copied is not None)
@@ -143,10 +139,9 @@ class BlobTransfer:
         """Send a request for a blob; return None if there is none."""
         await require_blobs(self.db, f"{address.name} is a blob")
         try:
-            operation = "put-blob" if request == self._put else "get-blob"
-            return await ask_for_blobs(side, operation, _LABEL, lambda store: request(store, address.name))
+            return await ask_for_blobs(side, _LABEL, lambda store: request(store, address.name))
         except Fault as fault:
-            if fault.code in _ABSENT:
+            if fault.code in NO_BLOB:
                 return None
             raise translate(fault, f"transfer of the blob {address.name!r}", "") from None
 

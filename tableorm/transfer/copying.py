@@ -7,6 +7,7 @@ source. The mapper's own records are copied last: the state of an index says tha
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import attrs
 
@@ -15,21 +16,22 @@ from ..connection.nearby import read_rows
 from ..connection.tasks import map_together
 from ..errors import ModelError
 from ..jobs.counts import JobCounts
-from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
+from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, work_on
 from ..jobs.ranges import JobRange, purpose_of
+from ..jobs.report import report_of
 from ..jobs.scan import Steps, walk
-from ..keys.intervals import EVERYTHING, meet
 from ..models.reserved import is_reserved_table
 from ..outbox.decision import is_pending
 from ..protocol.edm import Edm
 from ..protocol.filter_text import FilterSyntaxError, parse_filter
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..stores import Bounds, Row, row_keys
+from ..stores.intervals import EVERYTHING, meet
 from ..writes.bulk.pacing import Pace
 from .blobs import BlobTransfer, prepare_blobs
 from .content import differing_properties, plain_row
-from .report import TransferReport, make_report
+from .report import TransferReport
 from .writing import IfExists, RowWriter, check_if_exists
 
 _KEYS = ("PartitionKey", "RowKey")
@@ -84,7 +86,7 @@ class Selection:
             first = not is_reserved_table(table) if building is None else building
             parts = [JobRange(table=table, partitions=bounds)]
             if not bounds.point:
-                parts = await plan_ranges(db, self.verb, [(table, [])], most=most, rows=LEAST_ROWS)
+                parts = await plan_ranges(db, self.verb, [(table, [])], most=most)
             shares = [(part, meet(part.partitions, bounds)) for part in parts]
             return [attrs.evolve(part, partitions=each, building=first) for part, each in shares if each is not None]
 
@@ -97,11 +99,8 @@ class Selection:
         for term in terms:
             if not isinstance(term, Compare) or term.property != "PartitionKey" or term.constant.type is not Edm.STRING:
                 continue
-            op, key = term.op, str(term.constant.value)
-            low = key if op in (Op.EQ, Op.GE, Op.GT) else None
-            high = key if op in (Op.EQ, Op.LE, Op.LT) else None
             if bounds is not None:
-                bounds = meet(bounds, Bounds(low, high, lower_open=op is Op.GT, upper_open=op is Op.LT))
+                bounds = meet(bounds, Bounds.of(term.op, str(term.constant.value)))
         return bounds
 
 
@@ -144,12 +143,12 @@ def transfer_job(
     return Job(
         verb=selection.verb,
         what=what,
-        purpose=purpose_of(told, ()).hex(),
+        purpose=purpose_of(told, ()),
         tables=selection.tables,
         plan=plan,
         work=work,
         counts=JobCounts,
-        report=make_report,
+        report=partial(report_of, TransferReport),
     )
 
 
@@ -171,9 +170,9 @@ async def copy_rows(
     check_if_exists("copy_rows", if_exists)
     options.check("copy_rows")
     selection = await _select("copy_rows", db, target, tables, where, options.name)
-    looks = await prepare_blobs(db, target, selection.tables)
+    await prepare_blobs(db, target, selection.tables)
     turns = asyncio.Semaphore(2 * options.parallel)
-    blobs = BlobTransfer(db, target, asyncio.Semaphore(options.parallel), looks)
+    blobs = BlobTransfer(db, target, asyncio.Semaphore(options.parallel))
     writers = {
         table: RowWriter(target, table, if_exists, f"copy of rows to table {table}", turns)
         for table in selection.tables

@@ -7,30 +7,28 @@ from typing import Any
 import attrs
 
 from ..errors import counted
-from ..jobs.counts import JobCounts
 from ..jobs.ranges import RangeReport
-from ..jobs.report import Progress, report_of
 
 
 @attrs.frozen(eq=False, kw_only=True)
 class TransferReport(RangeReport):
     """
-    What a copy, a comparison, an export or an import of rows has done so far or, when it has ended, in all.
+    What a copy, a comparison, an export or an import of rows has done so far, or in total once it has finished.
 
     Args:
-        entities: Rows that were read.
-        written: Rows that were written, those that replaced others included.
-        replaced: Rows of these that took the place of a row with other content.
-        equal: Rows that were in the target already, with the same content.
-        skipped: Rows that were in the target with other content, which `if_exists="skip"` leaves as it is.
-        failed: Rows that could not be written; of a comparison those that differ, or are on one side alone. A row whose
-            blob is missing or differs counts too.
-        failures: The first 50 of these, with the reasons.
-        blobs: Blobs that were copied, or found equal.
-        pending: Rows that say of a write what workers have not completed yet.
-        share: Which part is done, judged by where the keys are: 0.0 to 1.0.
-        requests: Pages of rows that were read.
-        seconds: How long it took, earlier parts included if it was resumed.
+        entities: The number of rows that were read.
+        written: The number of rows that were written, including those that replaced others.
+        replaced: The number of rows that replaced a row with other content.
+        equal: The number of rows that the target already had, with the same content.
+        skipped: The number of rows that the target had with other content, and that `if_exists="skip"` left unchanged.
+        failed: The number of rows that couldn't be written; in a comparison, of rows that differ or exist in only one
+            database. A row whose blob is missing or differs counts too.
+        failures: The first 35 of these, with the reasons.
+        blobs: The number of blobs that were copied or found equal.
+        pending: The number of rows that record work which workers haven't finished yet.
+        share: How much is done, 0.0 to 1.0, estimated from the keys.
+        requests: The number of pages read.
+        seconds: How long it took, including earlier parts if it was resumed.
     """
 
     written: int = 0
@@ -49,18 +47,13 @@ class TransferReport(RangeReport):
         return not self.failed
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as a dictionary of plain values, for JSON."""
+        """Return the report as plain values that JSON can represent."""
         return {**super().to_dict(), "complete": self.complete, "rate": self.rate}
 
     def __str__(self) -> str:
         text = f"{counted(self.entities, 'row')} read"
         for what in ("written", "replaced", "equal", "skipped", "failed"):
             number: int = getattr(self, what)
-            text += f", {number} {what}" if number else ""
+            text += f", {number:,} {what}" if number else ""
         text += f", {counted(self.blobs, 'blob')}" if self.blobs else ""
         return f"{text}, in {self.seconds:.1f} s"
-
-
-def make_report(progress: Progress[JobCounts]) -> TransferReport:
-    """Return the report of what was counted."""
-    return report_of(TransferReport, progress)

@@ -7,14 +7,14 @@ Each write of a copy is conditional: it replaces no version of the copy but the 
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 import attrs
 import msgspec
 
-from ..connection.blobs import ask_blobs, put_blob
+from ..connection.blobs import NO_BLOB, ask_blobs, put_blob
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.translate import translate
 from ..errors import (
@@ -36,7 +36,7 @@ from ..models.marker_rows import note_follower
 from ..models.reserved import BOUND_TO_KEYS, PLACES, WRITE_TOKENS
 from ..models.state import set_state, state_of
 from ..models.write_tokens import tokens_of, with_token
-from ..protocol.codes import Code, Fault
+from ..protocol.codes import Fault
 from ..protocol.edm import BrokenText, check_text
 from ..protocol.limits import check_blob_name, check_container_name
 from ..stores import BlobStore, Row
@@ -248,7 +248,7 @@ class _BlobCopy:
         try:
             return (await self._ask("blob-info", lambda blobs: blobs.info(self.container, self.name))).etag
         except TableOrmError as error:
-            if error.code in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
+            if error.code in NO_BLOB:
                 return None
             raise
 
@@ -270,8 +270,7 @@ class _BlobCopy:
         row = {name: value for name, value in row.items() if name.partition("@")[0] not in _BOOKKEEPING}
         content = msgspec.json.encode(_StoredRow(_FORMAT, self.key.table, row))
         name, conditions = self.key.model.__name__, {"if_none_match": etag is None, "if_match": etag}
-        with self._translating("put-blob"):
-            await put_blob(self.db, name, self.container, self.name, content, **conditions)
+        await self._send("put-blob", put_blob(self.db, name, self.container, self.name, content, **conditions))
 
     async def remove(self, etag: str) -> None:
         """Delete the copy, unless it has changed since."""
@@ -279,16 +278,11 @@ class _BlobCopy:
             await self._ask("delete-blob", lambda blobs: blobs.delete(self.container, self.name, if_match=etag))
 
     async def _ask(self, operation: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
-        with self._translating(operation):
-            return await ask_blobs(self.db, operation, self.key.model.__name__, self.container, request)
+        return await self._send(operation, ask_blobs(self.db, self.key.model.__name__, request))
 
-    @contextmanager
-    def _translating(self, operation: str) -> Generator[None]:
-        try:
-            yield
-        except Fault as fault:
-            what = f"{operation} of {self.name} in {self.container}, for the archive of {self.key}"
-            raise translate(fault, what, "") from None
+    async def _send(self, operation: str, request: Awaitable[T]) -> T:
+        what = f"{operation} of {self.name} in {self.container}, for the archive of {self.key}"
+        return await self.db.call(what, "", request)
 
 
 @attrs.frozen

@@ -2,10 +2,10 @@
 What a write would send, as a value that can be printed and compared: `db.explain_write`.
 
 The functions that plan a write plan it here too; what is listed is what is read before it, and what follows it in other
-partitions. The write itself isn't run on a store that records its requests: it would read rows that nobody has here,
-such as a counted parent, a list or a total, and go another way for a row that was made up. It would also call what
-explaining must not: services that wrap keys, and streams of blobs, which can be read once. A test with random models
-compares each request that is explained with what is sent.
+partitions. Nothing is sent. The write itself isn't run on a store that records its writes and lets its reads through:
+an explanation would cost these requests, and need a table, a network and permissions. It would also call services that
+wrap keys, and use up streams of blobs, which can be read once. So an explanation says whether it is complete, and a
+test with random models compares each request of it with what is sent.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ from ..models.manifest import (
     manifest_of,
     share_address,
 )
-from ..models.reserved import BLOB_FIELDS, BLOB_LISTS
+from ..models.reserved import BLOB_FIELDS, BLOB_LISTS, OPENED
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
 from ..outbox.uploads import row_of_blob
@@ -116,12 +116,15 @@ class WriteExplanation:
         before: What is sent before these writes: the message to workers, if there are rows in other partitions.
         after: What is sent after them, one request each: the updates of rows in other partitions. The call doesn't wait
             for the last two requests, which delete the decision row and the message.
+        complete: False if the stored row, which this program hasn't read, determines which other rows are read and
+            written. They're missing then, in the cost too.
     """
 
     steps: tuple[WriteStep, ...]
     transaction: bool = False
     before: tuple[WriteStep, ...] = ()
     after: tuple[WriteStep, ...] = ()
+    complete: bool = True
 
     @property
     def cost(self) -> int:
@@ -140,13 +143,13 @@ class WriteExplanation:
         return html_table(f"{counted(self.cost, 'request')}, {self.bytes_sent} bytes", rows)
 
     def __str__(self) -> str:
-        noun = "request" if self.cost == 1 else "requests"
         reads = [str(step) for step in self.steps if step.method == "GET"]
         writes = [str(step) for step in self.steps if step.method != "GET"]
         if self.transaction:
             writes = [f"POST {BATCH}", *("  " + text.replace("\n", "\n  ") for text in writes)]
         writes = [*map(str, self.before), *writes, *map(str, self.after)]
-        return "\n".join([*reads, *writes, f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
+        noun = "" if self.complete else " and those of derived rows"
+        return "\n".join([*reads, *writes, f"({counted(self.cost, 'request')}{noun}, {self.bytes_sent} bytes)"])
 
 
 _VERBS: Mapping[str, tuple[Callable[..., Change], tuple[str, ...]]] = {
@@ -199,6 +202,9 @@ def changes_of_verb(boundary: Boundary, verb: str, target: Any, given: dict[str,
 AS_READ = "the ETag that was read"
 
 _MESSAGES = f"/{OUTBOX}/messages"
+
+_LOWER = tuple(f"/{place}/" for place in (OUTBOX, BLOB_FIELDS, BLOB_LISTS))
+"""What paths begin with whose names have no capitals, not even in a prefix."""
 
 
 def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
@@ -284,8 +290,11 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     change = save_change(entity, verb="move")
     saved = explain(boundary, (change,))
     if saved.steps and not needs_row(change):  # it moves as it is saved
-        row = derive((encode_surely(change, TOKEN),), claim=TOKEN).writes[0].after
-        entity = entity_of_row(schema, {**(row or {}), "odata.etag": AS_READ})
+        write = encode_surely(change, TOKEN)
+        with explained_uploads((write,), TOKEN):  # its blobs are stored by then
+            row = {**(derive((write,), claim=TOKEN).writes[0].after or {}), "odata.etag": AS_READ}
+        opened = {name: value for name, value in (change.stored_row or {}).items() if name == OPENED}
+        entity = entity_of_row(schema, {**row, **opened})
     known: Row = {"odata.etag": AS_READ, **(delete_change(entity).before or Known({})).row}
     moved = entity_at_target(entity, schema, fields)
     command = command_to_move(entity, known, moved, fields, TOKEN)
@@ -332,7 +341,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
         put_step(command.target),
         WriteStep("DELETE", f"{_MESSAGES}/{TOKEN}"),
     ]
-    return attrs.evolve(left, before=tuple(before), after=tuple(after))
+    return attrs.evolve(left, before=tuple(before), after=tuple(after), complete=saved.complete)
 
 
 def _last(decision_path: str) -> tuple[WriteStep, ...]:
@@ -487,14 +496,14 @@ def explain_after_reading(changes: Sequence[Change]) -> WriteExplanation:
     if first.schema is not None and first.schema.split is not None:
         steps.append(WriteStep(verb, f"/{first.table}(...)", "*"))  # those of its other rows that change
     steps += (WriteStep("POST", f"/{each.table}") for each in changes[1:])
-    guarded = first.schema is not None and first.schema.tracked
+    tracked = first.schema is not None and first.schema.tracked
     before: tuple[WriteStep, ...] = ()
     after: tuple[WriteStep, ...] = ()
     if first.schema is not None and any(each.deferred for each in first.schema.derived.values()):
         steps.append(WriteStep("POST", f"/{first.table}"))
         before = (WriteStep("POST", _MESSAGES),)
         after = _last(_path(first.address.beside(decision_key(TOKEN))))
-    return WriteExplanation(tuple(steps), guarded, before, after)
+    return WriteExplanation(tuple(steps), tracked, before, after, complete=not tracked)
 
 
 def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str]) -> WriteExplanation:
@@ -528,12 +537,15 @@ def _step(table: str, operation: Operation, *, known: bool) -> WriteStep:
 
 
 def with_prefix(explanation: WriteExplanation, prefix: str) -> WriteExplanation:
-    """Return the same requests for tables whose names begin with `prefix` in the store."""
+    """Return the same requests for tables, queues and containers whose names begin with `prefix` in the store."""
+
+    def prefixed_path(path: str) -> str:
+        if path == BATCH:
+            return path
+        return f"/{prefix.lower() if path.startswith(_LOWER) else prefix}{path[1:]}"
 
     def prefixed(steps: tuple[WriteStep, ...]) -> tuple[WriteStep, ...]:
-        return tuple(
-            step if step.path == BATCH else attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in steps
-        )
+        return tuple(attrs.evolve(step, path=prefixed_path(step.path)) for step in steps)
 
     return attrs.evolve(
         explanation,

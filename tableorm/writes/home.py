@@ -122,20 +122,14 @@ class Home(HomeRules):
 
         Args:
             db: Where the row is.
-            write: The insert, of which nothing was applied. It is returned itself if it may succeed now.
+            write: The insert, of which nothing was applied. It is returned itself if it may succeed now. If the entity
+                of the row has expired, a replace of the row is returned.
         """
-        return write if await self._moves.clear_way(db, write.change) else None
-
-
-class ExpiringHome(Home):
-    """The home of entities that can expire."""
-
-    async def after_refusal(self, db: Connection, write: PlannedWrite) -> PlannedWrite | None:
-        """Return what `Home.after_refusal` does; or the replace of the row that is there, if its entity has expired."""
-        same = await super().after_refusal(db, write)
         change, schema = write.origin, write.change.schema
-        if same is not None or schema is None or not has_remedy(write):
-            return same
+        if await self._moves.clear_way(db, write.change):
+            return write
+        if schema is None or not has_remedy(write):
+            return None
         row = await read_row(db, change.address, name=change.model)
         with suppress(DecodeError):
             if row is not None and not _is_live_row(schema, change.table, row):
@@ -164,26 +158,6 @@ def _replacement(write: PlannedWrite, schema: Schema, row: Row) -> PlannedWrite:
     )
 
 
-class Homes:
-    """
-    The homes of all models.
-
-    Args:
-        commit: What sends writes: `tableorm.writes.commit.commit`.
-    """
-
-    def __init__(self, commit: Commit) -> None:
-        self._plain, self._expiring = Home(commit), ExpiringHome(commit)
-
-    def of(self, schema: Schema | None) -> Home:
-        """Return the home of a model; None stands for rows that are read as bags."""
-        if schema is None:
-            return self._plain
-        if isinstance(schema.home, Home):
-            return schema.home
-        return self._plain if schema.expiry is None else self._expiring
-
-
 def must_prepare(write: PlannedWrite) -> bool:
     """Return whether the home of its entity has to prepare a write."""
     schema, stored = write.change.schema, write.origin.stored
@@ -192,9 +166,8 @@ def must_prepare(write: PlannedWrite) -> bool:
 
 def has_remedy(write: PlannedWrite) -> bool:
     """Return whether a write inserts an entity that may take the place of one that has expired."""
-    if not _expires(write.change.schema):
-        return False
-    return write.operation.verb is Verb.INSERT and write.effect is None and write.change.mark is None
+    inserts = _expires(write.change.schema) and write.operation.verb is Verb.INSERT
+    return inserts and write.effect is None and write.change.mark is None
 
 
 def names_of(at: Change | Key[Any]) -> tuple[Schema | None, str]:
@@ -235,9 +208,8 @@ def _expires(schema: Schema | None) -> bool:
 
 def _counts(change: Change, row: Row) -> bool:
     """Return whether an insert cannot replace a row; one that does not fit its model stays."""
-    if change.schema is None or not _expires(change.schema):
-        return True
-    return _is_live_row(change.schema, change.table, row)
+    schema = change.schema
+    return schema is None or schema.expiry is None or _is_live_row(schema, change.table, row)
 
 
 def _is_live_row(schema: Schema, table: str, row: Row) -> bool:

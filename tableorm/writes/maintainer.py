@@ -16,7 +16,7 @@ from ..models.entity import Entity
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, ReservedEntry
 from ..models.property_bag import PropertyBag
-from ..models.reserved import WRITE_TOKENS
+from ..models.reserved import MANIFEST, WRITE_TOKENS
 from ..models.schema import DerivedSchema
 from ..models.write_tokens import tokens_of, with_token
 from ..outbox.reservations import Held
@@ -348,9 +348,11 @@ def rules_of(name: str, entry: ManifestEntry, change: Change) -> EntryRules[Any]
     """
     rules = _RULES.get(type(entry))
     if rules is None:
+        known = ":" in name or (change.schema is not None and name in change.schema.derived)  # others note who holds
+        remedy = "let `tableorm audit --repair` correct the manifest" if known else f"remove that from {MANIFEST}"
         raise NotSupported(
             f"{change}: the manifest of the row has {shown(entry.to_json())} as {shown(name)}, which this program does "
-            "not know; update the program, or let `tableorm audit --repair` correct the manifest"
+            f"not know; update the program, or if no newer one has written it, {remedy}"
         )
     return rules
 

@@ -187,18 +187,13 @@ def command_to_move(entity: Entity, row: Row, moved: Entity, names: Iterable[str
     partition_key, row_key = target.make_keys(moved.__dict__)
     return MoveCommand(
         move=move,
-        kind=_kind_of(source),
+        kind=source.versioned_kind,
         source=RowAddress.of_row(source.table_name(), row),
         etag=row["odata.etag"],
-        to_kind=_kind_of(target),
+        to_kind=target.versioned_kind,
         target=RowAddress(target.table_name(), partition_key, row_key),
         fields={name: target.encode_some(moved.__dict__, (target.fields[name],)) for name in names},
     )
-
-
-def _kind_of(schema: Schema) -> str:
-    """Return the kind of a model with its version, as rows store it."""
-    return str(schema.kind) if schema.version == 1 else f"{schema.kind}:{schema.version}"
 
 
 def given_fields(target: Schema, stored: Mapping[str, Row]) -> dict[str, Any]:

@@ -468,6 +468,4 @@ def check_allowed(effect: Effect, stored: Row) -> None:
 
 def refuse_before_sending(write: PlannedWrite, error: TableOrmError) -> NoReturn:
     """Raise the error of a write as the user gets it: as that of the transaction that the user asked for."""
-    if not write.transaction:
-        raise error
-    raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error
+    refuse_some([(write, error)])

@@ -116,9 +116,8 @@ def _means_the_same(
     kind: PropertyType, new: object, annotation: str | None, old: object, old_annotation: str | None
 ) -> bool:
     """Return whether two stored values are the same value of a type, in two spellings."""
-    if kind.inline and kind.edm is Edm.STRING and type(new) is type(old) is str:
-        return new == old
-    if kind.inline and kind.edm is Edm.INT64 and annotation == old_annotation and _is_plain_int(old):
+    plain = kind.inline and kind.edm in (Edm.STRING, Edm.INT64)  # each of their values has one spelling
+    if plain and annotation == old_annotation and type(new) is type(old) is str:
         return new == old
     if kind.edm is Edm.BINARY and isinstance(new, str) and isinstance(old, str) and new[:-4] != old[:-4]:
         return False  # only the last four characters can spell the same bytes in two ways
@@ -130,14 +129,6 @@ def _means_the_same(
         return bool(value == read and type(value) is type(read) and str(value) == str(read))
     except MISFITS:
         return False  # what was stored does not fit the field: the new value replaces it
-
-
-def _is_plain_int(text: object) -> bool:
-    """Return whether a stored Int64 is spelled as it is written here, so that no other spelling means the same."""
-    if type(text) is not str:
-        return False
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and (digits[0] != "0" or text == "0")
 
 
 def same_value(old: object, value: object) -> bool:

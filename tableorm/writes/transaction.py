@@ -190,6 +190,10 @@ class Transaction:
         """
         Start a workflow for an entity that this transaction writes. The workflow runs only if the transaction succeeds.
 
+            async with db.transaction() as tx:
+                tx.insert(order)
+                tx.start(Ship, order)
+
         Args:
             workflow: The workflow.
             entity: The entity.
@@ -284,6 +288,9 @@ class Transaction:
         """
         Read an entity now, apply a function to it, and save what changed when the block ends. If the row has changed by
         then, the transaction fails; `db.run_transaction` runs it again.
+
+            async with db.transaction() as tx:
+                await tx.modify(Account, withdraw, branch="Lund", number=1)
 
         Args:
             target: A model with its key fields, a `Key`, or an entity or bag, which is read again. If an object already

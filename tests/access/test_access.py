@@ -36,6 +36,9 @@ from tests.access.test_scope import Party
 from tests.azure.stub import Token
 from tests.local.server.client import KEYS
 
+EMPLOYEE = Employee.key(department="Sales", id=1)
+
+
 HOUR = dt.timedelta(hours=1)
 LONG_AGO, LATER = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2099, 1, 1, tzinfo=dt.UTC)
 
@@ -118,7 +121,7 @@ async def test_what_a_grant_opens_is_told(db: Database) -> None:
 
     assert (type(copy), copy, copy.explain()) == (Grant, str(token), explanation)
     assert (explanation.table, explanation.permissions) == ("Directory", "ru")
-    assert "of whatever kind, not of Employee alone" in explanation.covers[0]
+    assert "of any kind, not only of Employee" in explanation.covers[0]
     told = " ".join(token.not_covered)
     for each in ("other keys", "other tables", "queues and blobs", "upsert: it needs 'a' and 'u'"):
         assert each in told
@@ -143,7 +146,7 @@ async def test_a_grant_tells_of_eventual_indexes(db: Database) -> None:
     whole = " ".join((await db.grant(Guest, "raud", HOUR)).not_covered)
 
     for told in (partition, whole):
-        assert "moves to another partition or table, archives and workflows, of which workers are told by a" in told
+        assert "moves to another partition or table, archives and workflows, which send messages" in told
     assert "what is kept for Guest.by_name, Guest.of_all in table AllGuests, where its keys are not in" in partition
     assert "what is kept for Guest.of_all in table AllGuests, where its keys are not in the range" in whole
     for told in (partition, whole):
@@ -333,12 +336,12 @@ async def test_a_file_and_its_server_take_each_others_tokens(tmp_path: Path) -> 
         await db.insert(Employee(department="Sales", id=1))
         token = await grant_reads(db)
         async with connect(server.url, sas=token) as mine:
-            assert await mine.exists(Employee, department="Sales", id=1)
+            assert await mine.exists(EMPLOYEE)
         async with connect(server.url, key=KEYS[0]) as owner:
             theirs = await grant_reads(owner)
         assert theirs != token
         async with connect(f"local:{path}", account="staff", key=KEYS[0], sas=theirs) as mine:
-            assert await mine.exists(Employee, department="Sales", id=1)
+            assert await mine.exists(EMPLOYEE)
         others: list[dict[str, Any]] = [
             {"account": "staff"},
             {"account": "other", "key": KEYS[0]},
@@ -347,7 +350,7 @@ async def test_a_file_and_its_server_take_each_others_tokens(tmp_path: Path) -> 
         for options in others:
             async with connect(f"local:{path}", sas=theirs, **options) as mine:
                 with pytest.raises(AccessDenied, match="Signature did not match"):
-                    await mine.exists(Employee, department="Sales", id=1)
+                    await mine.exists(EMPLOYEE)
 
 
 async def test_the_published_key_opens_no_file(tmp_path: Path) -> None:
@@ -363,7 +366,7 @@ async def test_the_published_key_opens_no_file(tmp_path: Path) -> None:
     )
     async with connect(f"local:{path}", sas=forged) as mine:
         with pytest.raises(AccessDenied, match="Signature did not match"):
-            await mine.get(Employee, department="Sales", id=1)
+            await mine.get(EMPLOYEE)
 
 
 async def test_a_token_of_an_account_in_process(tmp_path: Path) -> None:
@@ -379,7 +382,7 @@ async def test_a_token_of_an_account_in_process(tmp_path: Path) -> None:
         await mine.insert(Employee(department="Sales", id=1))
         assert len(await rows(mine)) == 1
         with pytest.raises(AccessDenied, match="update an entity needs 'u'; the token allows 'rlac'"):
-            await mine.save((await mine.get(Employee, department="Sales", id=1)).evolve(age=7))
+            await mine.save((await mine.get(EMPLOYEE)).evolve(age=7))
         with pytest.raises(AccessDenied, match="delete a table needs 'd'"):
             await mine.drop_table("Notes")
         for store in ("queues", "blobs"):
@@ -433,7 +436,7 @@ async def test_what_is_no_token(tmp_path: Path, sas: Any, error: type[Exception]
         await db.create_tables(Employee)
     with pytest.raises(error, match=message):
         async with connect(f"local:{tmp_path}/hr.tables", sas=sas) as mine:
-            await mine.get(Employee, department="Sales", id=1)
+            await mine.get(EMPLOYEE)
 
 
 def test_options_that_cannot_be() -> None:

@@ -23,6 +23,7 @@ from tableorm import (
     PropertyBag,
     Scope,
     TableOrmError,
+    Transaction,
     connect,
     field,
     many,
@@ -36,7 +37,6 @@ from tableorm.writes.bulk.bulk import Bulk, delete_found
 from tableorm.writes.commit import commit
 from tableorm.writes.stages.change import insert_change
 from tableorm.writes.stages.encode import encode
-from tableorm.writes.transaction import Transaction
 
 
 class Note(Entity, table="BoundaryNotes", partition_key="{tenant}", row_key="note_{n:04d}"):

@@ -15,6 +15,7 @@ from tableorm import (
     Database,
     Entity,
     Index,
+    IndexList,
     Mapped,
     ModelError,
     PropertyBag,
@@ -38,6 +39,22 @@ class Printed(Entity, table="AuditedPrints", partition_key="{shelf}", row_key="p
     shelf: Mapped[str]
     id: Mapped[int]
     by_id = Index(row_key="id_{id}", building=False)
+
+
+class AnyDisc(Entity, abstract=True):
+    shelf: Mapped[str]
+    id: Mapped[int]
+    label: Mapped[str]
+
+
+class DiscOfOld(AnyDisc, table="AuditedDiscs", kind="Disc", partition_key="{shelf}", row_key="disc_{id}"):
+    """As a program had it that listed the discs of each label."""
+
+    of_label = IndexList(row_key="label_{label}")
+
+
+class Disc(AnyDisc, table="AuditedDiscs", partition_key="{shelf}", row_key="disc_{id}", tracked=True):
+    pass
 
 
 CASES = Cases()
@@ -203,6 +220,20 @@ async def test_a_copy_that_an_entity_of_another_kind_names(db: Database) -> None
     assert report.clean and ("Sales", "email_lost") not in await snapshot(db)
 
 
+async def test_a_list_that_is_not_declared() -> None:
+    """Its keys go, and the note of it in each manifest, as a removal of the declaration promises."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(DiscOfOld)
+        for number in (1, 2):
+            await db.insert(DiscOfOld(shelf="a", id=number, label="l"))
+
+        assert (await db.audit(Disc)).counts == {"undeclared": 2}
+        assert (await db.audit(Disc, repair=True)).clean
+        assert (await db.audit(Disc)).found == 0
+        rows = {row.row_key: row async for row in db.select_raw("AuditedDiscs").allow_scan()}
+        assert (rows["disc_1"]["_ix"], rows["disc_2"]["_ix"], "Keys00" in rows["label_l~"]) == ("{}", "{}", False)
+
+
 async def test_nothing_is_found_where_all_is_right(db: Database) -> None:
     """Entities and copies that the mapper wrote are as the audit wants them; all are counted."""
     await fill(db)
@@ -324,7 +355,7 @@ async def test_report_says_what_was_found(db: Database) -> None:
         "Employee.by_email ('Sales', 'empid_000001'): missing: there is no index entry at 'email_e1@x'; "
         "repair writes it"
     )
-    assert report.to_dict()["findings"] == [
+    assert report.to_dict()["findings"] == (
         {
             "damage": "missing",
             "model": "Employee",
@@ -335,8 +366,8 @@ async def test_report_says_what_was_found(db: Database) -> None:
             "problem": "there is no index entry at 'email_e1@x'",
             "repaired": False,
             "refused": None,
-        }
-    ]
+        },
+    )
 
 
 async def test_findings_are_in_the_order_of_entities(db: Database) -> None:

@@ -2,7 +2,6 @@
 Audits of random tables: what the mapper writes is right, and what anybody else does to it can be repaired.
 """
 
-import asyncio
 import datetime as dt
 import uuid
 from collections.abc import Sequence
@@ -95,51 +94,43 @@ async def harmed(db: Any, what: str, which: int) -> None:
 
 
 @given(steps=st.lists(st.tuples(verbs, things), max_size=15))
-def test_what_the_mapper_writes_is_right(steps: Sequence[tuple[str, Thing]]) -> None:
+async def test_what_the_mapper_writes_is_right(steps: Sequence[tuple[str, Thing]]) -> None:
     """Whatever the values and the verbs: an audit finds nothing."""
+    async with memory_database(Thing) as db:
+        for verb, thing in steps:
+            await written(db, verb, thing)
 
-    async def body() -> None:
-        async with memory_database(Thing) as db:
-            for verb, thing in steps:
-                await written(db, verb, thing)
+        report = await db.audit(Thing, parallel=2)
 
-            report = await db.audit(Thing, parallel=2)
-
-            assert [str(finding) for finding in report.findings] == []
-            assert report.entities == await db.select(Thing).allow_scan().count()
-
-    asyncio.run(body())
+        assert [str(finding) for finding in report.findings] == []
+        assert report.entities == await db.select(Thing).allow_scan().count()
 
 
 @given(steps=st.lists(things, max_size=12), damage=st.lists(harms, max_size=6))
-def test_what_others_do_can_be_repaired(steps: Sequence[Thing], damage: Sequence[tuple[str, int]]) -> None:
+async def test_what_others_do_can_be_repaired(steps: Sequence[Thing], damage: Sequence[tuple[str, int]]) -> None:
     """
     After a repair the entities are as they were left, an audit finds nothing but what is left to the user, and each
     index gives just the entities that belong into it.
     """
+    async with memory_database(Thing) as db:
+        for thing in steps:
+            await written(db, "upsert", thing)
+        for what, which in damage:
+            await harmed(db, what, which)
+        before = await entities(db)
 
-    async def body() -> None:
-        async with memory_database(Thing) as db:
-            for thing in steps:
-                await written(db, "upsert", thing)
-            for what, which in damage:
-                await harmed(db, what, which)
-            before = await entities(db)
+        found = await db.audit(Thing)
+        repaired = await db.audit(Thing, repair=True)
+        after = await db.audit(Thing)
 
-            found = await db.audit(Thing)
-            repaired = await db.audit(Thing, repair=True)
-            after = await db.audit(Thing)
-
-            left = {Damage.TAKEN, Damage.UNREADABLE, Damage.BLOCKED}
-            assert (found.undecided, repaired.undecided, after.undecided) == (0, 0, 0)
-            assert await entities(db) == before
-            assert found.clean is (repaired.found == 0)
-            if not left & {finding.damage for finding in repaired.findings}:
-                assert repaired.clean
-                assert [str(finding) for finding in after.findings] == []
-                await check_indexes(db, before)
-
-    asyncio.run(body())
+        left = {Damage.TAKEN, Damage.UNREADABLE, Damage.BLOCKED}
+        assert (found.undecided, repaired.undecided, after.undecided) == (0, 0, 0)
+        assert await entities(db) == before
+        assert found.clean is (repaired.found == 0)
+        if not left & {finding.damage for finding in repaired.findings}:
+            assert repaired.clean
+            assert [str(finding) for finding in after.findings] == []
+            await check_indexes(db, before)
 
 
 async def entities(db: Any) -> dict[tuple[str, str], Thing]:
@@ -165,21 +156,17 @@ async def check_indexes(db: Any, stored: dict[tuple[str, str], Thing]) -> None:
 @examples(5, 1500)
 @pytest.mark.parametrize("segment", [1, 7])
 @given(steps=st.lists(things, min_size=8, max_size=12), damage=st.lists(harms, min_size=1, max_size=4))
-def test_segments_find_the_same(segment: int, steps: Sequence[Thing], damage: Sequence[tuple[str, int]]) -> None:
+async def test_segments_find_the_same(segment: int, steps: Sequence[Thing], damage: Sequence[tuple[str, int]]) -> None:
     """However small the parts are that are summed up, the same is found."""
+    async with memory_database(Thing) as db:
+        for thing in steps:
+            await written(db, "upsert", thing)
+        for what, which in damage:
+            await harmed(db, what, which)
+        whole = await db.audit(Thing, parallel=1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(auditing, "SEGMENT", segment)
 
-    async def body() -> None:
-        async with memory_database(Thing) as db:
-            for thing in steps:
-                await written(db, "upsert", thing)
-            for what, which in damage:
-                await harmed(db, what, which)
-            whole = await db.audit(Thing, parallel=1)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(auditing, "SEGMENT", segment)
+            parts = await db.audit(Thing, parallel=1)
 
-                parts = await db.audit(Thing, parallel=1)
-
-            assert parts.findings == whole.findings and parts.entities == whole.entities
-
-    asyncio.run(body())
+        assert parts.findings == whole.findings and parts.entities == whole.entities

@@ -5,8 +5,7 @@ What the store refuses of any row ends both.
 
 import pytest
 
-from tableorm import AccessDenied, Damage, Database, Entity, Index, Mapped, PropertyBag, Unavailable
-from tableorm.audit.report import Finding
+from tableorm import AccessDenied, Damage, Database, Entity, Finding, Index, Mapped, PropertyBag, Unavailable
 from tableorm.stores import Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import Employee, fill, snapshot, write

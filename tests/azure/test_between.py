@@ -61,6 +61,8 @@ FOUND = {
     ),
 }
 
+each_call = pytest.mark.parametrize("name", list(CALLS))
+
 
 async def supply() -> str:
     """A token of the tables, from a function."""
@@ -89,7 +91,7 @@ class Recorder(SansIOHTTPPolicy[Any, Any]):
         self.seen.append(str(response.http_response.status_code))
 
 
-@pytest.mark.parametrize("name", list(CALLS))
+@each_call
 async def test_policies_and_hooks_of_every_service(stub: Stub, name: str) -> None:
     """Those of each call see it once, those of each attempt and the hooks see all, and what they change is sent."""
     call, attempt, hooks = Recorder("x-ms-call"), Recorder("x-ms-attempt"), list[str]()
@@ -224,7 +226,7 @@ def test_a_place_that_nothing_opens(service: str) -> None:
         AzureBackend.from_url("http://127.0.0.1:1/acc", timeout=10.0, options=options)
 
 
-@pytest.mark.parametrize("name", list(CALLS))
+@each_call
 async def test_each_attempt_has_a_date_and_a_signature_of_its_own(stub: Stub, name: str) -> None:
     """After a wait the old ones may be too old; a key renewed meanwhile is used at once."""
     credential = AzureNamedKeyCredential("stub", STUB_KEY)
@@ -240,7 +242,7 @@ async def test_each_attempt_has_a_date_and_a_signature_of_its_own(stub: Stub, na
     assert first.startswith("SharedKey stub:") and second.startswith("SharedKey stub:") and first != second
 
 
-@pytest.mark.parametrize("name", list(CALLS))
+@each_call
 async def test_version_and_user_agent_of_every_service(stub: Stub, name: str) -> None:
     """Tables have a version of their own, queues and blobs share the other. The user's agent is in front of ours."""
     stub.answers = [FOUND[name]]
@@ -257,7 +259,7 @@ async def test_version_and_user_agent_of_every_service(stub: Stub, name: str) ->
     assert request.headers["user-agent"].startswith("shop/1.2 tableorm/0.")
 
 
-@pytest.mark.parametrize("name", list(CALLS))
+@each_call
 async def test_proxies_of_every_service(stub: Stub, name: str) -> None:
     """Each goes through the proxy that was given, to an endpoint that only the proxy knows."""
     stub.answers = [FOUND[name]]
@@ -290,7 +292,7 @@ SCOPES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "scope"), SCOPES)
-@pytest.mark.parametrize("name", list(CALLS))
+@each_call
 async def test_a_token_for_every_service(secure: Stub, name: str, options: dict[str, Any], scope: str) -> None:
     """It is asked for the one scope, also of another cloud, and sent."""
     secure.answers = [FOUND[name]]
@@ -305,7 +307,7 @@ async def test_a_token_for_every_service(secure: Stub, name: str, options: dict[
 CHALLENGE = "Bearer authorization_uri=https://login.example.org/tenant-1/oauth2/authorize resource_id=https://management.azure.com"
 
 
-@pytest.mark.parametrize("name", list(CALLS))
+@each_call
 async def test_a_token_of_the_tenant_that_the_service_names(secure: Stub, name: str) -> None:
     """
     A credential of another tenant is asked again, with that one; the request is sent again, and no other one. No token
@@ -419,7 +421,7 @@ def clients(spans: InMemorySpanExporter) -> list[ReadableSpan]:
     return [span for span in spans.get_finished_spans() if span.kind is trace.SpanKind.CLIENT]
 
 
-@pytest.mark.parametrize("name", list(CALLS))
+@each_call
 async def test_a_span_for_every_request(stub: Stub, spans: InMemorySpanExporter, name: str) -> None:
     """It is a child of the program's own, tells method and status, goes along in `traceparent`, and shows no secret."""
     stub.answers = [FOUND[name]]
@@ -463,7 +465,7 @@ async def test_no_spans_unless_asked_for(stub: Stub, exporter: InMemorySpanExpor
 
 
 @pytest.mark.parametrize("sas", [None, SECRET, SECRET.replace("sig", "%73ig"), SECRET.replace("sig=", "sig=%22")])
-@pytest.mark.parametrize("name", list(CALLS))
+@each_call
 async def test_logs_show_no_secrets(stub: Stub, caplog: pytest.LogCaptureFixture, name: str, sas: str | None) -> None:
     """
     All that azure-core and ours log of a request, its repetition and its failure, at the lowest level, however the name
@@ -484,7 +486,7 @@ async def test_logs_show_no_secrets(stub: Stub, caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("answer", [error_answer(403, "AuthenticationFailed"), Answer(0)], ids=["refused", "cut"])
-@pytest.mark.parametrize("name", list(CALLS))
+@each_call
 async def test_errors_show_no_secrets(stub: Stub, name: str, answer: Answer) -> None:
     """Nor do faults, and the SDK's errors behind them."""
     stub.answers = [answer]

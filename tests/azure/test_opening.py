@@ -59,7 +59,7 @@ def emulator_on(host: str) -> Account:
         ),
         (
             "https://acc.table.cosmos.azure.com:443/",
-            Account(name="acc", table="https://acc.table.cosmos.azure.com:443"),
+            Account(name="acc", table="https://acc.table.cosmos.azure.com"),
         ),
         ("HTTPS://ACC.Table.Core.Windows.net", Account(name="acc", **CLOUD)),
         ("https://acc.z13.table.storage.azure.net", account("https://acc.z13.{}.storage.azure.net")),
@@ -74,11 +74,15 @@ def emulator_on(host: str) -> Account:
             Account(name="devstoreaccount1", table=f"{LOCAL}:10002/devstoreaccount1"),
         ),
         ("https://tables.example.org", Account(name="", table="https://tables.example.org")),
+        ("http://tables.example.org:80/acc/", Account(name="acc", table="http://tables.example.org/acc")),
+        ("http://[::80]:/acc", Account(name="acc", table="http://[::80]/acc")),
+        ("http://tables.example.org:443/acc", Account(name="acc", table="http://tables.example.org:443/acc")),
         ("AccountName=acc;AccountKey=a2V5", Account(name="acc", **CLOUD, key="a2V5")),
+        ("DefaultEndpointsProtocol=HTTPS;AccountName=acc;AccountKey=a2V5", Account(name="acc", **CLOUD, key="a2V5")),
         ("DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;", Account(name="acc", **CLOUD, key="a2V5")),
         (
             "AccountName=acc;AccountKey=a2V5;TableEndpoint=https://acc.table.cosmos.azure.com:443/;",
-            Account(name="acc", table="https://acc.table.cosmos.azure.com:443", key="a2V5"),
+            Account(name="acc", table="https://acc.table.cosmos.azure.com", key="a2V5"),
         ),
         (
             "TableEndpoint=https://acc.table.core.windows.net/;SharedAccessSignature=sv=1&sig=a%3D",

@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, OutcomeUnknown, RetryPolicy, Stats, Throttled, connect, field
-from tableorm.errors import TableOrmError, TransactionFailed
+from tableorm import (
+    Database,
+    Entity,
+    Mapped,
+    OutcomeUnknown,
+    RetryPolicy,
+    Stats,
+    TableOrmError,
+    Throttled,
+    TransactionFailed,
+    connect,
+    field,
+)
 from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, page_answer, row_answer
 from tests.faults import QUICK, Fate, FaultyBackend
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Database, connect
+from tableorm import Database, TransferReport, connect
 from tests.children import environment
 from tests.commandline import in_database, run_command
 from tests.rows import replace_row
@@ -55,6 +55,13 @@ def urls(tmp_path: Path) -> tuple[str, str]:
 async def are_equal(source: str, target: str) -> bool:
     async with connect(source) as db, connect(target) as other:
         return await content_of(db) == await content_of(other)
+
+
+def test_large_numbers_in_reports() -> None:
+    """Every number is written alike."""
+    report = TransferReport(entities=400_000, written=399_999, failed=1, cursor=lambda: None, requests=400, seconds=9)
+
+    assert str(report) == "400,000 rows read, 399,999 written, 1 failed, in 9.0 s"
 
 
 def test_copy_and_verify(urls: tuple[str, str]) -> None:

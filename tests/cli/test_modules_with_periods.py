@@ -71,4 +71,5 @@ def test_a_module_without_other_models(command: tuple[str, ...], module: str, tm
     done = run_command(name, *options, "period_only")
 
     assert done.returncode == 2
-    assert "no model is left: MixedVisit has a table for each period" in done.stderr
+    assert "MixedVisit is left out: it has a table for each period\n" in done.stderr
+    assert "no model is left; name others" in done.stderr

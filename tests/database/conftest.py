@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tableorm import Database, connect
+from tableorm.testing import MemoryStore
 from tests.azurite import Azurite
+from tests.faults import FaultyStore
 
 also_in_file = pytest.mark.parametrize("db", ["file", "memory", "azurite"], indirect=True)
 """Of tests in which several tasks read and write: a file is read beside its writer, which is a thread of its own."""
@@ -27,3 +29,9 @@ async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Da
     url = f"local:{tmp_path}/test.tables" if request.param == "file" else "local::memory:"
     async with connect(url) as database:
         yield database
+
+
+@pytest.fixture
+def network() -> FaultyStore:
+    """A network between a database and a store in memory, on which nothing fails yet."""
+    return FaultyStore(MemoryStore())

@@ -29,7 +29,6 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import StoreRequest, TableStore
-from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
 from tests.rekeys import Turns, finalize, kinds_of, move, opened, roll_back, set_phase
 from tests.torture import seeds
@@ -50,6 +49,9 @@ class Hop(AnyHop, table="RekeyedReads", partition_key="{day}", row_key="hop_{id}
 
 class NewHop(AnyHop, table="RekeyedReads", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Hop)):
     by_text = Index(row_key="text_{text}_{day}")
+
+
+HOP = NewHop.key(day="mon", id=1)
 
 
 class Owned(Entity, abstract=True):
@@ -103,11 +105,6 @@ class NewSpot(
 
 
 @pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
-
-
-@pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Hop 1 of monday has its older key."""
     async with database_on(network, Hop, NewHop, Leg, NewLeg, Leap, NewLeap, NewSpot) as db:
@@ -117,19 +114,18 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
 
 async def reads(db: Database) -> set[bool]:
     """Return what each way to read hop 1 says of it."""
-    key = NewHop.key(day="mon", id=1)
     found = [
         await db.get_or_none(NewHop, day="mon", id=1),
-        await db.get_or_none(key),
-        *await db.get_many([key]),
+        await db.get_or_none(HOP),
+        *await db.get_many([HOP]),
         await db.get_or_none(NewHop.by_text, id=1, text="t", day="mon"),
     ]
     answers = {each is not None for each in found}
     assert all(each is None or (each.day, each.id, each.text) == ("mon", 1, "t") for each in found)
-    answers |= {await db.exists(NewHop, day="mon", id=1), await db.exists(key)}
+    answers |= {await db.exists(NewHop, day="mon", id=1), await db.exists(HOP)}
     try:
         hop = found[0] or NewHop(day="mon", id=1)
-        await db.get(NewHop, day="mon", id=1)
+        await db.get(HOP)
     except EntityNotFound:
         answers.add(False)
     else:
@@ -151,8 +147,8 @@ async def test_each_row_of_a_mover(db: Database, network: FaultyStore, phase: Re
     network.plan()
     set_phase(db, NewHop, phase)
     if writes == 2:  # an entry of a tentative row is tentative: it is found by its key alone, until it is confirmed
-        assert (await db.get(NewHop, day="mon", id=1)).text == "t"
-        await db.refresh(await db.get(NewHop, day="mon", id=1))
+        assert (await db.get(HOP)).text == "t"
+        await db.refresh(await db.get(HOP))
     assert await reads(db) == {True}
 
 
@@ -161,7 +157,7 @@ async def test_an_entity_that_was_deleted(db: Database, phase: RekeyPhase) -> No
     """Neither a forward nor a tentative row is an entity."""
     set_phase(db, NewHop, RekeyPhase.MOVE)
     await move(db, NewHop)
-    await db.delete(NewHop, day="mon", id=1, if_match="*")
+    await db.delete(HOP, if_match="*")
     assert await kinds_of(db, NewHop) == ["mon Hop#_forward"]
     set_phase(db, NewHop, phase)
     assert await reads(db) == {False}
@@ -175,7 +171,7 @@ async def test_only_the_newer_key_counts_in_the_end(db: Database) -> None:
         set_phase(db, NewHop, phase)
         assert await reads(db) == {True}
         before = db.stats.requests
-        await db.get(NewHop, day="mon", id=1)
+        await db.get(HOP)
         assert await db.get_or_none(NewHop, day="tue", id=1) is None
         assert db.stats.requests - before == 2
         await finalize(db, NewHop)
@@ -223,7 +219,7 @@ async def test_an_entity_that_comes_and_goes_back(db: Database, network: FaultyS
         connection_of(reader).wrap_store(lambda _: store)
         set_phase(reader, NewHop, RekeyPhase.BACK)
 
-        assert await reader.exists(NewHop, day="mon", id=1)
+        assert await reader.exists(HOP)
 
 
 async def test_several_older_keys(db: Database) -> None:
@@ -260,7 +256,7 @@ async def test_rows_that_are_no_entities(db: Database) -> None:
         await db.get(NewHop, day="tue", id=2)
     await db.merge(PropertyBag("RekeyedReads", "mon", "hop_1", {"text": 5}), if_match="*")
     with pytest.raises(DecodeError, match="Hop"):
-        await db.get(NewHop, day="mon", id=1)
+        await db.get(HOP)
 
 
 async def test_what_is_refused_until_the_end(db: Database) -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from tableorm import AccessDenied, Database, Entity, Mapped, ModelError, NotSupported, Workflow, connect
+from tableorm import AccessDenied, Database, Entity, Mapped, ModelError, NotSupported, Outcome, Workflow, connect
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import ring
 from tableorm.outbox.decision import Decision, Work, read_decision
 from tableorm.outbox.doorbell import Begun, Doorbell
-from tableorm.outbox.worker import Outcome
 from tests.databases import memory_database
 from tests.rows import insert_row
 

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tableorm import Database, Entity, Mapped, ModelError, PropertyBag, field
+from tableorm import Damage, Database, Entity, Mapped, ModelError, PropertyBag, field
 from tableorm.audit.check import WRONG, AuditedMaintainer, Check, IsCandidate, Phase
 from tableorm.audit.context import AuditContext, EntitySnapshot, Problem
-from tableorm.audit.report import Damage
 from tableorm.keys.parse import parse_template
 from tableorm.keys.template import Template
 from tableorm.models.derivation import Derivation

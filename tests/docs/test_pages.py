@@ -4,6 +4,7 @@ The documentation does what it says: every page runs as a program.
 
 import asyncio
 import re
+import struct
 import subprocess
 import sys
 import tomllib
@@ -146,6 +147,39 @@ def test_pictures_are_drawn() -> None:
 
         assert picture.read_text(encoding="utf-8") == pictures.draw(source.read_text(encoding="utf-8"))
         assert re.search(rf"!\[[^]]+\]\([./]*pictures/{picture.name}\)", shown)
+
+
+def test_search_leaves_out_pages_for_contributors() -> None:
+    """The pages of the section Internals, and only these, are left out of the search, so that guides come first."""
+    hidden = "---\nsearch:\n  exclude: true\n---\n"
+    left_out = {page for page in docs_pages.pages() if page.read_text(encoding="utf-8").startswith(hidden)}
+    internals = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("  - Internals:\n")[2].partition("\n\n")[0]
+
+    assert {page.relative_to(ROOT / "docs").as_posix() for page in left_out} == set(
+        re.findall(r": (\S+\.md)", internals)
+    )
+
+
+def test_guides_lead_to_the_reference() -> None:
+    """A page to which the reference links has a link to a page of the reference."""
+    reference = sorted((ROOT / "docs" / "reference").glob("*.md"))
+    links = {
+        link for page in reference for link in re.findall(r"\(\.\./([^)#]+\.md)", page.read_text(encoding="utf-8"))
+    }
+    guides = [ROOT / "docs" / link for link in sorted(links)]
+
+    assert len(guides) > 30
+    assert [guide for guide in guides if "reference/" not in guide.read_text(encoding="utf-8")] == []
+
+
+def test_card_shows_what_is_printed() -> None:
+    """The picture that other sites show with a link shows output of the first page, in the size that they take."""
+    card = ROOT / "docs" / "assets" / "card.svg"
+    printed = re.findall('"code printed"[^>]*>([^<]+)<', card.read_text(encoding="utf-8"))
+
+    assert len(printed) == 2
+    assert {line for line in printed if line not in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")} == set()
+    assert struct.unpack(">II", card.with_suffix(".png").read_bytes()[16:24]) == (1200, 630)
 
 
 def test_pages_are_found() -> None:

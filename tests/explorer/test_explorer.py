@@ -24,6 +24,9 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import StoreLayer, StoreRequest
 from tests.explorer.models import SALES, SITES, Employee, Visit, fill
 
+EMPLOYEE = Employee.key(department="Sales", id=0)
+
+
 MODELS: list[type[Entity]] = [Employee, Visit]
 
 
@@ -220,12 +223,12 @@ async def test_a_row_is_deleted_when_the_key_is_pressed_twice(writer: tuple[Data
     await person.choose("Directory", "Employee")
     await person.press("d")
     assert "press d again to delete Employee" in person.text("#status")
-    await db.modify(Employee, lambda each: setattr(each, "age", 33), department="Sales", id=0)
+    await db.modify(EMPLOYEE, lambda each: setattr(each, "age", 33))
     await person.press("d")
-    assert "PreconditionFailed" in person.text("#status") and await db.exists(Employee, department="Sales", id=0)
+    assert "PreconditionFailed" in person.text("#status") and await db.exists(EMPLOYEE)
     await person.choose("Directory", "Employee")
     await person.press("d", "d")
-    assert not await db.exists(Employee, department="Sales", id=0)
+    assert not await db.exists(EMPLOYEE)
     assert (await db.audit(Employee)).clean
 
 
@@ -255,7 +258,7 @@ async def test_a_write_ends_whatever_is_pressed_meanwhile(writer: tuple[Database
     await person.settle()
 
     assert "deleted; the rows were not read again" in person.text("#status")
-    assert not await db.exists(Employee, department="Sales", id=0)
+    assert not await db.exists(EMPLOYEE)
     assert person.app.is_running
 
 
@@ -265,7 +268,7 @@ async def test_a_value_is_changed(writer: tuple[Database, Person]) -> None:
     await person.choose("Directory", "Employee")
     assert "age is saved" in await change(person, 4, "61")
     assert "hired is saved" in await change(person, 5, "'2025-02-03'")
-    found = await db.get(Employee, department="Sales", id=0)
+    found = await db.get(EMPLOYEE)
     assert (found.age, found.hired) == (61, dt.date(2025, 2, 3))
     assert "stays as it is" in await change(person, 4, "'old'")
     assert "stays as it is" in await change(person, 4, "5 or id == 3")

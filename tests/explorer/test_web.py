@@ -106,10 +106,15 @@ async def test_only_the_holder_of_the_token_is_let_in(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="event loops know no signals there")
 async def test_an_interrupt_ends_it_with_a_line(tmp_path: Path) -> None:
-    """Ctrl-C prints one line, and the status is 0."""
-    async with serving(tmp_path) as server:
-        server.process.send_signal(signal.SIGINT)
-        _, errors = await server.process.communicate()
+    """Ctrl-C prints one line, and the status is 0, even while a page is open."""
+    jar = aiohttp.CookieJar(unsafe=True)  # it takes cookies of addresses without a name
+    async with serving(tmp_path) as server, aiohttp.ClientSession(cookie_jar=jar) as browser:
+        async with browser.get(server.url) as page, browser.ws_connect(f"{page.url}ws") as screen:
+            await screen.receive()
+            server.process.send_signal(signal.SIGINT)
+            async for _ in screen:
+                pass  # until the server closes it
+            _, errors = await server.process.communicate()
 
         assert server.process.returncode == 0
         assert errors.decode() == "tableorm: stopped; the page is no longer served\n"

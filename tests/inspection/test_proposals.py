@@ -193,10 +193,13 @@ async def test_a_sample() -> None:
             row = make_row(f"device{number % 40:02d}", f"{number:05d}", value=0.5)
             await insert_row(db, "Readings", row)
         told: list[tuple[int, float]] = []
-        proposal = await inspect_table(
-            db, "Readings", rows=100, on_progress=lambda rows, share: told.append((rows, share))
-        )
+        with db.observe(show_values=True) as seen:
+            proposal = await inspect_table(
+                db, "Readings", rows=100, on_progress=lambda rows, share: told.append((rows, share))
+            )
 
+        read = [each.line for each in seen.requests if "$top=50" in each.line and "$select" not in each.line]
+        assert len({*read}) == 2, read  # two ranges
         assert 90 <= proposal.rows <= 110
         assert f"a sample of its rows, {proposal.rows}." in proposal.text
         assert 'partition_key="device{part1:02d}"' in proposal.text

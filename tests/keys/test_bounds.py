@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tableorm import TemplateError
 from tableorm.keys.bounds import Condition, KeyBounds
-from tableorm.keys.intervals import nameable, successor
 from tableorm.keys.parse import parse_template
 from tableorm.keys.template import Template
 from tableorm.protocol.edm import check_text, utf16_key
 from tableorm.protocol.filters import Op
 from tableorm.stores import Bounds
+from tableorm.stores.intervals import nameable, successor
 from tests.torture import Rounds
 
 UTC = dt.UTC

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import connect
-from tableorm.errors import ModelError, Unavailable
+from tableorm import ModelError, Unavailable, connect
 from tableorm.stores import Capabilities
 from tableorm_local import LocalBackend
 

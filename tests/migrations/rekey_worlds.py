@@ -36,7 +36,7 @@ from tests.migrations.quick_runs import quick_runs
 from tests.migrations.random_layouts import FOREIGN, Layout, Values, insert_foreign, read_rows
 from tests.migrations.random_programs import Stage, Step, Who, Write
 from tests.migrations.rekey_truths import Truth, Truths
-from tests.rekeys import Turns, TurnStore, draw_fates, opened, rekeying_of
+from tests.rekeys import Turns, TurnStore, draw_fates, opened, rekeying_of, save_by
 from tests.rows import insert_row
 
 MOVERS = ("mover1", "mover2")
@@ -268,18 +268,7 @@ class World:
             await db.modify(entity, apply)
             return
         apply(entity)
-        if verb == "transaction":
-            async with db.transaction() as tx:
-                tx.save(entity)
-        elif verb == "bulk":
-            async with db.bulk(errors="report") as bulk:
-                await bulk.save(entity)
-            if bulk.report.failed:
-                raise bulk.report.failed[0].error
-        elif verb in ("merge", "replace", "upsert"):
-            await getattr(db, verb)(entity)
-        else:
-            await db.save(entity)
+        await save_by(db, verb, entity)
 
     def _judge(self, write: Write, before: set[RekeyPhase], error: Exception | None, *, rekeyed: bool = False) -> None:
         """Judge what a program was told of a write of an entity that it had just read."""

@@ -105,7 +105,7 @@ def test_a_rekey_offline_is_given_up() -> None:
 
     assert [each[0] for each in (moved, refused, back, again, online)] == [0, 1, 0, 1, 0]
     assert "--no-new-programs" in refused[2]
-    assert "made while nobody writes, it is roll_back_rekey() (the command: rollback --offline)" in misled[2]
+    assert "after run_rekey(), call roll_back_rekey() (the command: rollback --offline)" in misled[2]
     assert json.loads(back[1].splitlines()[-1])["written"] == 30
     assert "there is nothing to go back from" in again[2]
 
@@ -116,7 +116,7 @@ def test_a_table_is_rekeyed_online(monkeypatch: pytest.MonkeyPatch) -> None:
 
     planned = migrate("plan")
     refused = [migrate("move"), migrate("seal", "--no-old-programs")]
-    moved = migrate("move", "--no-blind-writers")
+    moved, status = migrate("move", "--no-blind-writers"), run_command("migrate", "status", URL)
     back = migrate("rollback")
     again = [migrate("move", "--no-blind-writers"), migrate("verify"), migrate("seal", "--no-old-programs")]
     finalized = migrate("finalize", "--json")
@@ -129,8 +129,9 @@ def test_a_table_is_rekeyed_online(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert ["--no-blind-writers" in refused[0][2], "in phase 'expand'" in refused[1][2]] == [True, True]
     assert [each[0] for each in (planned, *refused, moved, back, *again, finalized)] == [0, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert "re-keys:\n  Note as TopicNote: move since 20" in status.stdout
     assert json.loads(finalized[1].splitlines()[-1])["written"] == 30
-    assert "the way back is another re-key" in migrate("rollback")[2]
+    assert "only another re-key can restore the older keys" in migrate("rollback")[2]
 
 
 def test_a_model_that_takes_over_nothing() -> None:
@@ -172,7 +173,7 @@ def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     clear_progress()
 
     assert bars == [
-        "      all [######------------------]  25% 12 entities/s, about 5 min 0 s left",
+        "      all [######------------------]  25% 12 entities/s, about 0:05:00 left",
         "range   3 [############------------]  50% 1,200 entities",
         "range  14 [------------------------]    ? 0 entities",
     ]

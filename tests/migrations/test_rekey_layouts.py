@@ -2,7 +2,6 @@
 Re-keys between models that nobody thought of, while programs of both models write and movers are killed.
 """
 
-import asyncio
 import re
 
 from hypothesis import assume, given
@@ -16,7 +15,7 @@ from tests.torture import examples
 
 @examples(4, 500)
 @given(st.data())
-def test_any_layout(data: st.DataObject) -> None:
+async def test_any_layout(data: st.DataObject) -> None:
     """
     Nothing is lost or doubled, and each program reads what it is promised, after each step of a re-key; in the end the
     rows are those of the newer model alone, and after the way back those of the older one.
@@ -24,7 +23,7 @@ def test_any_layout(data: st.DataObject) -> None:
     layout = data.draw(layouts())
     steps = data.draw(programs(layout))
     kind = data.draw(st.sampled_from(["memory", "memory", "engine", "unordered"]))
-    asyncio.run(carry_out(layout, steps, kind))
+    await carry_out(layout, steps, kind)
 
 
 @given(specs(guarded=False) | specs())
@@ -40,7 +39,7 @@ def test_what_is_refused(spec: Spec) -> None:
 
 @examples(4, 300)
 @given(st.data())
-def test_rows_that_may_have_keys_of_each_other(data: st.DataObject) -> None:
+async def test_rows_that_may_have_keys_of_each_other(data: st.DataObject) -> None:
     """
     Where an entity of one model may have the key that another one gets, the move reports it and leaves it alone; on the
     way back all entities get their older keys.
@@ -51,4 +50,4 @@ def test_rows_that_may_have_keys_of_each_other(data: st.DataObject) -> None:
     entities: list[Values] = data.draw(
         st.lists(layout.entities(), min_size=1, max_size=6, unique_by=lambda each: layout.keys_of(each)[0])
     )
-    asyncio.run(go_there_and_back(layout, entities))
+    await go_there_and_back(layout, entities)

@@ -2,7 +2,6 @@
 Re-keys between models that nobody thought of, while nobody writes: entities are split, joined and dropped.
 """
 
-import asyncio
 import datetime as dt
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -249,11 +248,11 @@ async def _check_rows(run: Run, db: Database, target: Database) -> None:
 
 @examples(4, 600)
 @given(st.data())
-def test_any_layout_while_nobody_writes(data: st.DataObject) -> None:
+async def test_any_layout_while_nobody_writes(data: st.DataObject) -> None:
     """
     Entities are split, joined by a merge, dropped, and put into another database, by processes of which some die: in
     the end there is what they should become, and nothing else.
     """
     layout = data.draw(layouts())
     copy = data.draw(copies(layout))
-    asyncio.run(carry_out(layout, copy))
+    await carry_out(layout, copy)

@@ -278,7 +278,9 @@ async def test_recorded_revisions_must_be_there(in_file: Open, folder: Path) -> 
     path.unlink()
     with pytest.raises(ModelError, match=f"has no revision {second}, which the database has applied; run the program"):
         await apply(in_file, folder, Item)
-    path.write_text(text.replace('Rewrite("Titled")', 'Rewrite("Titled"), Rewrite("Titled")'), encoding="utf-8")
+    path.write_text(
+        text.replace("Rewrite(model='Titled')", "Rewrite(model='Titled'), Rewrite(model='Titled')"), encoding="utf-8"
+    )
     with pytest.raises(ModelError, match=f"revision {second} of .* is not the one that the database has applied"):
         await apply(in_file, folder, Titled)
     async with in_file() as db:

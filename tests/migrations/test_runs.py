@@ -116,6 +116,18 @@ async def test_a_run_that_has_ended_is_done_again_unless_it_has_a_name(db: Datab
     assert [each.name for each in await db.runs()] == ["0001 rename", again.name]
 
 
+@pytest.mark.parametrize("name", ["2026/11: #3?", "a\\b^c", "tab\there", "%2F \u00fc"])
+async def test_a_name_may_have_any_characters(db: Database, name: str) -> None:
+    """Those that no key may contain are escaped in the keys of its rows."""
+    await fill(db, 2)
+    report = await rewrite(db, Player, name=name)
+
+    assert (report.complete, report.entities, await db.runs()) == (True, 10, [report])
+    assert await rewrite(db, Player, name=name) == report
+    await db.drop_run(name)
+    assert await db.runs() == []
+
+
 @also_in_file
 async def test_several_processes_share_the_ranges(db: Database) -> None:
     """Each row is read by one of them, and all return the same report."""

@@ -13,9 +13,10 @@ from tableorm import Database, Entity, Mapped, ModelError, connect
 from tableorm.connection.connection import connection_of
 from tableorm.jobs import plan as module
 from tableorm.jobs.plan import MOST_RANGES, plan_ranges
-from tableorm.keys.intervals import overlaps
 from tableorm.models.entity import schema_of
+from tableorm.models.schema import Schema
 from tableorm.stores import Bounds, StoreRequest
+from tableorm.stores.intervals import overlaps
 from tableorm_migrations import rewrite
 from tests.database.between import Between
 from tests.databases import memory_database
@@ -34,7 +35,8 @@ async def plan(names: Sequence[str], *, build: bool = False) -> tuple[list[Bound
     async with memory_database(Place) as db:
         for name in names:
             await db.insert(Place(name=name))
-        ranges = await plan_ranges(connection_of(db), "test", [("RunPlaces", [schema_of(Place)])], build=build)
+        tables = [("RunPlaces", [schema_of(Place)])]
+        ranges = await plan_ranges(connection_of(db), "test", tables, build=build, many=True)
         bounds = [each.partitions for each in ranges]
     keys = [Place.key(name=name).partition_key for name in names]
     return bounds, sum(any(overlaps(each, Bounds.only(key)) for key in keys) for each in bounds)
@@ -51,14 +53,15 @@ async def test_together_they_are_all_keys(names: list[str]) -> None:
     assert len(bounds) <= MOST_RANGES
 
 
-async def test_a_large_table_is_not_read_to_be_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are more keys than some pages, ranges are equal shares of the keys."""
+@pytest.mark.parametrize("schemas", [[schema_of(Numbered)], []], ids=["model", "rows of any form"])
+async def test_a_large_table_is_not_read_to_be_divided(monkeypatch: pytest.MonkeyPatch, schemas: list[Schema]) -> None:
+    """Where there are more keys than some pages, ranges are equal shares of the keys, even if no model is known."""
     monkeypatch.setattr(module, "SMALL_PAGES", 2)
     monkeypatch.setattr(module, "MAX_PAGE", 10)
     async with memory_database(Numbered) as db:
         for number in range(0, 5000, 100):
             await db.insert(Numbered(number=number))
-        ranges = await plan_ranges(connection_of(db), "test", [("RunNumbers", [schema_of(Numbered)])], rows=1000)
+        ranges = await plan_ranges(connection_of(db), "test", [("RunNumbers", schemas)])
 
     assert len(ranges) >= 24
 

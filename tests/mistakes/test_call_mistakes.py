@@ -173,8 +173,6 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
         lambda db: db.audit(Order, on_progress=5),
         r"audit\(on_progress=5\) is rejected: give a plain function, which is not awaited",
     ),
-    (lambda db: db.build_index("by_note"), r"build_index\('by_note'\) is rejected: give an index of a class"),
-    (lambda db: db.build_index(ANY), r"give an index of a class, .*, or a sum; Order has by_note$"),
     (lambda db: db.create_tables([Order]), r"\[<class .*Order'>\] is not a model"),
     (
         lambda db: db.select_raw(Order),

@@ -29,7 +29,6 @@ db = database_fixture()
 class Shop(Entity, table="ShopsOfMessages", partition_key="{shop}", row_key="shop"):
     shop: Mapped[str]
     orders: Mapped[int] = field(default=0, maintained=True)
-    price: Mapped[int] = field(default=0)
 
 
 class Order(Entity, table="ShopsOfMessages", partition_key="{shop}", row_key="order_{id:04d}"):
@@ -69,18 +68,6 @@ def test_the_key_of_a_count(key: dict[str, Any], message: str) -> None:
     """The values are texts, which are templates."""
     with pytest.raises(ModelError, match=message):
         Count(lambda: Shop.orders, **key)
-
-
-def test_a_count_in_a_field_that_is_not_maintained() -> None:
-    """The message says what the field has to be."""
-    with pytest.raises(
-        ModelError, match=r"Mug.counted: Shop.price is not a maintained field of whole numbers; declare"
-    ):
-
-        class Mug(Entity, table="ShopsOfMessages", partition_key="{shop}", row_key="mug"):  # pyright: ignore[reportUnusedClass]
-            shop: Mapped[str]
-
-            counted = Count(lambda: Shop.price, shop="{shop}")
 
 
 def test_an_index_of_a_model_with_periods() -> None:

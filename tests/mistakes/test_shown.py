@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import tableorm
-from tableorm import Database, Entity, Index, Mapped, ModelError, PropertyBag, field, many
+from tableorm import Database, Entity, GrantExplanation, Index, Mapped, ModelError, PropertyBag, connect, field, many
+from tableorm.protocol.key_range import KeyRange
 from tests.databases import database_fixture
 
 
@@ -78,6 +79,17 @@ async def test_notebooks_show_tables(db: Database) -> None:
     ]
     assert [line[0] for line in in_notebook(written).lines[1:]] == ["POST /ShownThings"]
 
+    opened = GrantExplanation(
+        table="Things",
+        permissions="r",
+        keys=KeyRange(),
+        expires_at=None,
+        policy=None,
+        covers=("reads",),
+        not_covered=("queues", "blobs"),
+    )
+    assert in_notebook(opened).lines == [["covers", "does not cover"], ["reads", "queues"], ["", "blobs"]]
+
     loaded = db.explain_load(page.items, Shown.same_owner)
     assert [line[:2] for line in in_notebook(loaded).lines[1:]] == [
         [each.access.value, str(each)] for each in loaded.requests
@@ -104,6 +116,12 @@ async def test_a_prompt_says_what_an_object_is(db: Database) -> None:
     assert repr(seen) == "<observation: 2 requests, 3 rows>"
     async with db.worker(Shown) as worker:
         assert repr(worker) == "<worker: no messages so far>"
+    token = "sv=2019-02-02&tn=devThings&sp=r&se=2100-01-01T00:00:00Z&sig=c2VjcmV0"
+    async with connect("https://acc.table.core.windows.net", sas=token, prefix="dev") as theirs:
+        assert (
+            repr(theirs.store)
+            == "<PrefixedTables of <GuardedStore of <AzureTables https://acc.table.core.windows.net>>>"
+        )
 
 
 def test_a_refused_class_shows_two_frames() -> None:

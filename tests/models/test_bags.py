@@ -187,11 +187,7 @@ def test_copies_and_pickles() -> None:
         assert other == original
         assert type(other) is PropertyBag
         other["a"] = 6
-        assert original["a"] == row_value(row, "a") == 5
-
-
-def row_value(row: dict[str, Any], name: str) -> Any:
-    return bag_of_row("Directory", row)[name]
+        assert original["a"] == bag_of_row("Directory", row)["a"] == 5
 
 
 @pytest.mark.parametrize(

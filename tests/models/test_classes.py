@@ -9,9 +9,8 @@ from typing import Any, Generic, TypeVar
 import attrs
 import pytest
 
-from tableorm import Entity, Int32, Mapped, ModelError, PropertyBag, field
+from tableorm import Edm, Entity, Int32, Mapped, ModelError, PropertyBag, field
 from tableorm.models.schema import concrete
-from tableorm.protocol.edm import Edm
 from tests.models.test_declaration import refused
 
 T = TypeVar("T")

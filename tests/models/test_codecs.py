@@ -428,7 +428,6 @@ def test_rows_that_do_not_fit(members: Row, words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("member", "value", "annotation"),
     [
-        ("text", 5, None),
         ("small", "5", "Edm.Int64"),
         ("big", "5", None),
         ("big", "x", "Edm.Int64"),

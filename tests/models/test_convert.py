@@ -28,14 +28,7 @@ from tableorm import (
     to_dict,
 )
 from tests.databases import memory_database
-
-
-class Color(enum.Enum):
-    RED = "red"
-
-
-class Ratio(enum.Enum):
-    HALF = 0.5
+from tests.models.test_codecs import Color, Everything, Ratio
 
 
 class Day(enum.Enum):
@@ -48,22 +41,11 @@ class Address:
     since: dt.date | None = None
 
 
-class Thing(Entity, table="Things", partition_key="{owner}", row_key="{n:03d}"):
+class Thing(Everything, table="Things", partition_key="{owner}", row_key="{n:03d}"):
     owner: Mapped[str]
     n: Mapped[int]
-    small: Mapped[Int32 | None] = field(default=None)
-    real: Mapped[float | None] = field(default=None)
-    flag: Mapped[bool | None] = field(default=None)
     at: Mapped[dt.datetime | None] = field(default=None, name="At")
-    day: Mapped[dt.date | None] = field(default=None)
-    price: Mapped[Decimal | None] = field(default=None)
-    guid: Mapped[UUID | None] = field(default=None)
-    data: Mapped[bytes | None] = field(default=None)
-    color: Mapped[Color | None] = field(default=None)
-    ratio: Mapped[Ratio | None] = field(default=None)
     odd: Mapped[Day | None] = field(default=None)
-    free: Mapped[dict[str, Any] | None] = field(default=None)
-    counts: Mapped[dict[int, int] | None] = field(default=None)
     homes: Mapped[list[Address] | None] = field(default=None)
 
 
@@ -82,9 +64,11 @@ FULL: dict[str, Any] = {
     "ratio": Ratio.HALF,
     "odd": Day.FIRST,
     "free": {"a": [1, {"b": None}]},
-    "counts": {1: 2},
+    "counts": {1: [2]},
     "homes": [Address("x", dt.date(2024, 1, 1)), Address("y")],
 }
+
+NONE: dict[str, Any] = dict.fromkeys(Thing.__schema__.fields)
 
 
 def make(data: dict[str, Any]) -> Thing:
@@ -95,13 +79,13 @@ def test_python_values() -> None:
     """In mode "python" the values are what the fields hold, and give the entity back."""
     thing = Thing(**FULL)
 
-    assert to_dict(thing) == FULL
+    assert to_dict(thing) == NONE | FULL
     assert make(to_dict(thing)) == thing
 
 
 def test_json_values() -> None:
     """In mode "json" they are what JSON has, by field name."""
-    assert to_dict(Thing(**FULL), mode="json") == {
+    assert to_dict(Thing(**FULL), mode="json") == NONE | {
         "owner": "jun",
         "n": 5,
         "small": 3,
@@ -116,7 +100,7 @@ def test_json_values() -> None:
         "ratio": 0.5,
         "odd": "00000000-0000-0000-0000-000000000001",
         "free": {"a": [1, {"b": None}]},
-        "counts": {1: 2},
+        "counts": {1: [2]},
         "homes": [{"street": "x", "since": "2024-01-01"}, {"street": "y", "since": None}],
     }
 
@@ -143,7 +127,7 @@ def test_what_was_not_loaded() -> None:
     thing.extra["More"] = 1
     del thing.__dict__["real"]
 
-    assert set(to_dict(thing)) == set(FULL) - {"real"}
+    assert set(to_dict(thing)) == set(NONE) - {"real"}
 
 
 @pytest.mark.parametrize(
@@ -212,14 +196,6 @@ def test_all_faults_at_once() -> None:
         "  Part.rooms['a b'].floor: 2 is given for a member that does not exist; Address has street, since" in message
     )
     assert any(line.startswith("  Part.count: -1 is rejected: ") and "must be >= 0" in line for line in message)
-
-
-def test_faults_of_validators_alone() -> None:
-    """Where all types fit, values that validators refuse are reported in the same way."""
-    with pytest.raises(InvalidInput) as caught:
-        from_dict(Part, {"id": "a", "count": -1, "code": "long"})
-
-    assert [fault.path for fault in caught.value.faults] == [("count",), ("code",)]
 
 
 def _ends_after(line: "Line", attribute: object, end: int) -> None:

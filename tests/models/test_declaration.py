@@ -12,9 +12,8 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from tableorm import Entity, Int32, Mapped, ModelError, field
+from tableorm import Edm, Entity, Int32, Mapped, ModelError, field
 from tableorm.models.schema import concrete
-from tableorm.protocol.edm import Edm
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}", version=2):
@@ -125,19 +124,6 @@ def test_validators_are_inherited() -> None:
         person.age = -1
 
 
-def test_post_init() -> None:
-    """`__attrs_post_init__` runs, as in every attrs class."""
-
-    class Person(Entity, table="People", partition_key="p", row_key="{name}"):
-        name: Mapped[str]
-        length: Mapped[int] = field(default=0)
-
-        def __attrs_post_init__(self) -> None:
-            self.length = len(self.name)
-
-    assert Person(name="jun").length == 3
-
-
 def test_a_constructor_of_its_own() -> None:
     """A model that defines `__init__` is rejected, with what to write instead."""
     with refused("Person.__init__", "classmethod", "converter", "__attrs_post_init__"):
@@ -231,6 +217,10 @@ def test_reserved_properties(name: str) -> None:
 # Fields
 
 
+class _Far(enum.Enum):
+    AWAY = 2**31
+
+
 class _Mixed(enum.Enum):
     A = 1
     B = "b"
@@ -250,10 +240,16 @@ class _Other(Entity, table="Others", partition_key="p", row_key="{a}"):
         (_Mixed, ["_Mixed", "one stored type"]),
         (list[_Other], ["_Other", "a model", "key"]),
         (dict[str, list[_Other]], ["_Other", "a model", "key"]),
+        (Annotated[str, Int32], ["str", "Int32", "an int or an enum of ints"]),
+        (Annotated[_Far, Int32], ["_Far.AWAY", "2147483648", "range of Edm.Int32"]),
+        (Annotated[_Mixed, Int32], ["_Mixed", "not an int"]),
     ],
 )
 def test_types_that_cannot_be_stored(annotation: Any, words: list[str]) -> None:
-    """A type without a stored form is rejected, naming the field, the type, and what there is."""
+    """
+    A type without a stored form is rejected, naming the field, the type, and what there is. Int32 is said of an int, or
+    of an enum whose values are ints that fit.
+    """
     with refused("Odd.a", *words):
         type("Odd", (Entity,), {"__annotations__": {"a": Mapped[annotation]}, "__module__": __name__}, abstract=True)
 
@@ -277,24 +273,6 @@ def test_defaults_that_do_not_fit(annotation: Any, default: Any, words: list[str
 
 class _Rank(enum.IntEnum):
     FIRST = 1
-
-
-class _Far(enum.Enum):
-    AWAY = 2**31
-
-
-@pytest.mark.parametrize(
-    ("annotation", "words"),
-    [
-        (Annotated[str, Int32], ["str", "Int32", "an int or an enum of ints"]),
-        (Annotated[_Far, Int32], ["_Far.AWAY", "2147483648", "range of Edm.Int32"]),
-        (Annotated[_Mixed, Int32], ["_Mixed", "not an int"]),
-    ],
-)
-def test_what_is_no_int32(annotation: Any, words: list[str]) -> None:
-    """Int32 is said of an int, or of an enum whose values are ints that fit."""
-    with refused("Odd.a", *words):
-        type("Odd", (Entity,), {"__annotations__": {"a": Mapped[annotation]}, "__module__": __name__}, abstract=True)
 
 
 def test_the_name_of_an_enum_of_int32() -> None:

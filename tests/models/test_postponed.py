@@ -12,8 +12,7 @@ import attrs
 import pytest
 
 import tableorm
-from tableorm import Entity, Int32, Mapped, ModelError, field
-from tableorm.protocol.edm import Edm
+from tableorm import Edm, Entity, Int32, Mapped, ModelError, field
 
 
 class Color(enum.Enum):

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from typing import Any
 
-from tableorm import Database
-from tableorm.outbox.worker import Worker
+from tableorm import Database, Worker
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RetryPolicy, Row, StoreRequest, TableStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore

@@ -17,6 +17,18 @@ from tests.outbox.portraits import Portrait
 from tests.outbox.sailors import Harbour, Passenger, Sailor, Ship
 from tests.outbox.staff import GUEST, MODELS, STORAGE, Content, Former, Person, Welcome
 
+SAILOR = Sailor.key(port="Genoa", id=1)
+
+
+PORTRAIT = Portrait.key(hall="east", id=1)
+
+
+MEMBER = Member.key(town="Bern", id=1)
+
+
+PERSON = Person.key(team="red", id=1)
+
+
 Step = Callable[[Database], Awaitable[object]]
 
 
@@ -25,14 +37,14 @@ async def insert(db: Database) -> None:
 
 
 async def change(db: Database) -> None:
-    person = await db.get(Person, team="red", id=1)
+    person = await db.get(PERSON)
     person.name, person.city = "Anna", "Rome"
     await db.save(person)
 
 
 async def touch(db: Database) -> None:
     """Change what an entry holds, and leave it where it is."""
-    person = await db.get(Person, team="red", id=1)
+    person = await db.get(PERSON)
     person.name = ""
     await db.save(person)
 
@@ -53,7 +65,7 @@ async def reinsert(db: Database) -> None:
 async def replace_in_transaction(db: Database) -> None:
     """Give one entity up and let another one come, in one transaction with a third."""
     async with db.transaction() as tx:
-        tx.delete(await tx.get(Person, team="red", id=1))
+        tx.delete(await tx.get(PERSON))
         tx.insert(Person(team="red", id=2, name="Ann", city="Oslo"))
         tx.insert(Person(team="red", id=3))
 
@@ -66,26 +78,26 @@ async def insert_by_bulk(db: Database) -> None:
 
 
 async def move_within(db: Database) -> None:
-    await db.move(await db.get(Person, team="red", id=1), id=2)
+    await db.move(await db.get(PERSON), id=2)
 
 
 async def move(db: Database) -> None:
-    await db.move(await db.get(Person, team="red", id=1), team="blue")
+    await db.move(await db.get(PERSON), team="blue")
 
 
 async def move_on(db: Database) -> None:
-    person = await db.get(Person, team="red", id=1)
+    person = await db.get(PERSON)
     person.name = "Anna"
     await db.move(person, team="blue")
     await db.move(person, team="green")
 
 
 async def archive(db: Database) -> None:
-    await db.archive(await db.get(Person, team="red", id=1), to=Former, year=2026)
+    await db.archive(await db.get(PERSON), to=Former, year=2026)
 
 
 async def archive_to_blob(db: Database) -> None:
-    await db.archive(await db.get(Person, team="red", id=1), to=STORAGE)
+    await db.archive(await db.get(PERSON), to=STORAGE)
 
 
 async def insert_former(db: Database) -> None:
@@ -107,13 +119,13 @@ async def join(db: Database) -> None:
 
 
 async def change_address(db: Database) -> None:
-    member = await db.get(Member, town="Bern", id=1)
+    member = await db.get(MEMBER)
     member.email = "b@x"
     await db.save(member)
 
 
 async def leave(db: Database) -> None:
-    await db.delete(await db.get(Member, town="Bern", id=1))
+    await db.delete(await db.get(MEMBER))
 
 
 async def upsert_member(db: Database) -> None:
@@ -125,7 +137,7 @@ async def forget_address(db: Database) -> None:
 
 
 async def move_member(db: Database) -> None:
-    await db.move(await db.get(Member, town="Bern", id=1), id=2)
+    await db.move(await db.get(MEMBER), id=2)
 
 
 async def join_by_bulk(db: Database) -> None:
@@ -137,7 +149,7 @@ async def join_by_bulk(db: Database) -> None:
 async def exchange_addresses(db: Database) -> None:
     """Let two members exchange their addresses, and a third one come, in one transaction."""
     async with db.transaction() as tx:
-        ann, ben = await tx.get(Member, town="Bern", id=1), await tx.get(Member, town="Bern", id=2)
+        ann, ben = await tx.get(MEMBER), await tx.get(Member, town="Bern", id=2)
         ann.email, ben.email = ben.email, ann.email
         tx.save(ann)
         tx.save(ben)
@@ -149,7 +161,7 @@ async def hang(db: Database) -> None:
 
 
 async def paint_over(db: Database) -> None:
-    portrait = await db.get(Portrait, hall="east", id=1)
+    portrait = await db.get(PORTRAIT)
     portrait.title, portrait.picture = "Anna", Blob(b"second", "image/png")
     await db.save(portrait)
 
@@ -157,7 +169,7 @@ async def paint_over(db: Database) -> None:
 async def repaint_together(db: Database) -> None:
     """Give up a picture, and hang two, in one transaction."""
     async with db.transaction() as tx:
-        portrait = await tx.get(Portrait, hall="east", id=1)
+        portrait = await tx.get(PORTRAIT)
         portrait.picture = Blob(b"third")
         tx.save(portrait)
         tx.insert(Portrait(hall="east", id=2, picture=Blob(b"fourth")))
@@ -173,13 +185,13 @@ async def take_down(db: Database) -> None:
 
 async def paint_over_and_rehang(db: Database) -> None:
     """Give up a picture, and take another one along, in the transaction of a move."""
-    portrait = await db.get(Portrait, hall="east", id=1)
+    portrait = await db.get(PORTRAIT)
     portrait.picture = Blob(b"seventh")
     await db.move(portrait, id=2)
 
 
 async def rehang_elsewhere(db: Database) -> None:
-    await db.move(await db.get(Portrait, hall="east", id=1), hall="west")
+    await db.move(await db.get(PORTRAIT), hall="west")
 
 
 async def hang_elsewhere(db: Database) -> None:
@@ -226,7 +238,7 @@ async def enlist_one(db: Database) -> None:
 
 
 async def change_ship(db: Database) -> None:
-    sailor = await db.get(Sailor, port="Genoa", id=1)
+    sailor = await db.get(SAILOR)
     sailor.ship = "Bounty"
     await db.save(sailor)
 
@@ -234,18 +246,18 @@ async def change_ship(db: Database) -> None:
 async def raise_wages(db: Database) -> None:
     """Change one sailor, and let another one go, in one transaction."""
     async with db.transaction() as tx:
-        sailor = await tx.get(Sailor, port="Genoa", id=1)
+        sailor = await tx.get(SAILOR)
         sailor.wage = 7
         tx.save(sailor)
         tx.delete(await tx.get(Sailor, port="Genoa", id=2))
 
 
 async def desert(db: Database) -> None:
-    await db.delete(await db.get(Sailor, port="Genoa", id=1))
+    await db.delete(await db.get(SAILOR))
 
 
 async def move_sailor(db: Database) -> None:
-    await db.move(await db.get(Sailor, port="Genoa", id=1), port="Malta")
+    await db.move(await db.get(SAILOR), port="Malta")
 
 
 async def embark(db: Database) -> None:

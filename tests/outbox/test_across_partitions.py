@@ -45,6 +45,9 @@ class Office(Entity, table="Offices", partition_key="offices", row_key="office_{
     pay: Mapped[int] = field(default=0, maintained=True)
 
 
+OFFICE = Office.key(name="a")
+
+
 class Titled(Entity, abstract=True):
     id: Mapped[int]
     title: Mapped[str | None] = field(default=None, maintained=True)
@@ -125,7 +128,7 @@ async def settle_and_count(db: Database) -> int:
 
 
 async def rename_office(db: Database) -> None:
-    await db.modify(Office, lambda office: office.evolve(title="new"), name="a")
+    await db.modify(OFFICE, lambda office: office.evolve(title="new"))
 
 
 async def find_wrong(db: Database) -> list[str]:
@@ -287,7 +290,7 @@ async def test_a_damaged_row_of_a_count_lowers_no_total(db: Database, change: Ro
     await settle(db)
     report = await db.audit(Clerk, Office, repair=True)
 
-    assert (await db.get(Office, name="a")).staff == 8
+    assert (await db.get(OFFICE)).staff == 8
     assert report.undecided
     await db.delete(damaged, if_match="*")
     await db.audit(Clerk, Office, repair=True)
@@ -307,7 +310,7 @@ async def test_a_damaged_subtotal_is_found(db: Database, change: Row) -> None:
         await db.insert(Clerk(town=damaged.partition_key, id=10, office="a"))
     report = await db.audit(Clerk, Office, repair=True)
 
-    assert (await db.get(Office, name="a")).staff == 6
+    assert (await db.get(OFFICE)).staff == 6
     assert {each.damage for each in report.findings} <= {Damage.FOREIGN, Damage.BLOCKED}
     assert report.findings
     await db.delete(bag, if_match="*")
@@ -321,7 +324,7 @@ async def test_what_is_counted_needs_an_office(db: Database) -> None:
         await db.insert(Clerk(town="Bern", id=1, office="x"))
     await db.insert(Clerk(town="Bern", id=1, office="a"))
     with pytest.raises(Conflict, match="counted in it"):
-        await db.delete(await db.get(Office, name="a"))
+        await db.delete(await db.get(OFFICE))
 
 
 async def damage(db: Database, table: str, find: dict[str, str], change: Row | None) -> None:
@@ -407,7 +410,7 @@ async def test_what_was_there_before(db: Database) -> None:
         await db.build_index(declared, no_older_writers=True)
 
     assert await find_wrong(db) == []
-    office = await db.get(Office, name="a")
+    office = await db.get(OFFICE)
     assert (office.staff, office.pay) == (30, 60)
 
 
@@ -482,9 +485,9 @@ async def test_what_becomes_another_kind_is_counted_no_more(db: Database) -> Non
         await db.insert(Unread(town="Bern", id=number, office="a"))
     await db.save((await db.get(Unread, town="Bern", id=1)).become(Read))
 
-    assert (await db.get(Office, name="a")).staff == 1
+    assert (await db.get(OFFICE)).staff == 1
     await db.delete(await db.get(Read, town="Bern", id=1))
-    assert (await db.get(Office, name="a")).staff == 1
+    assert (await db.get(OFFICE)).staff == 1
 
 
 async def test_kinds_that_keys_tell() -> None:

@@ -21,6 +21,9 @@ from tests.faults import Fate, FaultyStore
 from tests.outbox.archives import HOUR, Order, World
 from tests.torture import every, seeds
 
+ORDER = Order.key(customer="ann", id=1)
+
+
 PLACES = ("blob", "database")
 FATES = [fate for fate in Fate if fate is not Fate.FINE]
 MOST_REQUESTS = 34
@@ -43,7 +46,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
 async def change(world: World) -> Row:
     """Change the order, and read its row."""
-    await world.db.modify(Order, lambda order: order.evolve(code="d"), customer="ann", id=1)
+    await world.db.modify(ORDER, lambda order: order.evolve(code="d"))
     return (await world.rows())["order_001"]
 
 
@@ -93,7 +96,7 @@ async def test_an_entity_of_others_is_archived(world: World) -> None:
 async def test_archived_twice(world: World) -> None:
     """Two calls for one entity archive it once."""
     before = (await world.rows())["order_001"]
-    again = await world.db.get(Order, customer="ann", id=1)
+    again = await world.db.get(ORDER)
     await world.archive()
     with suppress(PreconditionFailed):
         await world.db.archive(again, to=world.to)
@@ -166,7 +169,7 @@ async def test_a_row_of_others_in_the_other_database() -> None:
             left.decision.error
         )
         assert "order_001" in await world.rows() and len(await world.copies()) == 1
-        await world.other.delete(Order, customer="ann", id=1, if_match="*")
+        await world.other.delete(ORDER, if_match="*")
         await ring_again(connection_of(world.db), left)
         await world.recover()
 
@@ -212,7 +215,7 @@ async def write_meanwhile(world: World, what: str) -> None:
     """Write as others do, who get an error where they come too late."""
     with suppress(TableOrmError):
         if what == "change":
-            await world.db.modify(Order, lambda order: order.evolve(code=order.code + "x"), customer="ann", id=1)
+            await world.db.modify(ORDER, lambda order: order.evolve(code=order.code + "x"))
         else:
             await world.db.delete(Order.key(customer="ann", id=1), if_match="*", missing_ok=True)
         if what == "insert anew":

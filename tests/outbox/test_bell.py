@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Unavailable, connect
+from tableorm import Database, RetryPolicy, Unavailable, connect
 from tableorm.connection.connection import connection_of
 from tableorm.outbox import shared_bell
 from tableorm.outbox.bell import ring
 from tableorm.outbox.doorbell import Begun, Doorbell
-from tableorm.stores import RetryPolicy
 from tests.faults import QUICK, Fate, FaultyBackend
 
 DOORBELL = Doorbell(changes=(Begun(table="Things", partition_key="p", token="token_000000"),), kinds=("Thing",))

@@ -54,6 +54,9 @@ class Book(AnyBook):
     tagged = IndexList(partition_key="tags", row_key="tag_{tag}", consistency="eventual", blob=True)
 
 
+BOOK = Book.key(shelf="a", id=1)
+
+
 class KnownBook(AnyBook, kind="Book"):
     """A book whose lists are looked up without asking the store."""
 
@@ -235,7 +238,7 @@ async def test_a_full_list_is_not_built(full: Database) -> None:
 
 async def test_what_is_in_a_full_list_can_be_written(full: Database) -> None:
     """Entities change and leave it; once it is shorter, others come in."""
-    one = await full.get(Book, shelf="a", id=1)
+    one = await full.get(BOOK)
     one.title = "One"
     await full.save(one)
     await full.move(one, shelf="b")
@@ -344,7 +347,7 @@ async def test_a_blob_that_is_no_list(db: Database, text: str, message: str) -> 
     with pytest.raises(DecodeError, match=message):
         await ids(db)
     await db.insert(book(1))
-    assert await db.exists(Book, shelf="a", id=1)
+    assert await db.exists(BOOK)
     assert (await contents(db)).startswith(text.rstrip("\n"))
 
 
@@ -408,7 +411,7 @@ async def test_a_list_that_was_in_rows_comes_into_blobs(db: Database) -> None:
 
     for number in (1, 2, 3):
         await db.insert(Shelved(shelf="a", id=number, tag="new"))
-    one = await db.get(Book, shelf="a", id=1)
+    one = await db.get(BOOK)
     one.title = "One"
     await db.save(one)
     assert await ids(db) == [1]
@@ -469,7 +472,7 @@ async def test_a_blob_that_comes_too_late() -> None:
     async with connected(network) as db:
         await db.insert(book(1))
     async with connected(store) as db:
-        await db.delete(await db.get(Book, shelf="a", id=1))
+        await db.delete(await db.get(BOOK))
         CLOCK.advance(dt.timedelta(hours=1))
         await drain(db, Book)
         await network.deliver()

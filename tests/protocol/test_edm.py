@@ -28,13 +28,11 @@ from tableorm.protocol.edm import (
     encode,
     etag_from_ticks,
     marks_from_ticks,
-    natural_type,
     text_from_datetime,
     text_from_ticks,
     ticks_from_datetime,
     ticks_from_text,
     timestamp_of_etag,
-    type_of,
     utf16_key,
     utf16_length,
     utf16_units,
@@ -134,14 +132,8 @@ def test_what_does_not_fit_is_refused(value: Any, kind: Edm, words: str) -> None
 @pytest.mark.parametrize(
     ("json", "annotation"),
     [
-        ("9223372036854775808", "Edm.Int64"),
-        (2147483648, None),
         (True, "Edm.Int32"),
-        (math.inf, None),
-        ("2024-02-30T00:00:00Z", "Edm.DateTime"),
         ("2024-02-29", "Edm.DateTime"),
-        ("1600-12-31T23:59:59.9999999Z", "Edm.DateTime"),
-        ("zz", "Edm.Guid"),
         ("A===", "Edm.Binary"),
         ("AAAA=", "Edm.Binary"),
         ("x", "Edm.Time"),
@@ -237,24 +229,3 @@ def test_check_text(text: str) -> None:
     has_form = all(not 0xD800 <= ord(char) <= 0xDFFF for char in text)
 
     assert (check_text(text) is None) is has_form
-
-
-@pytest.mark.parametrize(
-    ("value", "kind"),
-    [
-        ("x", Edm.STRING),
-        (True, Edm.BOOLEAN),
-        (1, Edm.INT64),
-        (1.0, Edm.DOUBLE),
-        (FIRST, Edm.DATETIME),
-        (UUID(int=0), Edm.GUID),
-        (b"", Edm.BINARY),
-    ],
-)
-def test_natural_type(value: Any, kind: Edm) -> None:
-    """Without a declaration a Python value has one type; a bool is no number, an int is Int64."""
-    json, annotation = encode(value, kind)
-    row = {"x": json} if annotation is None else {"x": json, "x@odata.type": annotation}
-
-    assert natural_type(value) is kind
-    assert type_of(row, "x") is kind

@@ -68,9 +68,13 @@ def homes(world: World) -> list[str]:
 
 def watch(world: World) -> Any:
     """Return the texts that the entity had so far, and those that the reader could have seen since it began."""
-    past, seen = world.history or ((), frozenset[Any]())
     found = homes(world)
-    now = None if not found else found[0] if len(found) == 1 else "TWICE"
+    return remember(world, None if not found else found[0] if len(found) == 1 else "TWICE")
+
+
+def remember(world: World, now: Any) -> Any:
+    """Add what there is now to what there was so far, and to what the reader could have seen since it began."""
+    past, seen = world.history or ((), frozenset[Any]())
     if not past or past[-1] != now:
         past = (*past, now)
     if "R" in world.running or ("R" in world.results and not seen):

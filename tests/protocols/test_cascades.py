@@ -258,7 +258,6 @@ NEEDS_TWO = ("delete alone", "end blindly", "no look at the decision", "children
     run("another entity under its key", CALM, REVIVER),
     run("two workers, and a child", CALM, worker("V"), INSERTER, crash=1, large=True),
     run("two workers, and a change", CALM, worker("V"), CHANGER, crash=1, large=True),
-    run("two workers, and another entity under its key", CALM, worker("V"), REVIVER, large=True),
     run("two workers, and another entity with the same child", CALM, worker("V"), SAME_CHILD, large=True),
     run("two workers, and another entity when all is over", CALM, worker("V"), REBUILDER, large=True),
     run("two deletes, and another entity", CALM, starter("B", "u", fails=False), REVIVER, large=True),

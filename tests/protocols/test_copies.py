@@ -221,25 +221,26 @@ def moves(client: str, of: str, at: int, broken: str = "") -> Client:
     return Client(client, move, (client.lower(), of, at, broken))
 
 
+RENAME, RENAME_E, MOVE = renames("A", "d", "z"), renames("A", "e", "z"), moves("B", "e", 1)
 WORKER = Client("W", work, ("", carry_out), fails=False)
 run = run_with(rows=STORED, at_end=copies_are_right)
 
 
 @runs(
-    run("a holder comes while its source is renamed", renames("A", "e", "z"), moves("B", "e", 1)),
-    run("a holder goes while its source is renamed", renames("A", "d", "z"), moves("B", "e", 1)),
+    run("a holder comes while its source is renamed", RENAME_E, MOVE),
+    run("a holder goes while its source is renamed", RENAME, MOVE),
     run(
         "a holder changes its place in the index while its source is renamed",
-        renames("A", "d", "z"),
+        RENAME,
         moves("B", "d", 1),
     ),
-    run("a source is renamed and gets its old name back", renames("A", "d", "z"), renames("B", "d", "x")),
-    run("a crash", renames("A", "d", "z"), WORKER, crash=1),
-    run("any fault", renames("A", "d", "z"), WORKER, **ANY_FAULT, large=True),
+    run("a source is renamed and gets its old name back", RENAME, renames("B", "d", "x")),
+    run("a crash", RENAME, WORKER, crash=1),
+    run("any fault", RENAME, WORKER, **ANY_FAULT, large=True),
     run(
         "a holder comes while its source is renamed, one crashes",
-        renames("A", "e", "z"),
-        moves("B", "e", 1),
+        RENAME_E,
+        MOVE,
         WORKER,
         crash=1,
         large=True,

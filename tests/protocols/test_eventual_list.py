@@ -141,19 +141,20 @@ def changes(client: str, name: str, value: str | None, broken: str = "") -> Clie
     return Client(client, change, (name, client.lower(), value, broken))
 
 
+COMES = changes("A", "k1", "T")
 WORKER = Client("W", work, ("", reconcile), fails=False)
 run = run_with(rows=STORED, at_end=STRICT)
 
 
 @runs(
-    run("two entities come into one list", changes("A", "k1", "T"), changes("B", "k2", "T")),
-    run("one entity goes and comes back", changes("A", "k1", "T"), changes("B", "k1", "S")),
-    run("one comes and one is deleted", changes("A", "k1", "T"), changes("B", "k2", None)),
-    run("a crash", changes("A", "k1", "T"), WORKER, crash=1, at_end=LOOSE),
-    run("any fault", changes("A", "k1", "T"), WORKER, **ANY_FAULT, at_end=LOOSE, large=True),
+    run("two entities come into one list", COMES, changes("B", "k2", "T")),
+    run("one entity goes and comes back", COMES, changes("B", "k1", "S")),
+    run("one comes and one is deleted", COMES, changes("B", "k2", None)),
+    run("a crash", COMES, WORKER, crash=1, at_end=LOOSE),
+    run("any fault", COMES, WORKER, **ANY_FAULT, at_end=LOOSE, large=True),
     run(
         "two entities come into one list, one crashes",
-        changes("A", "k1", "T"),
+        COMES,
         changes("B", "k2", "T", WORKER_APPLIES),
         WORKER,
         crash=1,
@@ -162,7 +163,7 @@ run = run_with(rows=STORED, at_end=STRICT)
     ),
     run(
         "one entity goes and comes back, one crashes",
-        changes("A", "k1", "T"),
+        COMES,
         changes("B", "k1", "S", WORKER_APPLIES),
         WORKER,
         crash=1,

@@ -167,7 +167,6 @@ range_run = run_with(
 
 @runs(
     range_run("a worker", WORKER, INSERTER, crash=1),
-    range_run("two workers", WORKER, WORKER_2, large=True),
     range_run("two workers, a crash", WORKER, WORKER_2, crash=1, large=True),
     range_run("two workers, an insert", WORKER, WORKER_2, INSERTER, crash=1, large=True),
     range_run("two workers, a lost request", WORKER, WORKER_2, lost=1, large=True),

@@ -225,7 +225,6 @@ A, B = Worker("A"), Worker("B")
 @pytest.mark.one_of(3)
 @runs(
     run("two processes", A, B),
-    run("two processes, of which one takes over", A, B._replace(take_overs=1), large=True),
     run("one that crashes", A, crash=1),
     run("two that crash", A, B._replace(take_overs=1), crash=2, large=True),
     run("one whose replies are lost", A, lost=2),

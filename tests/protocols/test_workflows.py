@@ -149,7 +149,6 @@ run = run_with(always=in_order, at_end=all_or_nothing)
 
 
 @runs(
-    run("a starter that crashes", STARTER, STEADY, crash=1),
     run("a starter with any fault", STARTER, STEADY, **ANY_FAULT),
     run("two workers, of which one crashes", STARTER, worker("V"), STEADY, crash=1),
     run("two workers, and a request that is lost or late", STARTER, worker("V"), STEADY, lost=1, late=1, large=True),

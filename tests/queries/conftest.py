@@ -2,6 +2,6 @@
 A database for each test of queries: in memory, and on the emulator of Azure.
 """
 
-from tests.database.conftest import db
+from tests.database.conftest import db, network
 
-__all__ = ["db"]
+__all__ = ["db", "network"]

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from tableorm import Entity, Expression, Mapped, ScanRefused, field
+from tableorm import Entity, Expression, Mapped, ScanRefused
 from tableorm.expressions import AllOf, AnyOf
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import to_odata
@@ -14,12 +14,7 @@ from tableorm.queries.planning.partition import region_of
 from tableorm.queries.planning.plan import Access, Point, QueryPlan
 from tableorm.queries.planning.planner import planner_of
 from tableorm.stores import Bounds
-
-
-class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
-    department: Mapped[str]
-    id: Mapped[int]
-    age: Mapped[int | None] = field(default=None)
+from tests.queries.test_planner import KIND, SALES, Employee, plan
 
 
 class Sample(Entity, table="Samples", partition_key="{id:spread(4)}_{day:03d}", row_key="{id}"):
@@ -30,14 +25,6 @@ class Sample(Entity, table="Samples", partition_key="{id:spread(4)}_{day:03d}", 
 class Batch(Entity, table="Samples", partition_key="{bucket:01d}_{day:03d}", row_key="batch"):
     bucket: Mapped[int]
     day: Mapped[int]
-
-
-SALES = Employee.department == "Sales"
-KIND = "(EntityType eq 'Employee' or EntityType ge 'Employee:' and EntityType lt 'Employee;')"
-
-
-def plan(*where: Expression, model: type[Entity] = Employee, allow_scan: bool = False) -> QueryPlan:
-    return planner_of(KindSet.of([model])).plan(where, allow_scan=allow_scan)
 
 
 def sent(found: QueryPlan) -> list[str]:

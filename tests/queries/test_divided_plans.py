@@ -7,23 +7,18 @@ import datetime as dt
 import pytest
 
 from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag
-from tableorm.keys.ranges import KeyInterval, KeyPosition, KeyRegion
+from tableorm.keys.ranges import KeyInterval, KeyPosition
 from tableorm.models.kinds import KindSet
 from tableorm.queries.planning.partition import divide_plan, region_of
 from tableorm.queries.planning.plan import QueryPlan, Range
 from tableorm.queries.planning.planner import planner_of
-
-
-class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
-    department: Mapped[str]
-    id: Mapped[int]
+from tests.queries.test_planner import SALES, Employee
 
 
 class Visit(Entity, table="Visits", partition_key="{at:%Y%m%d}", row_key="{at:ticks}"):
     at: Mapped[dt.datetime]
 
 
-SALES = Employee.department == "Sales"
 KEYS = [
     (name, f"empid_{number:06d}") for name in ("A", "Sales", "a", "zz") for number in (0, 1, 499, 500, 501, 999_999)
 ]
@@ -34,13 +29,9 @@ def plan(*where: Expression, parallel: int = 1, interval: KeyInterval | None = N
     return planner_of(KindSet.of([Employee])).plan(where, allow_scan=True, parallel=parallel, interval=interval)
 
 
-def regions(found: QueryPlan) -> list[KeyRegion]:
-    return [region_of(request) for request in found.requests]
-
-
 def held(found: QueryPlan, key: KeyPosition) -> int:
     """How many requests ask for a key."""
-    return sum(region.holds(key) for region in regions(found))
+    return sum(region_of(request).holds(key) for request in found.requests)
 
 
 @pytest.mark.parametrize("parallel", [2, 3, 4, 7])

@@ -2,7 +2,6 @@
 Reads pass over entities that have expired, by whatever way they find them.
 """
 
-import datetime as dt
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 
@@ -12,16 +11,10 @@ from tableorm import Database, Entity, EntityNotFound, Index, IndexList, Mapped,
 from tableorm.testing import assert_requests
 from tests.database.between import Recorded
 from tests.databases import memory_database
+from tests.queries.test_sweep import HOUR, Expiring
 from tests.rows import insert_row
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
-
-HOUR = dt.timedelta(hours=1)
-
-
-class Expiring(Entity, abstract=True):
-    id: Mapped[int]
-    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
 class Session(Expiring, table="ReadSessions", partition_key="{user}", row_key="session_{id:03d}"):

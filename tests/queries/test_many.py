@@ -176,13 +176,6 @@ async def test_get_many_runs_at_once() -> None:
         assert [None if item is None else item.number for item in found] == [*range(40)]
 
 
-async def test_get_many_says_what_is_wrong(db: Database) -> None:
-    """Something that is no key."""
-    wrong: Any = "a"
-    with pytest.raises(ModelError, match="needs keys, got 'a'"):
-        await db.get_many([wrong])
-
-
 async def test_exists_reads_little(db: Database) -> None:
     """By fields or by key; another kind is an error, as for get."""
     await fill(db, 1)

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, DecodeError, Entity, Index, Mapped, RowKey, Timestamp, field
+from tableorm import Access, Database, DecodeError, Entity, Index, Mapped, RowKey, Timestamp, field
 from tableorm.models.property_bag import bag_of_row
 from tableorm.protocol.edm import MAX_TICKS, text_from_ticks, ticks_from_datetime
-from tableorm.queries.planning.plan import Access
 from tests.databases import memory_database
 from tests.rows import replace_row
 

@@ -3,9 +3,9 @@ Queries against filtering everything in Python: for models of many shapes, any d
 """
 
 import asyncio
-import contextlib
 import pickle
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -47,22 +47,18 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(world, entities, query, merged(wanted) if query.explain().merged_partitions else wanted)
 
 
-def run(case: Case, db: Database, check: Callable[[Database, Select[Any], list[Any]], Awaitable[None]]) -> None:
-    """Run a check on a database that has the entities of a case."""
-
-    async def body() -> None:
-        async with asyncio.timeout(30), db:
-            await db.create_tables(*case.world.entity_models)
-            for entity in case.entities:
-                await db.insert(entity)
-            await check(db, case.query.bind(db), case.wanted)
-
-    asyncio.run(body())
+Ready = tuple[Database, Select[Any], list[Any]]
 
 
-def limited(query: Select[Any], wanted: list[Any], limit: int | None) -> tuple[Select[Any], list[Any]]:
-    """Return a query with a limit, if there is one, and what it must give then."""
-    return (query, wanted) if limit is None else (query.limit(limit), wanted[:limit])
+@asynccontextmanager
+async def ready(case: Case, db: Database, limit: int | None = None) -> AsyncGenerator[Ready]:
+    """Fill a database with the entities of a case; yield it, the query, limited if need be, and the results."""
+    async with asyncio.timeout(30), db:
+        await db.create_tables(*case.world.entity_models)
+        for entity in case.entities:
+            await db.insert(entity)
+        query = case.query.bind(db)
+        yield db, query if limit is None else query.limit(limit), case.wanted[:limit]
 
 
 async def paged(db: Database, query: Select[Any], size: int) -> list[Any]:
@@ -82,38 +78,29 @@ async def paged(db: Database, query: Select[Any], size: int) -> list[Any]:
 
 
 @given(cases())
-def test_a_query_gives_what_filtering_in_python_gives(case: Case) -> None:
+async def test_a_query_gives_what_filtering_in_python_gives(case: Case) -> None:
     """In key order; the explanation bounds the requests that it takes."""
-
-    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
+    async with ready(case, connect("local::memory:")) as (db, query, wanted):
         explained, before = query.explain(), db.stats.requests
         assert keys(await query.all()) == keys(wanted)
         sent = db.stats.requests - before
         assert explained.min_transactions <= sent
         assert explained.max_transactions is None or sent <= explained.max_transactions
 
-    run(case, connect("local::memory:"), check)
-
 
 @given(cases(), st.integers(1, 7), st.integers(0, 2**32), st.none() | st.integers(0, 12))
-def test_pages_and_cursors_lose_and_repeat_nothing(case: Case, size: int, seed: int, limit: int | None) -> None:
+async def test_pages_and_cursors_lose_and_repeat_nothing(case: Case, size: int, seed: int, limit: int | None) -> None:
     """Of every size, with and without a limit, where the store gives short and empty pages."""
-
-    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
-        query, wanted = limited(query, wanted, limit)
+    async with ready(case, Database(Awkward(seed)), limit) as (db, query, wanted):
         assert keys(await query.all()) == keys(wanted)
         assert keys(await paged(db, query, size)) == keys(wanted)
         assert keys(await paged(db, query.allow_scan(parallel=3), size)) == keys(wanted)
 
-    run(case, Database(Awkward(seed)), check)
-
 
 @given(cases(), st.integers(0, 8), st.integers(0, 2**32), st.none() | st.integers(0, 12))
-def test_a_stream_goes_on_from_any_cursor(case: Case, stop: int, seed: int, limit: int | None) -> None:
+async def test_a_stream_goes_on_from_any_cursor(case: Case, stop: int, seed: int, limit: int | None) -> None:
     """After any entity, in another process; what is left of a limit is in the cursor."""
-
-    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
-        query, wanted = limited(query, wanted, limit)
+    async with ready(case, Database(Awkward(seed)), limit) as (db, query, wanted):
         found: list[Any] = []
         async with query.stream() as stream:
             if stop:
@@ -130,15 +117,12 @@ def test_a_stream_goes_on_from_any_cursor(case: Case, stop: int, seed: int, limi
             page = await query.page(1000, cursor)
             assert keys(page.items) == keys(wanted[stop : stop + len(page.items)])
 
-    run(case, Database(Awkward(seed)), check)
-
 
 @given(cases(), st.integers(1, 9), st.integers(1, 4))
-def test_every_way_to_run_a_query_agrees(case: Case, parts: int, concurrency: int) -> None:
+async def test_every_way_to_run_a_query_agrees(case: Case, parts: int, concurrency: int) -> None:
     """Unordered, divided, in parallel; counted, and by its first result."""
-
-    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
-        query = query.concurrency(concurrency)
+    async with ready(case, connect("local::memory:")) as (db, plain, wanted):
+        query = plain.concurrency(concurrency)
         assert set(keys(await query.unordered().all())) == set(keys(wanted))
         assert len(await query.unordered().all()) == len(wanted)
         assert len(await query.unordered().limit(3).all()) == min(3, len(wanted))
@@ -156,37 +140,30 @@ def test_every_way_to_run_a_query_agrees(case: Case, parts: int, concurrency: in
         assert await query.exists() is bool(wanted)
         first = await query.first()
         assert keys([] if first is None else [first]) == keys(wanted[:1])
-        with contextlib.ExitStack() as raised:
+        with ExitStack() as raised:
             if len(wanted) != 1:
                 raised.enter_context(pytest.raises(MultipleEntitiesFound if wanted else EntityNotFound))
             assert keys([await query.one()]) == keys(wanted)
 
-    run(case, connect("local::memory:"), check)
-
 
 @given(cases(), st.integers(1, 7), st.none() | st.integers(0, 12))
-def test_a_store_without_an_order(case: Case, size: int, limit: int | None) -> None:
+async def test_a_store_without_an_order(case: Case, size: int, limit: int | None) -> None:
     """What is small enough is sorted here, so that order, limits and cursors are the same."""
-
-    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
-        query, wanted = limited(query, wanted, limit)
+    async with ready(case, Database(Shuffled()), limit) as (db, query, wanted):
         assert keys(await query.all()) == keys(wanted)
         assert keys(await paged(db, query, size)) == keys(wanted)
         assert await query.count() == len(wanted)
 
-    run(case, Database(Shuffled()), check)
-
 
 @given(cases(), st.data())
-def test_a_projection_changes_no_result(case: Case, data: st.DataObject) -> None:
+async def test_a_projection_changes_no_result(case: Case, data: st.DataObject) -> None:
     """Conditions see fields that were not asked for, here and at the store; those that were are loaded, no others."""
     models = case.world.entity_models
     assume(len(models) == len(case.world.models))  # a bag is all that a row has
     kinds: list[type[Entity]] = list({type(entity): None for entity in case.entities})
     names = [(model, name) for model in kinds for name in schema_of(model).fields]
     wanted_fields = data.draw(st.lists(st.sampled_from(names), max_size=3)) if names else []
-
-    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
+    async with ready(case, connect("local::memory:")) as (_, query, wanted):
         query_of_part = query.only(*(getattr(model, name) for model, name in wanted_fields))
         found = await query_of_part.all()
         assert keys(found) == keys(wanted)
@@ -202,5 +179,3 @@ def test_a_projection_changes_no_result(case: Case, data: st.DataObject) -> None
                     assert repr(getattr(part, name)) == repr(getattr(whole, name))
                 elif not held and not by_index:  # whose keys hold other fields
                     assert not hasattr(part, name)
-
-    run(case, connect("local::memory:"), check)

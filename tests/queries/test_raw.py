@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tableorm import (
     Access,
     Database,
+    Edm,
     Entity,
     Int32,
     Mapped,
@@ -24,7 +25,6 @@ from tableorm import (
     ScanRefused,
     field,
 )
-from tableorm.protocol.edm import Edm
 from tests.databases import memory_database
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)

@@ -30,7 +30,6 @@ from tableorm.connection.connection import connection_of
 from tableorm.rekey import select as rekeyed
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.rekey.window import move_window
-from tableorm.testing import MemoryStore
 from tests.databases import memory_database
 from tests.faults import FaultyStore
 from tests.rekeys import Turns, move, opened, rekeying_of, roll_back, rows_of, set_phase
@@ -65,20 +64,16 @@ class Fee(Entity, table="RekeyedQueriesFees", tracked=True, partition_key="{paye
     cents: Mapped[int] = field(default=0)
 
 
-def fee_of(fee: Fee) -> "NewFee | None":
-    return None if fee.cents < 0 else NewFee(payer=fee.payer, id=fee.id, euros=fee.cents / 100)
-
-
-def old_fee_of(fee: "NewFee") -> Fee:
-    return Fee(payer=fee.payer, id=fee.id, cents=round(fee.euros * 100))
-
-
 class NewFee(
     Entity,
     table="RekeyedQueriesNewFees",
     partition_key="fees",
     row_key="fee_{id}_{payer}",
-    moved_from=MovedFrom(Fee, to_new=fee_of, to_old=old_fee_of),
+    moved_from=MovedFrom(
+        Fee,
+        to_new=lambda fee: None if fee.cents < 0 else NewFee(payer=fee.payer, id=fee.id, euros=fee.cents / 100),
+        to_old=lambda fee: Fee(payer=fee.payer, id=fee.id, cents=round(fee.euros * 100)),
+    ),
 ):
     payer: Mapped[str]
     id: Mapped[int]
@@ -122,11 +117,6 @@ async def fill(db: Database, random: Random) -> None:
                 await db.insert(Lap(track=track, id=number, text=random.choice(TEXTS), speed=speed))
             elif random.random() < 0.2:
                 await db.insert(PropertyBag("RekeyedQueries", track, f"lap_{number:02d}", {"EntityType": "Lap"}))
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ db = database_fixture()
 
 
 @given(st.data())
-def test_a_spread_query_gives_and_deletes_what_filtering_in_python_gives(data: st.DataObject) -> None:
+async def test_a_spread_query_gives_and_deletes_what_filtering_in_python_gives(data: st.DataObject) -> None:
     """
     Without `allow_scan`, on stores that give short and empty pages, or rows in no order; with it, if the conditions
     have more alternatives than a query may have.
@@ -111,25 +111,22 @@ def test_a_spread_query_gives_and_deletes_what_filtering_in_python_gives(data: s
     terms, limit = data.draw(conditions(world)), data.draw(st.integers(0, 9))
     store = data.draw(st.sampled_from([Awkward(data.draw(st.integers(0, 2**32))), Shuffled(), Recorded(2)]))
 
-    async def body() -> None:
-        async with asyncio.timeout(30), Database(store) as db:
-            await fill(db, entities)
-            query: Select[Any] = db.select(*world.models).where(*(expression for expression, _ in terms))
-            refused: ScanRefused | None = None
-            try:
-                query.explain()
-            except ScanRefused as error:
-                refused, query = error, query.allow_scan()
-            assert refused is None or MAX_ALTERNATIVES < alternatives_in(refused) <= most_alternatives(terms)
-            wanted = results(entities, terms)
-            if query.explain().merged_partitions:
-                wanted = merged(wanted)
-            assert ids(await query.all()) == ids(wanted)
-            report = await query.limit(limit).delete()
-            assert report.written == min(limit, len(wanted))
-            assert ids(await query.all()) == ids(wanted[limit:])
-
-    asyncio.run(body())
+    async with asyncio.timeout(30), Database(store) as db:
+        await fill(db, entities)
+        query: Select[Any] = db.select(*world.models).where(*(expression for expression, _ in terms))
+        refused: ScanRefused | None = None
+        try:
+            query.explain()
+        except ScanRefused as error:
+            refused, query = error, query.allow_scan()
+        assert refused is None or MAX_ALTERNATIVES < alternatives_in(refused) <= most_alternatives(terms)
+        wanted = results(entities, terms)
+        if query.explain().merged_partitions:
+            wanted = merged(wanted)
+        assert ids(await query.all()) == ids(wanted)
+        report = await query.limit(limit).delete()
+        assert report.written == min(limit, len(wanted))
+        assert ids(await query.all()) == ids(wanted[limit:])
 
 
 def test_an_explanation_names_every_bucket() -> None:

@@ -7,11 +7,12 @@ import pytest
 from tableorm import RetryPolicy
 from tableorm.connection import races
 from tests.azure.conftest import certificate
+from tests.database.conftest import network
 from tests.databases import database_fixture
 from tests.local.engine.conftest import memory
 from tests.local.server.conftest import api, server, session
 
-__all__ = ["api", "certificate", "memory", "server", "session"]
+__all__ = ["api", "certificate", "memory", "network", "server", "session"]
 
 
 @pytest.fixture

@@ -30,6 +30,10 @@ from tests.azure.stub import ETAG, Answer, Request, error_answer, page_answer, r
 from tests.security.world import Thing, client_of, kept_below, memory_below
 
 
+async def get(db: Database) -> None:
+    await db.get(Thing, p="p", r="r")
+
+
 @pytest.mark.parametrize(
     "keys", [{"PartitionKey": "z"}, {"RowKey": "y"}, {"RowKey": "R"}, {"RowKey": None}, {"RowKey": 5}]
 )
@@ -38,7 +42,7 @@ async def test_a_row_with_other_keys_is_refused(keys: dict[str, object]) -> None
     answer = row_answer(EntityType="Thing", **keys)
     async with client_of(answer) as (db, _):
         with pytest.raises(TableOrmError, match=r"another row than was asked for|its RowKey is"):
-            await db.get(Thing, p="p", r="r")
+            await get(db)
         with pytest.raises(TableOrmError):
             await db.select(Thing).where(Thing.p == "p", Thing.r == "r").only(Thing.r, Thing.p, Thing.note).all()
 
@@ -72,7 +76,7 @@ async def test_a_strange_retry_after_changes_nothing(text: str) -> None:
     """What a service says of when to ask again, if it is no time, does not become the error."""
     async with client_of(Answer(503, {"Retry-After": text}, b"")) as (db, _):
         with pytest.raises(Unavailable):
-            await db.get(Thing, p="p", r="r")
+            await get(db)
 
 
 @pytest.mark.parametrize("lacking", ["ETag", "Last-Modified"])
@@ -141,10 +145,6 @@ class Moved:
             return error_answer(404, "ResourceNotFound")
         etag = ETAG.replace("7891234Z", f"{self.number:07d}Z")
         return row_answer(**{"EntityType": "Thing#_tentative", "_mv": mark.to_text(), "odata.etag": etag})
-
-
-async def get(db: Database) -> None:
-    await db.get(Thing, p="p", r="r")
 
 
 async def settle(db: Database) -> None:
@@ -222,7 +222,7 @@ async def test_names_of_rows_are_not_kept_however_many() -> None:
         with kept_below(1_000_000):  # of 4 MB of names
             for _ in range(6):
                 with pytest.raises(TableOrmError):
-                    await db.get(Thing, p="p", r="r")
+                    await get(db)
 
 
 @pytest.mark.parametrize("again", [["Tab"], ["Tab", "Uab"]], ids=["the same", "two in turn"])
@@ -286,7 +286,7 @@ async def test_what_is_no_transaction_is_not_looked_through_for_parts() -> None:
     body = b"\nHTTP/1.1 503 Busy\r\nx-ms-error-code: ServerBusy\r\n\r\n{}"
     async with client_of(Answer(202, {}, body), retry=RetryPolicy(attempts=3, base=0.0)) as (db, stub):
         with pytest.raises(TableOrmError):
-            await db.get(Thing, p="p", r="r")
+            await get(db)
     assert len(stub.requests) == 1
 
 

@@ -23,6 +23,7 @@ from tableorm_local.engine import Engine, catalog
 from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.write_session import WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
+from tests.local.engine.conftest import opened
 from tests.rows import delete_row, insert_row, merge_row
 from tests.torture import seeds
 
@@ -34,12 +35,9 @@ async def path(tmp_path: Path) -> Path:
     """A database with the table "Things", which has two rows, in a folder of its own."""
     (tmp_path / "folder").mkdir()
     path = tmp_path / "folder" / "data.tables"
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Things")
-    for name in ("a", "b"):
-        await insert_row(engine, "Things", {"PartitionKey": "p", "RowKey": name, "N": 1})
-    await engine.close()
+    async with opened(path, "Things") as engine:
+        for name in ("a", "b"):
+            await insert_row(engine, "Things", {"PartitionKey": "p", "RowKey": name, "N": 1})
     (path.parent / "data.tables-lock").unlink()
     return path
 
@@ -82,24 +80,17 @@ async def refused(path: Path) -> TableOrmError:
 
 async def reads(path: Path) -> list[str]:
     """The RowKeys that the engine finds in the file."""
-    engine = Engine(path)
-    async with asyncio.timeout(_SECONDS):
-        await engine.open()
-        found: list[str] = [each["RowKey"] for each in (await engine.query("Things", RowQuery())).rows]
-        await engine.close()
-    return found
+    async with asyncio.timeout(_SECONDS), opened(path) as engine:
+        return [each["RowKey"] for each in (await engine.query("Things", RowQuery())).rows]
 
 
 async def test_a_name_is_not_run_as_sql(path: Path, tmp_path: Path) -> None:
     """Of a table whose name goes on with statements none is run."""
     stolen = tmp_path / "stolen"
     craft(path, f"""CREATE TABLE "gone_x; COMMIT; VACUUM INTO '{stolen}'; BEGIN; SELECT * FROM t1" (key)""")
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Other")
-    await engine.delete_table("Other")  # deleted tables are looked for
-    await asyncio.sleep(0.2)
-    await engine.close()
+    async with opened(path, "Other") as engine:
+        await engine.delete_table("Other")  # deleted tables are looked for
+        await asyncio.sleep(0.2)
 
     assert not stolen.exists()
 
@@ -110,13 +101,10 @@ async def test_triggers_are_not_run(path: Path, table: str) -> None:
     for verb in ("INSERT", "UPDATE", "DELETE"):
         craft(path, f"CREATE TRIGGER on_{verb} AFTER {verb} ON {table} BEGIN UPDATE queues SET name = 'fired'; END")
     craft(path, "INSERT INTO queues (name) VALUES ('quiet')")
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Other")
-    await insert_row(engine, "Things", {"PartitionKey": "p", "RowKey": "c"})
-    await delete_row(engine, "Things", {"PartitionKey": "p", "RowKey": "a"})
-    queues = await engine.queues.list_queues()
-    await engine.close()
+    async with opened(path, "Other") as engine:
+        await insert_row(engine, "Things", {"PartitionKey": "p", "RowKey": "c"})
+        await delete_row(engine, "Things", {"PartitionKey": "p", "RowKey": "a"})
+        queues = await engine.queues.list_queues()
 
     assert queues == ["quiet"]
     assert await reads(path) == ["b", "c"]
@@ -231,12 +219,9 @@ async def test_a_journal_that_names_another_file(path: Path, tmp_path: Path) -> 
 async def test_policies_of_another_form(path: Path, value: str) -> None:
     """A list of policies that the engine has not written is reported as damage."""
     craft(path, f"INSERT INTO settings VALUES (1, 'policies', {value})")
-    engine = Engine(path)
-    await engine.open()
-
-    with pytest.raises(Fault, match="damaged"):
-        await engine.access.policies("Things")
-    await engine.close()
+    async with opened(path) as engine:
+        with pytest.raises(Fault, match="damaged"):
+            await engine.access.policies("Things")
 
 
 async def test_damage_fails_no_other_write(path: Path) -> None:
@@ -297,16 +282,14 @@ def calls_of_rows(engine: Engine, key: str) -> list[Callable[[], Any]]:
 async def test_values_of_another_kind(path: Path, statement: str) -> None:
     """A stored row of a kind that the engine never writes is not found or reported as damage; nothing else comes."""
     change_loosely(path, statement)
-    engine = Engine(path)
-    await engine.open()
-    faults: list[Fault] = []
-    for call in calls_of_rows(engine, "a"):
-        async with asyncio.timeout(_SECONDS):
-            try:
-                await call()
-            except Fault as fault:
-                faults.append(fault)
-    await engine.close()
+    async with opened(path) as engine:
+        faults: list[Fault] = []
+        for call in calls_of_rows(engine, "a"):
+            async with asyncio.timeout(_SECONDS):
+                try:
+                    await call()
+                except Fault as fault:
+                    faults.append(fault)
 
     assert {fault.code for fault in faults} <= {Code.INTERNAL_ERROR, Code.RESOURCE_NOT_FOUND}
     assert all("damaged" in fault.message for fault in faults if fault.code == Code.INTERNAL_ERROR)
@@ -325,14 +308,12 @@ async def fill_others(engine: Engine, size: int) -> None:
 async def test_random_damage(path: Path, seed: int) -> None:
     """Whatever bytes of a file are changed, the engine answers, or says in its own words that it cannot."""
     chance = random.Random(seed)
-    engine = Engine(path)
-    await engine.open()
-    for number in range(150):
-        row: Row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "N": number, "T": "x" * (number * 3)}
-        await insert_row(engine, "Things", row)
-    await engine.create_table("Gone")
-    await fill_others(engine, 1000)
-    await engine.close()
+    async with opened(path) as engine:
+        for number in range(150):
+            row: Row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "N": number, "T": "x" * (number * 3)}
+            await insert_row(engine, "Things", row)
+        await engine.create_table("Gone")
+        await fill_others(engine, 1000)
     content = bytearray(path.read_bytes())
     for _ in range(chance.choice([1, 3, 30])):
         at = chance.randrange(100, len(content))

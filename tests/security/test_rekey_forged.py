@@ -124,6 +124,17 @@ def other_of(failures: Sequence[str]) -> list[str]:
     return [each for each in failures if "evil" not in each.partition(":")[0] and "evil" not in each]
 
 
+async def move_all(db: Database) -> RunReport:
+    """Move every entity to its newer key."""
+    return await run_move(db, Buy, no_blind_writers=True)
+
+
+async def check_and_seal(db: Database) -> None:
+    """Verify what was moved, and seal the move."""
+    await verify_move(db, Buy)
+    await seal_move(db, Buy, no_old_programs=True)
+
+
 async def rows_of(db: Database, table: str) -> list[Row]:
     """Return the rows that are not the forger's."""
     return [bag.row for bag in await db.select_raw(table).allow_scan().all() if bag.partition_key != "evil"]
@@ -153,16 +164,15 @@ async def test_a_forged_row_ends_no_step(
     report: RunReport
     if step == "move":
         await plant(db, place, f"{'Sale' if side == 'old' else 'Buy'}{kind}", mark, **whole)
-        report = await run_move(db, Buy, no_blind_writers=True)
+        report = await move_all(db)
         verified = await verify_move(db, Buy)
         assert other_of(verified.failures) == []
         assert {row["EntityType"] for row in await rows_of(db, "ForgedSales")} == {"Sale#_forward"}
         await check_victims(db, Buy)
     else:
-        await run_move(db, Buy, no_blind_writers=True)
+        await move_all(db)
         if step == "finalize":
-            await verify_move(db, Buy)
-            await seal_move(db, Buy, no_old_programs=True)
+            await check_and_seal(db)
         await plant(db, place, f"{'Sale' if side == 'old' else 'Buy'}{kind}", mark, **whole)
         if step == "finalize":
             report = await finalize_move(db, Buy)
@@ -183,7 +193,7 @@ async def test_an_entity_with_the_mark_of_a_forward_is_moved(db: Database, state
     mark = {"state": state.value, "move": "m" * 22, "other": ["ForgedBuys", "c0", "buy_000"], "stays": True}
     await plant(db, EVIL_OLD, "Sale", mark, customer="evil")
     await plant(db, RowAddress("ForgedSales", "evil", "sale_901"), "Sale", mark, customer="evil")
-    report = await run_move(db, Buy, no_blind_writers=True)
+    report = await move_all(db)
     assert (report.complete, report.written) == (True, 8)
 
     found = await db.get(Buy, customer="evil", number=900)
@@ -195,15 +205,14 @@ async def test_an_entity_with_the_mark_of_a_forward_is_moved(db: Database, state
 @pytest.mark.parametrize("step", ["verify", "finalize"])
 async def test_a_mark_of_nonsense_is_a_failure_that_names_the_row(db: Database, step: str) -> None:
     """Rows are compared one by one, and forwards are deleted, although the mark of one row cannot be read."""
-    await run_move(db, Buy, no_blind_writers=True)
+    await move_all(db)
     if step == "verify":
         await plant(db, EVIL_OLD, "Sale#_forward", "[" * 20_000)
         await write_row(db, "ForgedBuys", "c0", "buy_000", Verb.MERGE, note="wrong")
         report = await verify_move(db, Buy)
         assert any("('c0', 'buy_000')" in each and "other content" in each for each in report.failures)
     else:
-        await verify_move(db, Buy)
-        await seal_move(db, Buy, no_old_programs=True)
+        await check_and_seal(db)
         await plant(db, EVIL_OLD, "Sale#_forward", "[" * 20_000)
         await plant(db, EVIL_NEW, "Buy#_tentative", "[" * 20_000)
         report = await finalize_move(db, Buy)
@@ -215,7 +224,7 @@ async def test_a_mark_of_nonsense_is_a_failure_that_names_the_row(db: Database, 
 @pytest.mark.parametrize("other", [["ForgedBuys", "c0", "buy_000"], ["ForgedSales", "a", "sale_000"]])
 async def test_a_forward_to_the_row_of_another_entity_is_named_when_all_go_back(db: Database, other: list[str]) -> None:
     """It would never be freed, and the way back never end; once it is deleted, all is as before."""
-    await run_move(db, Buy, no_blind_writers=True)
+    await move_all(db)
     mark = {"state": "forward", "move": "m" * 22, "other": other, "stays": True}
     await plant(db, EVIL_OLD, "Sale#_forward", mark)
     report = await roll_back_move(db, Buy)
@@ -230,7 +239,7 @@ async def test_a_forward_to_the_row_of_another_entity_is_named_when_all_go_back(
 
 async def test_a_forward_that_copies_the_move_of_another_entity(db: Database) -> None:
     """Its row is left alone by who goes back, and so is the entity that it names."""
-    await run_move(db, Buy, no_blind_writers=True)
+    await move_all(db)
     [victim] = [mark_of(row) for row in await rows_of(db, "ForgedSales") if row["RowKey"] == "sale_000"]
     assert victim is not None
     mark = {"state": "forward", "move": victim.move, "other": ["ForgedBuys", "c0", "buy_000"], "stays": True}
@@ -300,7 +309,7 @@ async def overwrite(db: Database, how: str) -> None:
 @pytest.mark.parametrize("how", ["merge", "replace", "delete"])
 async def test_what_a_foreign_program_has_written_is_made_right_by_writing_it(db: Database, how: str) -> None:
     """A row that was written without its mark is found; when it was written again by its model, all can be sealed."""
-    await run_move(db, Buy, no_blind_writers=True)
+    await move_all(db)
     await overwrite(db, how)
     assert not (await verify_move(db, Buy)).complete
     if how == "delete":
@@ -318,7 +327,7 @@ async def test_what_a_foreign_program_has_written_is_made_right_by_writing_it(db
 
 async def test_what_a_foreign_program_has_deleted_is_gone_when_it_is_deleted_once_more(db: Database) -> None:
     """Who deletes an entity whose row is missing says so to the forward too."""
-    await run_move(db, Buy, no_blind_writers=True)
+    await move_all(db)
     await overwrite(db, "delete")
     assert not (await verify_move(db, Buy)).complete
     with pytest.raises(EntityNotFound):
@@ -330,7 +339,7 @@ async def test_what_a_foreign_program_has_deleted_is_gone_when_it_is_deleted_onc
 @pytest.mark.parametrize("how", ["merge", "replace", "delete"])
 async def test_the_way_back_of_what_a_foreign_program_has_written(db: Database, how: str) -> None:
     """An entity goes back as it is, also if its row has lost its mark."""
-    await run_move(db, Buy, no_blind_writers=True)
+    await move_all(db)
     await overwrite(db, how)
     report = await roll_back_move(db, Buy)
 
@@ -350,7 +359,7 @@ async def test_an_unfinished_move_by_the_older_model_is_ended(writes: int) -> No
         sale = Sale(shop="a", number=1, customer="ann", note="kept")
         await db.insert(sale)
         await move_half(db, network, sale, writes, shop="b")
-        report = await run_move(db, Buy, no_blind_writers=True)
+        report = await move_all(db)
         assert (report.complete, report.written) == (True, 1)
         assert (await verify_move(db, Buy)).complete
         found = await db.get(Buy, customer="ann", number=1)
@@ -363,7 +372,7 @@ async def test_an_unfinished_move_by_the_older_model_is_ended(writes: int) -> No
 @pytest.mark.parametrize("verb", ["insert", "upsert", "get_or_insert"])
 async def test_an_older_key_that_another_entity_has(db: Database, verb: str) -> None:
     """Every verb that would insert says at once whose key it is, instead of trying again and again."""
-    await run_move(db, Buy, no_blind_writers=True)
+    await move_all(db)
     with pytest.raises(EntityExists, match="another entity with its key by Sale") as caught:
         await getattr(db, verb)(Buy(customer="other", number=0, shop="a"))
     assert caught.value.index == "Sale"
@@ -382,7 +391,7 @@ async def test_a_row_that_must_not_be_read_is_told_of(db: Database, monkeypatch:
 
 async def test_a_damaged_phase_is_told_of(db: Database) -> None:
     """What no program writes as the phase is an error that names the row, whoever asks."""
-    await run_move(db, Buy, no_blind_writers=True)
+    await move_all(db)
     row = {"PartitionKey": "re-keys", "RowKey": rekeys.rekeying_of(Buy).digest}
     for stored in ("moved", 5, ""):
         await put_row(db, "TableormUpkeep", {**row, "Phase": stored})
@@ -394,7 +403,7 @@ async def test_a_damaged_phase_is_told_of(db: Database) -> None:
 async def test_a_phase_that_begins_in_the_future(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits longer than for a phase that began just now, should a damaged file say that it has yet to begin."""
     monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.05)
-    await run_move(db, Buy, no_blind_writers=True)
+    await move_all(db)
     rekey = phases.OnlineRekey.of("seal_move", db, Buy)
     read = await rekey.read_phase()
     assert read.since is not None
@@ -403,7 +412,7 @@ async def test_a_phase_that_begins_in_the_future(db: Database, monkeypatch: pyte
 
 async def test_a_forward_without_a_mark_is_a_failure(db: Database) -> None:
     """A row with the kind of a forward and no mark is a failure of the way back, which then does not say it is done."""
-    await run_move(db, Buy, no_blind_writers=True)
+    await move_all(db)
     await write_row(db, "ForgedSales", "evil", "sale_900", EntityType="Sale#_forward")
     report = await roll_back_move(db, Buy)
     assert (report.complete, report.failed, await rekey_phase(db, Buy)) == (False, 1, "back")

@@ -51,18 +51,20 @@ class Brand(StrEnum):
     OTHER = "other"
 
 
-class Located(Entity, abstract=True):
+class OfCountry(Entity, abstract=True, partition_key="{country}"):
     country: Mapped[str]
+
+
+class Located(OfCountry, abstract=True):
     tenant: Mapped[str]
     id: Mapped[int]
 
 
-class InRow(Located, table="InRow", partition_key="{country}", row_key="item_{tenant}_{id}"):
+class InRow(Located, table="InRow", row_key="item_{tenant}_{id}"):
     pass
 
 
-class InMiddle(Entity, table="InMiddle", partition_key="{country}", row_key="item_{id:03d}_{tenant}_{part}"):
-    country: Mapped[str]
+class InMiddle(OfCountry, table="InMiddle", row_key="item_{id:03d}_{tenant}_{part}"):
     id: Mapped[int]
     tenant: Mapped[str]
     part: Mapped[int]
@@ -80,25 +82,22 @@ class Whole(Located, table="Whole", partition_key="{tenant}", row_key="{country}
     pass
 
 
-class Enumerated(Entity, table="Enumerated", partition_key="{country}", row_key="{tenant}_{id:03d}"):
-    country: Mapped[str]
+class Enumerated(OfCountry, table="Enumerated", row_key="{tenant}_{id:03d}"):
     tenant: Mapped[Brand]
     id: Mapped[int]
 
 
-class Numbered(Entity, table="Numbered", partition_key="{country}", row_key="{tenant:03d}{id:03d}"):
-    country: Mapped[str]
+class Numbered(OfCountry, table="Numbered", row_key="{tenant:03d}{id:03d}"):
     tenant: Mapped[int]
     id: Mapped[int]
 
 
-class Unpadded(Entity, table="Unpadded", partition_key="{country}", row_key="{tenant}_{id:03d}"):
-    country: Mapped[str]
+class Unpadded(OfCountry, table="Unpadded", row_key="{tenant}_{id:03d}"):
     tenant: Mapped[int]
     id: Mapped[int]
 
 
-class Trailing(Located, table="Trailing", partition_key="{country}", row_key="{tenant}_{id:03d}"):
+class Trailing(Located, table="Trailing", row_key="{tenant}_{id:03d}"):
     pass
 
 
@@ -172,7 +171,7 @@ async def test_a_grant_says_why_it_is_refused(
         await db.scope(tenant="acme").grant(model, "r", HOUR, start=start, end=end)
 
 
-class Ticket(Located, table="Desk", partition_key="{country}", row_key="ticket_{tenant}_{id}"):
+class Ticket(Located, table="Desk", row_key="ticket_{tenant}_{id}"):
     mail: Mapped[str | None] = field(default=None)
 
     by_mail = Index(row_key="mail_{mail}", unique=True)
@@ -187,8 +186,7 @@ async def test_other_kinds_of_the_table(db: Database) -> None:
     assert keys.contains("SE", "ticket_acme_1")
     assert not any(keys.contains("SE", key) for key in ("ticket_acme2_1", "mail_acme", "list_acme~"))
 
-    class Log(Entity, table="Desk", partition_key="{country}", row_key="{source}_{number}"):
-        country: Mapped[str]
+    class Log(OfCountry, table="Desk", row_key="{source}_{number}"):
         source: Mapped[str]
         number: Mapped[int]
 
@@ -200,19 +198,17 @@ async def test_other_kinds_of_the_table(db: Database) -> None:
 # What is derived from an entity
 
 
-class Group(Entity, table="Staff", partition_key="{country}", row_key="group_{tenant}_{name}"):
-    country: Mapped[str]
+class Group(OfCountry, table="Staff", row_key="group_{tenant}_{name}"):
     tenant: Mapped[str]
     name: Mapped[str]
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Country(Entity, table="Staff", partition_key="{country}", row_key="country"):
-    country: Mapped[str]
+class Country(OfCountry, table="Staff", row_key="country"):
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Person(Located, table="Staff", partition_key="{country}", row_key="person_{tenant}_{id}", tracked=True):
+class Person(Located, table="Staff", row_key="person_{tenant}_{id}", tracked=True):
     name: Mapped[str] = field(default="Ken")
     owner: Mapped[str | None] = field(default=None)
     group: Mapped[str | None] = field(default=None)
@@ -222,7 +218,7 @@ class Person(Located, table="Staff", partition_key="{country}", row_key="person_
     counted_in_all = Count(lambda: Country.size, country="{nation}")
 
 
-class Badge(Located, table="Staff", partition_key="{country}", row_key="badge_{tenant}_{id:03d}"):
+class Badge(Located, table="Staff", row_key="badge_{tenant}_{id:03d}"):
     owner: Mapped[str | None]
     name: Mapped[str | None] = field(default=None, maintained=True)
 
@@ -296,7 +292,7 @@ async def test_explaining_refuses_what_writing_would(mine: Scope) -> None:
 # What is told of rows of others
 
 
-class User(Located, table="Users", partition_key="{country}", row_key="user_{tenant}_{id}"):
+class User(Located, table="Users", row_key="user_{tenant}_{id}"):
     mail: Mapped[str | None] = field(default=None)
     nick: Mapped[str | None] = field(default=None)
 
@@ -342,15 +338,13 @@ async def test_a_unique_value_does_not_tell_whose_it_is(users: Scope) -> None:
 async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
     """A scope of a model, in a table where rows of another model may lie among its own, is rejected by name."""
 
-    class Order(Entity, table="GrantedOrders", partition_key="{country}", row_key="order_{tenant}_{id}"):
-        country: Mapped[str]
+    class Order(OfCountry, table="GrantedOrders", row_key="order_{tenant}_{id}"):
         tenant: Mapped[str]
         id: Mapped[int]
 
     db.scope(Order, tenant="acme").select_raw("GrantedOrders")
 
-    class Line(Entity, table="grantedorders", partition_key="{country}", row_key="order_{order}_{number}"):
-        country: Mapped[str]
+    class Line(OfCountry, table="grantedorders", row_key="order_{order}_{number}"):
         order: Mapped[str]
         number: Mapped[int]
 
@@ -364,8 +358,7 @@ async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
 # Keys that are of two models
 
 
-class Secret(Entity, table="Secrets", partition_key="{country}", row_key="{owner}_{tenant}"):
-    country: Mapped[str]
+class Secret(OfCountry, table="Secrets", row_key="{owner}_{tenant}"):
     owner: Mapped[str]
     tenant: Mapped[str]
 
@@ -631,19 +624,18 @@ async def test_a_model_that_is_declared_later(db: Database) -> None:
 # What bags plant
 
 
-class Profile(Entity, table="Profiles", partition_key="{country}", row_key="profile_{tenant}"):
-    country: Mapped[str]
+class Profile(OfCountry, table="Profiles", row_key="profile_{tenant}"):
     tenant: Mapped[str]
     nick: Mapped[str | None] = field(default=None)
 
     named = IndexList(row_key="named_{nick}")
 
 
-class Human(Located, table="Passes", partition_key="{country}", row_key="human_{tenant}_{id}", tracked=True):
+class Human(Located, table="Passes", row_key="human_{tenant}_{id}", tracked=True):
     name: Mapped[str] = field(default="Ken")
 
 
-class Pass(Located, table="Passes", partition_key="{country}", row_key="pass_{tenant}_{id}"):
+class Pass(Located, table="Passes", row_key="pass_{tenant}_{id}"):
     owner: Mapped[str | None] = field(default=None)
     name: Mapped[str | None] = field(default=None, maintained=True)
 

@@ -24,7 +24,6 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import Row
-from tableorm.testing import MemoryStore
 from tests.faults import FaultyStore
 from tests.rows import insert_row
 from tests.unfinished_moves import database_on, move_half
@@ -56,11 +55,6 @@ class Roamer(Moving, table="MovesScoped", partition_key="{country}", row_key="ro
 
 class Gone(Moving, table="GoneScoped", partition_key="{country}", row_key="mover_{tenant}_{id}", tracked=True):
     team: Mapped[str | None] = field(default=None)
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture

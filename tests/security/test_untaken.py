@@ -11,8 +11,7 @@ import aiohttp
 import pytest
 
 from tableorm_local import serve
-from tableorm_local.server import serving
-from tableorm_local.server.front.limits import Limits
+from tableorm_local.server import Limits, serving
 from tests.local.server.client import Api, head, root_of
 
 

@@ -33,6 +33,7 @@ from tableorm import (
 )
 from tableorm.expressions import ComposedField, Expression, Field
 from tableorm.models.property_types import Shape
+from tableorm_migrations import describe_models
 from tests.databases import database_fixture
 from tests.rows import insert_row
 
@@ -156,6 +157,40 @@ async def test_an_absent_value_is_none_or_the_default(db: Database) -> None:
         await insert_row(db, "Toys", {**row, "RowKey": f"place_{number}", **broken})
         with pytest.raises(DecodeError, match=r"Place.*spot.*(no property 'Spot_x'|has no x|holds 'text')"):
             await get(db, number)
+
+
+async def test_every_verb_takes_it(db: Database) -> None:
+    """Each write is explained as it is sent, and the entity is read as it was written; an audit finds it right."""
+    place = Place(id=1, spot=Spot(1, 1.5), last=Spot(2, 2.5))
+    (step,) = db.explain_write("insert", place).steps
+    assert b'"Spot_x":"1","Spot_y":1.5' in (step.body or b"")
+    await db.insert(place)
+    place.spot = Spot(3)
+    (step,) = db.explain_write("save", place).steps
+    assert (step.method, b"Last" in (step.body or b"")) == ("PUT", True)  # to remove Spot_y
+    await db.save(place)
+    assert await get(db) == place
+    await db.merge(Place(id=1, spot=Spot(4, 4.5)), only=[Place.spot], if_match="*")
+    assert await get(db) == place.evolve(spot=Spot(4, 4.5))
+    await db.upsert(Place(id=1, spot=Spot(5)), mode="replace")
+    assert await get(db) == Place(id=1, spot=Spot(5))
+    async with db.transaction() as tx:
+        tx.save((await get(db)).evolve(spot=Spot(6), last=Spot(6, 6.5)))
+        tx.insert(Place(id=2, spot=Spot(2)))
+    async with db.bulk() as bulk:
+        for number in range(20, 140):
+            await bulk.insert(Place(id=number, spot=Spot(number)))
+    assert [(await get(db, number)).spot.x for number in (1, 2, 139)] == [6, 2, 139]
+    await db.delete(await get(db))
+    report = await db.audit(Place)
+    assert (report.clean, report.entities) == (True, 121)
+
+
+def test_a_snapshot_has_its_parts() -> None:
+    """Each by its path, with its property and type, and whether it may be absent."""
+    (layout,) = describe_models([Place]).models
+    found = [(name, each.property, each.edm) for name, each in layout.fields.items() if name.startswith("last")]
+    assert found == [("last.x", "Last_x", "Edm.Int64"), ("last.y", "Last_y", "Edm.Double")]
 
 
 async def test_a_merge_never_mixes_two_values(db: Database) -> None:

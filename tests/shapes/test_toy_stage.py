@@ -1,7 +1,7 @@
 """
 A row stage that the program knows nothing of, written here alone: rows with values that are stored reversed.
 
-What verbs and readers do with stages is tested with encrypted fields, and here what these do not have: no keys,
+What else verbs and readers do with stages is tested with encrypted fields, and here what these do not have: no keys,
 conditions, and maintained fields beside them.
 
 `turned = Reversed("note", "secret")` in a class body stores the values of these fields as texts that are read
@@ -38,6 +38,7 @@ from tableorm.models.row_stage import RowStage
 from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing.faults import Faults
+from tableorm_migrations import describe_models
 from tests.databases import database_fixture
 
 
@@ -142,6 +143,37 @@ async def test_calls_of_modify_that_wait_for_each_other_unseal_what_is_stored(db
     assert (await db.get(Note, id=1)).note == "n" + 20 * "!"
     assert len(called) == 20
     assert seen.cost <= 40
+
+
+async def test_every_verb_seals_what_it_writes(db: Database) -> None:
+    """And readers and the audit see what the model says, a projection of some fields too; a snapshot has the fields."""
+
+    async def note(number: int = 1) -> tuple[str | None, str]:
+        return (await get(db, number)).note, (await stored(db, f"letter_{number:03d}"))["note"]
+
+    letter = Letter(id=1, note="a1", weight=5)
+    await db.insert(letter)
+    assert await note() == ("a1", "~1a|")
+    letter.note = "a2"
+    await db.save(letter)
+    assert await note() == ("a2", "~2a|")
+    await db.merge(Letter(id=1, note="a3"), only=[Letter.note], if_match="*")
+    assert (await note(), (await get(db)).weight) == (("a3", "~3a|"), 5)
+    await db.upsert(Letter(id=1, note="a4"))
+    assert await note() == ("a4", "~4a|")
+    async with db.transaction() as tx:
+        tx.save((await get(db)).evolve(note="a5"))
+        tx.insert(Letter(id=2, note="b1"))
+    async with db.bulk() as bulk:
+        for number in range(3, 120):
+            await bulk.insert(Letter(id=number, note=f"c{number % 10}"))
+    assert [await note(number) for number in (1, 2, 117)] == [("a5", "~5a|"), ("b1", "~1b|"), ("c7", "~7c|")]
+    assert {each.note for each in await db.select(Letter).where(Letter.id >= 110).only(Letter.note).all()} == {
+        f"c{number}" for number in range(10)
+    }
+    report = await db.audit(Letter)
+    assert (report.clean, report.entities) == (True, 119)
+    assert {"note", "weight"} <= describe_models([Letter]).models[0].fields.keys()
 
 
 async def test_what_is_sent_is_explained(db: Database) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tableorm import (
     AccessDenied,
+    Blob,
     Count,
     Database,
     Entity,
@@ -50,6 +51,11 @@ class Person(Entity, table="Staff", partition_key="{team}", row_key="person_{id:
 
     by_email = Index(row_key="email_{email}", unique=True)
     counted = Count(lambda: Team.size, team="{team}")
+
+
+class Picture(Entity, table="Pictures", partition_key="p", row_key="{id}"):
+    id: Mapped[int]
+    content: Mapped[Blob]
 
 
 @pytest.fixture
@@ -188,6 +194,15 @@ async def test_explanations_show_what_is_sent(db: Database) -> None:
     assert [step.path for step in steps] == ["/t1Staff"]
     steps = db.explain_write("delete", Team(team="red").key, if_match="*").steps
     assert all(step.path.startswith("/t1Staff(") for step in steps)
+
+
+async def test_an_explanation_of_several_stores() -> None:
+    """Names of queues and containers have the prefix in small letters, as the service wants them."""
+    async with connect("local::memory:", prefix="Dev") as db:
+        said = db.explain_write("insert", Picture(id=1, content=Blob(b"x")))
+
+    places = [step.path.split("/")[1] for step in (*said.before, *said.steps, *said.after)]
+    assert places[:3] == ["devtableorm-outbox", "devtableorm-blobs", "DevPictures"]
 
 
 @pytest.mark.parametrize("place", ["local", "server"])

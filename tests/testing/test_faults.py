@@ -36,6 +36,9 @@ class Note(Entity, table="Notes", partition_key="notes", row_key="note_{id}"):
     text: Mapped[str] = field(default="")
 
 
+NOTE = Note.key(id="a")
+
+
 class Marked(Note, row_key="marked_{id}", write_token=True): ...
 
 
@@ -86,14 +89,14 @@ async def test_an_insert_fails_once(db: Database, faults: Faults, given: int | s
     with faults.fail_next("insert", with_=given), pytest.raises(error, match="insert of Note"):
         await db.insert(Note(id="a"))
 
-    assert await db.get_or_none(Note, id="a") is None
+    assert await db.get_or_none(NOTE) is None
     await db.insert(Note(id="a"))
 
 
 async def test_reads_and_tables_fail(db: Database, faults: Faults) -> None:
     """Reads and operations of tables fail too."""
     with faults.fail_next("get", with_=404), pytest.raises(EntityNotFound):
-        await db.get(Note, id="a")
+        await db.get(NOTE)
     with faults.fail_next("query", with_=503), pytest.raises(Throttled):
         await db.select(Note).all()
     with faults.fail_next("create-table", with_=403), pytest.raises(AccessDenied):
@@ -109,12 +112,12 @@ async def test_a_request_that_is_lost(db: Database, faults: Faults) -> None:
     """It never arrives, which nobody can tell from a lost reply: it is sent again if it may be, or is in doubt."""
     with faults.lose_request("insert"), pytest.raises(OutcomeUnknown):
         await db.insert(Note(id="a"), repeat=False)
-    assert await db.get_or_none(Note, id="a") is None
+    assert await db.get_or_none(NOTE) is None
     with faults.lose_request("insert"):
         await db.insert(Note(id="a"))
-    assert (await db.get(Note, id="a")).text == ""
+    assert (await db.get(NOTE)).text == ""
     with faults.lose_request("get"), pytest.raises(Unavailable):
-        await db.get(Note, id="a")
+        await db.get(NOTE)
     with faults.lose_request("put-message", table="mail"), pytest.raises(OutcomeUnknown):
         await db.queues.put("mail", b"x")
 
@@ -125,9 +128,9 @@ async def test_a_request_that_is_late(db: Database, faults: Faults) -> None:
     with faults.delay_request("insert") as late, pytest.raises(OutcomeUnknown):
         await db.insert(note, repeat=False)
     note.text = "changed"
-    assert await db.get_or_none(Note, id="a") is None
+    assert await db.get_or_none(NOTE) is None
     assert await late.deliver() == 1
-    assert (await db.get(Note, id="a")).text == "first"
+    assert (await db.get(NOTE)).text == "first"
     assert await late.deliver() == 0
 
     await db.insert(other)
@@ -223,14 +226,14 @@ async def test_a_lost_reply_that_stays_unknown(db: Database, faults: Faults) -> 
     with faults.lose_reply("merge"), pytest.raises(OutcomeUnknown):
         await db.save(note)
 
-    assert (await db.get(Note, id="a")).text == "new"
+    assert (await db.get(NOTE)).text == "new"
 
 
 async def test_a_lost_reply_to_a_read(db: Database, faults: Faults) -> None:
     """A read whose reply is lost fails as one that nobody answers."""
     await db.insert(Note(id="a"))
     with faults.lose_reply("get"), pytest.raises(Unavailable):
-        await db.get(Note, id="a")
+        await db.get(NOTE)
 
 
 async def test_scopes_meet_faults(db: Database, faults: Faults) -> None:
@@ -239,7 +242,7 @@ async def test_scopes_meet_faults(db: Database, faults: Faults) -> None:
     with faults.fail_next("insert", with_=503), pytest.raises(Throttled):
         await scope.insert(Note(id="a"))
     with Faults(scope).fail_next("get", with_=503), pytest.raises(Throttled):
-        await db.get(Note, id="a")
+        await db.get(NOTE)
 
 
 async def test_requests_of_queues_fail(db: Database, faults: Faults) -> None:

@@ -47,14 +47,15 @@ class Photo(Entity, table=TABLE, partition_key="{album}", row_key="photo_{id:06d
     changes = Feed(keep=dt.timedelta(days=7))
 
 
-async def fill(db: Database, count: int, every: int = 1) -> None:
+async def fill(db: Database, count: int, every: int = 1, albums: int = 3) -> None:
     """
-    Insert photos in three albums, some without an image, one with a large one and one with an empty one.
+    Insert photos, some without an image, one with a large one and one with an empty one.
 
     Args:
         db: Where to.
         count: How many.
         every: Behind the first hundred, one of so many can have an image.
+        albums: In how many albums, which are partitions.
     """
     await db.create_tables(Photo)
     async with db.bulk() as bulk:
@@ -62,7 +63,7 @@ async def fill(db: Database, count: int, every: int = 1) -> None:
             data = bytes([number % 256]) * (5_000_000 if number == 1 else number % 7 * 100)
             plain = number % 3 == 0 or (number >= 100 and number % every)
             image = None if plain else Blob(data, "image/x" if number % 2 else None)
-            await bulk.insert(Photo(album=f"a{number % 3}", id=number, name=f"n{number % 5}", image=image))
+            await bulk.insert(Photo(album=f"a{number % albums}", id=number, name=f"n{number % 5}", image=image))
 
 
 async def blobs_of(db: Database) -> dict[str, tuple[bytes, dict[str, str]]]:

@@ -206,6 +206,15 @@ async def test_one_database_under_two_connections(served: str, tmp_path: Path, m
             await prefixed.drop_table(TABLE)
 
 
+async def test_a_default_port_is_no_other_database() -> None:
+    """A URL may name the port that its scheme has anyway."""
+    for scheme, port in (("http", 80), ("https", 443)):
+        one, other = f"{scheme}://127.0.0.1/contoso", f"{scheme}://127.0.0.1:{port}/contoso"
+        async with connect(one, key=KEY) as db, connect(other, key=KEY) as again:
+            with pytest.raises(ModelError, match="both sides are one database"):
+                await db.copy_rows(again)
+
+
 async def test_other_names() -> None:
     """Prefixes are those of either side; a scope copies nothing, and a mistake is told before anything is made."""
     async with memory_database(Part, prefix="dev") as db, memory_database(prefix="prod") as target:

@@ -5,17 +5,9 @@ A database for each test of writes: in memory, and on the emulator of Azure; and
 import pytest
 
 from tableorm import Database
-from tableorm.testing import MemoryStore
-from tests.database.conftest import db
-from tests.faults import FaultyStore
+from tests.database.conftest import db, network
 
 __all__ = ["db", "network", "things"]
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    """A network between a database and a store in memory, on which nothing fails yet."""
-    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ The oracle is a dictionary. Rows are put there as other programs would: without 
 stored as Int32 or Int64.
 """
 
-import asyncio
 import datetime as dt
 import enum
 import json
@@ -145,7 +144,24 @@ def same(one: Any, two: Any) -> bool:
     return type(one) is type(two) and repr(one) == repr(two)
 
 
-async def run(model: type[Any], verb: str, stored: dict[str, Any], given: dict[str, Any], *, small: bool) -> None:
+@pytest.mark.parametrize("model", [Plain, Indexed])
+@examples(8, 1_000)
+@given(verb=st.sampled_from(VERBS), stored=some_values(), given=some_values(), small=st.booleans())
+@example(verb="save", stored={}, given={"text": "text"}, small=False)
+@example(verb="save in a transaction", stored={}, given={"tags": []}, small=False)
+@example(verb="save in a bulk", stored={}, given={"total": 7}, small=False)
+@example(verb="modify", stored={}, given={"wide": Wide.ONE}, small=False)
+@example(verb="modify", stored={}, given={"due": MADE + dt.timedelta(hours=9)}, small=False)
+@example(verb="pair", stored={"due": MADE + dt.timedelta(1)}, given={"due": None, "owner": "ann"}, small=False)
+@example(verb="save", stored={"count": 5, "wide": Wide.ONE}, given={"count": 6}, small=True)
+@example(verb="merge", stored={"count": 5, "wide": Wide.ONE}, given={"count": 2**31, "wide": Wide.MANY}, small=True)
+async def test_what_was_assigned_is_read(
+    model: type[Any], verb: str, stored: dict[str, Any], given: dict[str, Any], small: bool
+) -> None:
+    """
+    Each value that differs from what was read is written by every verb; nothing else is, but what a write fills. A
+    number keeps its stored type as long as it fits, and index entries are right.
+    """
     async with memory_database(model) as db:
         await put(db, model, stored, small=small)
         read = await db.get(model, id="a")
@@ -179,27 +195,6 @@ async def run(model: type[Any], verb: str, stored: dict[str, Any], given: dict[s
         if model is Indexed:
             report = await db.audit(model)
             assert [str(each) for each in report.findings] == []
-
-
-@pytest.mark.parametrize("model", [Plain, Indexed])
-@examples(8, 1_000)
-@given(verb=st.sampled_from(VERBS), stored=some_values(), given=some_values(), small=st.booleans())
-@example(verb="save", stored={}, given={"text": "text"}, small=False)
-@example(verb="save in a transaction", stored={}, given={"tags": []}, small=False)
-@example(verb="save in a bulk", stored={}, given={"total": 7}, small=False)
-@example(verb="modify", stored={}, given={"wide": Wide.ONE}, small=False)
-@example(verb="modify", stored={}, given={"due": MADE + dt.timedelta(hours=9)}, small=False)
-@example(verb="pair", stored={"due": MADE + dt.timedelta(1)}, given={"due": None, "owner": "ann"}, small=False)
-@example(verb="save", stored={"count": 5, "wide": Wide.ONE}, given={"count": 6}, small=True)
-@example(verb="merge", stored={"count": 5, "wide": Wide.ONE}, given={"count": 2**31, "wide": Wide.MANY}, small=True)
-def test_what_was_assigned_is_read(
-    model: type[Any], verb: str, stored: dict[str, Any], given: dict[str, Any], small: bool
-) -> None:
-    """
-    Each value that differs from what was read is written by every verb; nothing else is, but what a write fills. A
-    number keeps its stored type as long as it fits, and index entries are right.
-    """
-    asyncio.run(run(model, verb, stored, given, small=small))
 
 
 LATER = MADE + dt.timedelta(hours=9)

@@ -35,8 +35,7 @@ from tableorm import (
     http_status,
 )
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation
-from tableorm.stores.layers import StoreLayer, StoreRequest
+from tableorm.stores import Operation, StoreLayer, StoreRequest
 from tableorm.testing import Faults, MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.writes.things import Grouped

@@ -184,7 +184,7 @@ async def test_explained_by_key(db: Database) -> None:
         "DELETE /Staff(PartitionKey='a',RowKey='~o_------------')",
         "If-Match: *",
         "DELETE /tableorm-outbox/messages/------------",
-        "(5 requests, 0 bytes)",
+        "(5 requests and those of derived rows, 0 bytes)",
     ]
 
 

@@ -24,6 +24,9 @@ from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.writes.lossy import KEY, KNOWN, Known, Plain, add, db, other
 
+PLAIN = Plain.key(id="a")
+
+
 __all__ = ["db", "other"]
 
 
@@ -144,7 +147,7 @@ async def test_one_row_that_moved_ends_the_doubt_about_all(db: Database, network
     plain, known = Plain(), Known()
     await db.insert(plain)
     await db.insert(known)
-    await other.modify(Plain, add, id="a")
+    await other.modify(PLAIN, add)
     plain.count = known.count = 7
     network.plan(Fate.LOST_REQUEST)
     with pytest.raises(TransactionFailed) as caught:
@@ -178,7 +181,7 @@ async def test_rows_are_not_read_at_one_moment(db: Database, network: Network, o
         tx.save(plain)
 
     assert (await other.get(KEY)).etag == known.etag
-    assert (await other.get(Plain, id="a")).etag == plain.etag
+    assert (await other.get(PLAIN)).etag == plain.etag
 
 
 async def consumed(other: Database, model: type[Plain] | type[Known]) -> None:
@@ -238,7 +241,7 @@ async def test_transactions_that_are_not_repeated(db: Database, network: Network
     await act(Fate.BUSY, Plain)
 
     assert (await db.get(KEY)).count == 1
-    assert (await db.get(Plain, id="a")).count == 2
+    assert (await db.get(PLAIN)).count == 2
 
 
 async def test_what_has_no_condition_is_judged_by_itself_in_bulk(db: Database, network: Network) -> None:
@@ -314,7 +317,7 @@ async def test_a_forced_replace_in_doubt_is_finished(db: Database, network: Netw
     assert (bag["count"], bag["foo"]) == (3, 1)
 
     async def delete() -> None:
-        await other.delete(Plain, id="a", if_match="*")
+        await other.delete(PLAIN, if_match="*")
 
     network.plan(Fate.LOST_REPLY)
     network.meanwhile = delete
@@ -342,7 +345,7 @@ async def test_a_forced_replace_in_doubt_that_cannot_go_on(
     network.reading = None
     await network.deliver()
 
-    assert (await other.get(Plain, id="a")).count == 3
+    assert (await other.get(PLAIN)).count == 3
 
 
 async def test_a_read_that_fails_ends_the_others(db: Database, network: Network) -> None:
@@ -394,7 +397,7 @@ async def test_a_blind_write_that_always_loses_ends(db: Database, network: Netwo
         nonlocal changes
         changes += 1
         assert changes < 30, "the upsert goes on for ever"
-        await other.modify(Plain, add, id="a")
+        await other.modify(PLAIN, add)
 
     class Busy(Network):
         async def _arrive(
@@ -411,4 +414,4 @@ async def test_a_blind_write_that_always_loses_ends(db: Database, network: Netwo
         with pytest.raises(OutcomeUnknown):
             await losing.upsert(Plain(count=100))
 
-    assert len(busy.sent) == QUICK.attempts and (await other.get(Plain, id="a")).count == changes
+    assert len(busy.sent) == QUICK.attempts and (await other.get(PLAIN)).count == changes

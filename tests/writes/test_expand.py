@@ -63,15 +63,7 @@ class Bill(Entity, table="ExpandedBills", tracked=True, partition_key="{payer}",
     cents: Mapped[int]
 
 
-def bill_of(bill: Bill) -> "NewBill":
-    return NewBill(payer=bill.payer, number=bill.number, euros=bill.cents / 100)
-
-
-def old_bill_of(bill: "NewBill") -> Bill:
-    return Bill(payer=bill.payer, number=bill.number, cents=round(bill.euros * 100))
-
-
-def keys_of_bill(number: int) -> list[dict[str, Any]]:
+def keys_of_bill(number: int, cents: int = 0) -> list[dict[str, Any]]:
     return [{"payer": payer, "number": number} for payer in ("ann", "ben")]
 
 
@@ -80,7 +72,12 @@ class NewBill(
     table="ExpandedNewBills",
     partition_key="bills",
     row_key="{number}",
-    moved_from=MovedFrom(Bill, to_new=bill_of, to_old=old_bill_of, old_keys=keys_of_bill),
+    moved_from=MovedFrom(
+        Bill,
+        to_new=lambda bill: NewBill(payer=bill.payer, number=bill.number, euros=bill.cents / 100),
+        to_old=lambda bill: Bill(payer=bill.payer, number=bill.number, cents=round(bill.euros * 100)),
+        old_keys=keys_of_bill,
+    ),
 ):
     payer: Mapped[str]
     number: Mapped[int]
@@ -125,7 +122,7 @@ async def test_a_verb_writes_at_the_older_key(
 async def test_modify_writes_at_the_older_key(db: Database, phase: RekeyPhase) -> None:
     """By fields and by key."""
     set_phase(db, NewRide, phase)
-    await db.modify(NewRide, change, day="mon", id=1)
+    await db.modify(MONDAY, change)
     await db.modify(MONDAY, lambda ride: ride.evolve(text=ride.text + "er"))
 
     assert (await db.get(Ride, day="mon", id=1)).text == "newer"
@@ -199,15 +196,12 @@ async def test_functions_say_what_is_written(db: Database) -> None:
 async def test_two_newer_keys_of_one_older_key(db: Database) -> None:
     """The second insert finds the older key taken, and says by which one."""
 
-    def keys_of(number: int, cents: int) -> list[dict[str, Any]]:
-        return keys_of_bill(number)
-
     class NewNote(
         Entity,
         table="ExpandedNotes",
         partition_key="{number}",
         row_key="{cents}",
-        moved_from=MovedFrom(Bill, old_keys=keys_of),
+        moved_from=MovedFrom(Bill, old_keys=keys_of_bill),
     ):
         payer: Mapped[str]
         number: Mapped[int]
@@ -283,7 +277,7 @@ async def test_an_entity_that_has_gone_back(db: Database) -> None:
     with pytest.raises(PreconditionFailed, match=r"\('1', 'day_mon'\): it has its key by Ride again") as raised:
         await db.save(ride)
     assert (raised.value.code, raised.value.entity) == ("UpdateConditionNotSatisfied", ride)
-    await db.modify(NewRide, change, day="mon", id=1)
+    await db.modify(MONDAY, change)
     await db.insert(NewRide())
     assert await kinds_of(db, NewRide) == [*OLD, "tue Ride"]
 
@@ -296,6 +290,9 @@ class NewToll(
 ): ...
 
 
+NEW_TOLL = NewToll.key(day="mon", id=2)
+
+
 @BOTH
 async def test_newer_table_may_be_missing_until_entities_move(phase: RekeyPhase) -> None:
     """As long as entities are written at their older keys, a missing newer table holds none of them."""
@@ -305,18 +302,18 @@ async def test_newer_table_may_be_missing_until_entities_move(phase: RekeyPhase)
 
         gone = await db.get(NewToll, day="mon", id=1)
         await db.delete(await db.get(NewToll, day="mon", id=1))
-        assert await db.get_or_none(NewToll, day="mon", id=2) is None
-        assert not await db.exists(NewToll, day="mon", id=2)
+        assert await db.get_or_none(NEW_TOLL) is None
+        assert not await db.exists(NEW_TOLL)
         with pytest.raises(EntityNotFound):
-            await db.get(NewToll, day="mon", id=2)
+            await db.get(NEW_TOLL)
         with pytest.raises(EntityNotFound):
-            await db.modify(NewToll, change, day="mon", id=2)
+            await db.modify(NEW_TOLL, change)
         gone.text = "late"
         for verb in ("save", "delete"):
             with pytest.raises(EntityNotFound):
                 await write(db, verb, gone)
         with pytest.raises(EntityNotFound):
-            await db.delete(NewToll, day="mon", id=2, if_match="*")
+            await db.delete(NEW_TOLL, if_match="*")
 
         await db.insert(NewToll(day="mon", id=3))
         await db.get_or_insert(NewToll(day="mon", id=4))

@@ -219,10 +219,10 @@ def set_note(thing: Any) -> None:
 @example(steps=[("other sets", "Foo", None), ("merge_any",)], looks=[True])
 @example(steps=[("other sets", "Foo", None), ("replace_any",), ("note", "x"), ("save",)], looks=[True])
 @example(steps=[("find",), ("replace_any",), ("email", "y"), ("save",)], looks=[True])
-def test_who_only_looks_changes_nothing(model: type[Any], steps: list[Step], looks: list[bool]) -> None:
+async def test_who_only_looks_changes_nothing(model: type[Any], steps: list[Step], looks: list[bool]) -> None:
     """A program that looks at the entity between its steps writes, raises and knows what it does without looking."""
-    seen = asyncio.run(Run(model, looks).run(steps))
-    unseen = asyncio.run(Run(model, [False]).run(steps))
+    seen = await Run(model, looks).run(steps)
+    unseen = await Run(model, [False]).run(steps)
 
     assert seen == unseen
 

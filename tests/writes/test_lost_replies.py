@@ -28,8 +28,7 @@ from tableorm import (
 )
 from tableorm.connection.retry import RetryingStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Capabilities, Operation, RetryBudget, Verb, pause_after
-from tableorm.stores.layers import StoreLayer, StoreRequest
+from tableorm.stores import Capabilities, Operation, RetryBudget, StoreLayer, StoreRequest, Verb, pause_after
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.writes.lossy import KEY, Known, Plain, add, db, other
@@ -298,14 +297,6 @@ async def test_what_a_late_upsert_can_do(db: Database, network: FaultyStore, oth
     await network.deliver()
 
     assert (await other.get(PLAIN)).count == 1
-
-
-async def test_an_insert_that_is_not_repeated(db: Database, network: FaultyStore, other: Database) -> None:
-    """A token proves that it was applied."""
-    network.plan(Fate.LOST_REPLY)
-    job = Known(id="job")
-    await db.insert(job, repeat=False)
-    assert job.etag == (await other.get(Known, id="job")).etag
 
 
 async def test_a_transaction_of_upserts_in_doubt(db: Database, network: FaultyStore, other: Database) -> None:

@@ -21,6 +21,9 @@ class Counter(Entity, table="Counters", partition_key="c", row_key="{name}"):
     small: Mapped[Int32] = field(default=0)
 
 
+COUNTER = Counter.key(name="a")
+
+
 class Stamped(Entity, table="Counters", partition_key="c", row_key="{name}"):
     name: Mapped[str]
     count: Mapped[int] = field(default=0, validator=validators.lt(5))
@@ -40,20 +43,6 @@ async def counters(db: Database) -> Database:
     await db.create_tables(Counter)
     await db.insert(Counter(name="a"))
     return db
-
-
-async def test_by_instance_by_key_and_by_fields(counters: Database) -> None:
-    """Each gives the entity as it was written; an instance becomes that, and is what is returned."""
-    key = Counter.key(name="a")
-    instance = await counters.get(key)
-    assert (await counters.modify(Counter, one_more, name="a")).count == 1
-    assert (await counters.modify(key, one_more)).count == 2
-    result = await counters.modify(instance, one_more)
-
-    assert (result is instance, instance.count) == (True, 3)
-    assert instance.etag == (await counters.get(key)).etag
-    instance.count = 10
-    await counters.save(instance)
 
 
 async def test_of_a_bag(counters: Database) -> None:
@@ -84,18 +73,18 @@ async def test_a_function_may_return_a_copy(counters: Database) -> None:
     bag = await counters.get(PropertyBag.key("Counters", "c", "a"))
     bag["unknown"] = "x"
     await counters.save(bag)
-    await counters.modify(Counter, lambda counter: counter.evolve(count=5, note="n"), name="a")
-    await counters.modify(Counter, lambda counter: Counter(name=counter.name, count=6), name="a")
+    await counters.modify(COUNTER, lambda counter: counter.evolve(count=5, note="n"))
+    await counters.modify(COUNTER, lambda counter: Counter(name=counter.name, count=6))
 
-    stored = await counters.get(Counter, name="a")
+    stored = await counters.get(COUNTER)
     assert (stored.count, stored.note, dict(stored.extra)) == (6, None, {"unknown": "x"})
     with pytest.raises(
         EncodeError, match=r"Counter\.key: .* is the key of what the function .* cannot move a row"
     ) as raised:
-        await counters.modify(Counter, lambda counter: Counter(name="b"), name="a")
+        await counters.modify(COUNTER, lambda counter: Counter(name="b"))
     assert raised.value.misuse
     with pytest.raises(ModelError, match="returned 5"):
-        await counters.modify(Counter, cast(Any, five), name="a")
+        await counters.modify(COUNTER, cast(Any, five))
 
 
 async def test_asynchronous_functions_are_refused(counters: Database) -> None:
@@ -109,7 +98,7 @@ async def test_asynchronous_functions_are_refused(counters: Database) -> None:
     for function in (hidden, later, 5):
         requests = counters.stats.requests
         with pytest.raises(ModelError) as refused:
-            await counters.modify(Counter, cast(Any, function), name="a")
+            await counters.modify(COUNTER, cast(Any, function))
         assert str(refused.value) == (
             f"modify: {getattr(function, '__qualname__', 5)} is no plain function; give one that changes what it gets, "
             "or returns a changed copy, without awaiting: it is called again after every lost race"
@@ -119,7 +108,7 @@ async def test_asynchronous_functions_are_refused(counters: Database) -> None:
 
 async def test_unsaved_changes_are_not_read_over(counters: Database) -> None:
     """They are named, and the instance keeps them."""
-    counter = await counters.get(Counter, name="a")
+    counter = await counters.get(COUNTER)
     counter.note = "mine"
 
     remedy = "was changed and not saved, and modify would read over it; save() first, or change it in the function"
@@ -141,7 +130,7 @@ async def test_cancelling_at_any_moment(counters: Database) -> None:
 
     async def work(turns: int) -> None:
         nonlocal done
-        task = asyncio.create_task(counters.modify(Counter, one_more, name="a"))
+        task = asyncio.create_task(counters.modify(COUNTER, one_more))
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
@@ -156,7 +145,7 @@ async def test_cancelling_at_any_moment(counters: Database) -> None:
     await asyncio.gather(*(work(turns) for turns in range(60)))
 
     # A write that was given up may still come.
-    count = (await counters.modify(Counter, one_more, name="a")).count
+    count = (await counters.modify(COUNTER, one_more)).count
     assert done + 1 <= count <= 121
 
 
@@ -190,7 +179,7 @@ async def test_repairing_what_breaks_a_validator(counters: Database) -> None:
 
 async def test_a_function_must_not_return_the_instance(counters: Database) -> None:
     """It is not what was read; nothing is written, and the instance keeps what it has."""
-    instance = await counters.get(Counter, name="a")
+    instance = await counters.get(COUNTER)
 
     def confused(_: Counter) -> Counter:
         instance.note = "changed"
@@ -200,4 +189,4 @@ async def test_a_function_must_not_return_the_instance(counters: Database) -> No
         await counters.modify(instance, confused)
 
     assert instance == Counter(name="a", note="changed")
-    assert (await counters.get(Counter, name="a")).note is None
+    assert (await counters.get(COUNTER)).note is None

@@ -4,6 +4,7 @@ Calls of `modify` for one row that come together: few requests, and the same res
 
 import asyncio
 import datetime as dt
+import operator
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
@@ -341,22 +342,18 @@ async def act(db: Database, model: type[Noted], deed: Deed, *, create: bool) -> 
     return result.evolve(), dict(result.extra)
 
 
-def run_all(
+async def run_all(
     calls: Iterable[Callable[[Database], Awaitable[object]]], model: type[Entity], *there: Entity, together: bool
 ) -> tuple[list[object], list[Row]]:
     """Return what calls give, made together or in turn, and the rows that they leave."""
-
-    async def run() -> tuple[list[object], list[Row]]:
-        async with Database(Failing()) as db:
-            await db.create_tables(model)
-            for each in there:
-                await db.insert(each)
-            acts = [call(db) for call in calls]
-            found = list(await asyncio.gather(*acts)) if together else [await each for each in acts]
-            rows = (await db.store.query(model.__schema__.table_name(), RowQuery())).rows
-            return found, [{n: v for n, v in row.items() if n not in _OF_WRITES} for row in rows]
-
-    return asyncio.run(run())
+    async with Database(Failing()) as db:
+        await db.create_tables(model)
+        for each in there:
+            await db.insert(each)
+        acts = [call(db) for call in calls]
+        found = list(await asyncio.gather(*acts)) if together else [await each for each in acts]
+        rows = (await db.store.query(model.__schema__.table_name(), RowQuery())).rows
+        return found, [{n: v for n, v in row.items() if n not in _OF_WRITES} for row in rows]
 
 
 @examples(16, 1500)
@@ -364,14 +361,14 @@ def run_all(
 @example(model=Tally, deeds=[("add", 1), ("far", 0), ("copy", 1)], there=True, create=False)
 @example(model=Kept, deeds=[("add", 1), ("total", 1), ("total", 0)], there=False, create=True)
 @given(model=st.sampled_from([Bare, Kept, Tally]), deeds=DEEDS, there=st.booleans(), create=st.booleans())
-def test_results_and_errors_are_as_one_after_the_other(
+async def test_results_and_errors_are_as_one_after_the_other(
     model: type[Noted], deeds: list[Deed], there: bool, create: bool
 ) -> None:
     """Whatever the functions do: what raises, or cannot be stored, is left out; the rest has its effect."""
     calls = [partial(act, model=model, deed=deed, create=create) for deed in deeds]
     rows = [Tally(name="other", note="n1"), *([model(team="a", name="t")] if there else [])]
 
-    assert run_all(calls, Tally, *rows, together=True) == run_all(calls, Tally, *rows, together=False)
+    assert await run_all(calls, Tally, *rows, together=True) == await run_all(calls, Tally, *rows, together=False)
 
 
 @examples(12, 400)
@@ -390,7 +387,7 @@ def test_results_and_errors_are_as_one_after_the_other(
     ),
     there=st.booleans(),
 )
-def test_a_write_that_is_too_large_is_refused_though_the_next_would_undo_it(
+async def test_a_write_that_is_too_large_is_refused_though_the_next_would_undo_it(
     deeds: list[tuple[str, int, int, int]], there: bool
 ) -> None:
     """The calls get what they would get one after the other: results, and errors of a transaction's limits."""
@@ -408,13 +405,13 @@ def test_a_write_that_is_too_large_is_refused_though_the_next_would_undo_it(
         except (LimitExceeded, EntityNotFound) as error:
             return type(error), str(error)
 
-    def compared(*, together: bool) -> object:
+    async def compared(*, together: bool) -> object:
         calls = [partial(grow, deed=deed) for deed in deeds]
-        found, rows = run_all(calls, Crowd, *([Crowd(team="a", name="t")] if there else []), together=together)
+        found, rows = await run_all(calls, Crowd, *([Crowd(team="a", name="t")] if there else []), together=together)
         # A manifest without entries stays empty only where it was written before.
         return found, [{n: v for n, v in row.items() if v != "{}"} for row in rows]
 
-    assert compared(together=True) == compared(together=False)
+    assert await compared(together=True) == await compared(together=False)
 
 
 @also_in_file
@@ -551,6 +548,9 @@ async def test_instances_become_what_their_calls_have_made(tallies: Database) ->
     instances = [await tallies.get(KEY) for _ in range(4)]
     results = await asyncio.gather(*(tallies.modify(each, one_more) for each in instances))
     assert [each.count for each in results] == [each.count for each in instances] == [1, 2, 3, 4]
+    assert all(map(operator.is_, results, instances))
+    instances[3].count = 10
+    await tallies.save(instances[3])
 
     bag_key = PropertyBag.key("Tallies", "a", "plain")
     await tallies.insert(PropertyBag("Tallies", "a", "plain", {"count": 0}))

@@ -37,8 +37,7 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import is_marker
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
-from tableorm.stores.layers import StoreLayer, StoreRequest
+from tableorm.stores import CLOCK, Operation, Row, StoreLayer, StoreRequest, TableStore, Verb
 from tableorm.testing.contract.base import everything
 from tests.faults import QUICK, Fate, FaultyBackend
 from tests.torture import every, seeds

@@ -18,6 +18,7 @@ from tableorm import (
     LostRace,
     Mapped,
     NotSupported,
+    Outcome,
     OutcomeUnknown,
     PreconditionFailed,
     TableOrmError,
@@ -29,7 +30,6 @@ from tableorm.models.reserved import MOVE
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.doorbell import MOVE_WORK, move_of
-from tableorm.outbox.worker import Outcome
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, RowAddress, StoreRequest, Verb
 from tableorm.testing import MemoryStore

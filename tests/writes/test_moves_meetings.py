@@ -20,6 +20,7 @@ from tableorm import (
     Index,
     Mapped,
     NotSupported,
+    Outcome,
     PreconditionFailed,
     PropertyBag,
     UniqueViolation,
@@ -32,7 +33,6 @@ from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision
 from tableorm.outbox.doorbell import MoveCommand, move_of
 from tableorm.outbox.overview import find_pending, ring_again
-from tableorm.outbox.worker import Outcome
 from tableorm.stores import CLOCK, RowAddress
 from tableorm.writes import relocation
 from tableorm.writes.move_entity import RELOCATION

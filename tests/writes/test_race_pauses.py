@@ -2,7 +2,6 @@
 Between two attempts of a lost race there is a pause, which grows: by none of the ways to write is it left out.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,7 +15,6 @@ from tableorm import (
     Index,
     LostRace,
     Mapped,
-    RetryPolicy,
     Transaction,
     TransactionFailed,
     connect,
@@ -25,11 +23,11 @@ from tableorm import (
 from tableorm.connection import races
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Verb
-from tableorm.stores.layers import StoreLayer, StoreRequest
+from tableorm.stores import StoreLayer, StoreRequest, Verb
 from tableorm.writes import commit, transaction
 from tableorm.writes import modify as modifying
 from tableorm.writes.bulk import chunk
+from tests.rekeys import record_pauses
 from tests.rows import merge_row
 from tests.writes.things import Thing
 
@@ -140,16 +138,6 @@ async def test_lost_races_pause(
     Four attempts have three pauses between them, each longer than the one before. What is written under an ETag that
     was given has one attempt. The error says which writers are in each other's way, and has the entity as it is.
     """
-    pauses: list[float] = []
-    sleep = asyncio.sleep
-
-    async def record(seconds: float) -> None:
-        pauses.append(seconds)
-        await sleep(0)
-
-    def pause_after(failures: int, policy: RetryPolicy) -> float:
-        return failures + 1.0
-
     async with connect("local::memory:") as db:
         store = AlwaysLate(db.store)
         connection_of(db).wrap_store(lambda _: store)
@@ -161,13 +149,12 @@ async def test_lost_races_pause(
         for module in (commit, modifying, transaction, chunk):
             monkeypatch.setattr(module, "ATTEMPTS", 4)
         monkeypatch.setattr(races.Attempts.__init__, "__defaults__", (4,))
-        monkeypatch.setattr(asyncio, "sleep", record)
-        monkeypatch.setattr(races, "pause_after", pause_after)
+        pauses = record_pauses(monkeypatch)
         with pytest.raises((Conflict, TransactionFailed), match=message) as caught:
             await deed(db)
 
     # What others count in one row begins anew at once: somebody else was just there.
-    others: dict[object, list[float]] = {insert_counted: [0.6, 0.8], replace_as_it_was_in_bulk: []}
+    others: dict[object, list[int]] = {insert_counted: [2, 3], replace_as_it_was_in_bulk: []}
     error = caught.value
     assert deed is not modify or (isinstance(error, LostRace) and error.entity == Thing(name="a"))
-    assert [each for each in pauses if each] == others.get(deed, [0.4, 0.6, 0.8])
+    assert pauses == others.get(deed, [1, 2, 3])

@@ -3,7 +3,8 @@ Entities get their newer keys: the mover, live writers beside it, what is reject
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -86,6 +87,15 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
         yield db
 
 
+@asynccontextmanager
+async def with_stop(network: FaultyStore, phase: RekeyPhase) -> AsyncGenerator[Database]:
+    """Open a database on a network, with a stop at its older key."""
+    async with database_on(network, Stop, NewStop) as db:
+        await db.insert(Stop(text="t"))
+        set_phase(db, NewStop, phase)
+        yield db
+
+
 async def rows_in(db: Database, table: str, *kinds: str) -> list[Row]:
     return await rows_of(connection_of(db), table, *kinds)
 
@@ -128,7 +138,7 @@ def change(trip: NewTrip) -> None:
 async def test_a_verb_brings_an_entity_home(db: Database, verb: str) -> None:
     """An entity that has its older key gets the newer one, and is written there; its forward is settled by that."""
     if verb == "modify":
-        await db.modify(NewTrip, change, day="mon", id=1)
+        await db.modify(NEW_TRIP, change)
     else:
         trip = NewTrip() if verb == "upsert" else await read_old(db)
         trip.text = "new"
@@ -239,9 +249,7 @@ async def test_each_request_of_a_mover_fails_once(number: int, fate: Fate) -> No
     whether it was this mover that has moved it.
     """
     network = FaultyStore(MemoryStore())
-    async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(text="t"))
-        set_phase(db, NewStop, RekeyPhase.MOVE)
+    async with with_stop(network, RekeyPhase.MOVE) as db:
         rows = await rows_in(db, "RekeyedStops")
         network.plan(*[Fate.FINE] * number, fate)
         report = await move_rows(db, NewStop, rows)
@@ -351,9 +359,7 @@ async def test_rows_that_others_write_again_and_again(
 ) -> None:
     """The entity is reported as a failure, and is what it was; between two attempts there is a pause."""
     network = Restless(MemoryStore())
-    async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(text="t"))
-        set_phase(db, NewStop, RekeyPhase.MOVE)
+    async with with_stop(network, RekeyPhase.MOVE) as db:
         if phase is not RekeyPhase.MOVE:
             await move(db, NewStop)
         set_phase(db, NewStop, phase)
@@ -387,9 +393,7 @@ class Overtaken(FaultyStore):
 async def test_others_write_a_row_at_its_older_key_first(verb: str, others: str) -> None:
     """What is written by its newer key is read again, and done to what is there then."""
     network = Overtaken(MemoryStore())
-    async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(text="t"))
-        set_phase(db, NewStop, RekeyPhase.EXPAND)
+    async with with_stop(network, RekeyPhase.EXPAND) as db:
         key = NEW_STOP
         network.others = (
             partial(db.delete, Stop, day="mon", id=1, if_match="*")
@@ -417,9 +421,7 @@ async def test_others_write_a_row_at_its_older_key_first(verb: str, others: str)
 async def test_an_entity_that_is_deleted_while_it_moves(by: str) -> None:
     """Whoever has begun to move it takes the tentative row away."""
     network = Overtaken(MemoryStore())
-    async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(text="t"))
-        set_phase(db, NewStop, RekeyPhase.MOVE)
+    async with with_stop(network, RekeyPhase.MOVE) as db:
         rows = await rows_in(db, "RekeyedStops")
         keys = {"PartitionKey": "mon", "RowKey": "stop_1"}
         network.others = partial(network.store.write, "RekeyedStops", Operation(Verb.DELETE, keys, "*"))
@@ -428,7 +430,7 @@ async def test_an_entity_that_is_deleted_while_it_moves(by: str) -> None:
             assert (report.moved, report.failures) == (0, [])
         else:
             with pytest.raises(EntityNotFound):
-                await db.modify(NewStop, lambda stop: stop.evolve(text="new"), day="mon", id=1)
+                await db.modify(NEW_STOP, lambda stop: stop.evolve(text="new"))
 
         assert network.happened and await kinds_of(db, NewStop) == []
 

@@ -77,6 +77,9 @@ class NewTicket(
     shop: Mapped[str]
 
 
+NEW_TICKET = NewTicket.key(customer="ann", number=1)
+
+
 class Plane(Entity, table="RekeyedPlanes", tracked=True, partition_key="{day}", row_key="{flight}"):
     day: Mapped[str]
     flight: Mapped[str]
@@ -408,7 +411,7 @@ async def test_an_entity_that_went_back_since_its_row_was_read(db: Database) -> 
 async def reused(db: Database) -> Database:
     """A ticket of ann that had its key in the north is deleted; a program of the older model makes one in the south."""
     await db.insert(Ticket(shop="north", number=1, customer="ann"))
-    await db.delete(await db.get(NewTicket, customer="ann", number=1))
+    await db.delete(await db.get(NEW_TICKET))
     await db.insert(Ticket(shop="south", number=1, customer="ann"))
     return db
 
@@ -417,7 +420,7 @@ async def reused(db: Database) -> Database:
 async def test_what_a_deleted_entity_has_left_hides_no_other_one(reused: Database, verb: str) -> None:
     """Each verb finds the entity that lies at another one of the older keys of its key."""
     db = reused
-    ticket = await db.get(NewTicket, customer="ann", number=1)
+    ticket = await db.get(NEW_TICKET)
     if verb == "get_or_insert":
         found, made = await db.get_or_insert(NewTicket(customer="ann", number=1, shop="north"))
         assert (found.shop, made) == ("south", False)
@@ -430,14 +433,14 @@ async def test_what_a_deleted_entity_has_left_hides_no_other_one(reused: Databas
     else:
         ticket.extra["Seat"] = "5A"
         await getattr(db, verb)(ticket)
-    assert await db.exists(NewTicket, customer="ann", number=1) == (verb != "delete")
+    assert await db.exists(NEW_TICKET) == (verb != "delete")
     assert await db.get_or_none(Ticket, shop="south", number=1) is None
 
 
 async def test_an_entity_with_the_newer_key_of_a_deleted_one_takes_its_own_older_key(db: Database) -> None:
     """Programs of the older model insert no entity with the older key of one that was inserted by its newer key."""
     await db.insert(Ticket(shop="north", number=1, customer="ann"))
-    await db.delete(await db.get(NewTicket, customer="ann", number=1))
+    await db.delete(await db.get(NEW_TICKET))
     await db.insert(NewTicket(customer="ann", number=1, shop="south"))
     with pytest.raises(EntityExists):
         await db.insert(Ticket(shop="south", number=1, customer="ben"))
@@ -448,7 +451,7 @@ async def test_an_entity_with_the_newer_key_of_a_deleted_one_takes_its_own_older
 async def test_the_older_key_of_a_deleted_entity_is_free(db: Database) -> None:
     """It is free also if its newer key is that of another entity by now, which has another older key."""
     await db.insert(NewTicket(customer="ann", number=1, shop="north"))
-    await db.delete(await db.get(NewTicket, customer="ann", number=1))
+    await db.delete(await db.get(NEW_TICKET))
     await db.insert(NewTicket(customer="ann", number=1, shop="south"))
     await db.insert(NewTicket(customer="ben", number=1, shop="north"))
     found = await db.select(NewTicket).allow_scan().all()

@@ -35,6 +35,7 @@ from tests.rekeys import (
     opened,
     rekeying_of,
     roll_back,
+    save_by,
     set_phase,
 )
 from tests.torture import seeds
@@ -304,16 +305,7 @@ async def change_by(db: Database, model: type[Entity], random: Random, program: 
         entity.text += f"+{tag}"
         verb = random.choice(["save", "merge", "replace", "transaction", "bulk"])
         try:
-            if verb == "transaction":
-                async with db.transaction() as tx:
-                    tx.save(entity)
-            elif verb == "bulk":
-                async with db.bulk(errors="report") as bulk:
-                    await bulk.save(entity)
-                if bulk.report.failed:
-                    raise bulk.report.failed[0].error
-            else:
-                await getattr(db, verb)(entity)
+            await save_by(db, verb, entity)
         except OutcomeUnknown:
             ledger.maybe.add(tag)
         except (Conflict, TransactionFailed) as error:

@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tableorm import Database, PropertyBag
+from tableorm import Database, Edm, PropertyBag
 from tableorm.models.write_tokens import new_token
-from tableorm.protocol.edm import Edm
 from tests.writes.lossy import KNOWN, Known, db
 from tests.writes.verbs import write
 

@@ -21,6 +21,8 @@ from tableorm import (
 from tests.database.conftest import also_in_file
 from tests.writes.things import Thing
 
+THING = Thing.key(name="a")
+
 
 async def load(db: Database, name: str) -> Thing:
     return await db.get(Thing, name=name)
@@ -100,10 +102,10 @@ async def test_a_guard_that_is_written_after_all(things: Database) -> None:
     await things.insert(Thing(name="a"))
     operations = things.stats.operations
     async with things.transaction() as tx:
-        thing = await tx.get(Thing, guard=True, name="a")
+        thing = await tx.get(THING, guard=True)
         thing.number = 1
         tx.save(thing)
-        await tx.get(Thing, guard=True, name="a")
+        await tx.get(THING, guard=True)
 
     assert things.stats.operations == operations + 1
     assert (await load(things, "a")).number == 1
@@ -119,7 +121,7 @@ async def test_run_transaction_runs_again_after_a_lost_race(things: Database) ->
     async def move(tx: Transaction) -> int:
         nonlocal runs
         runs += 1
-        a, b = await tx.get(Thing, name="a"), await tx.get(Thing, name="b")
+        a, b = await tx.get(THING), await tx.get(Thing, name="b")
         await asyncio.sleep(0)
         a.number, b.number = a.number - 1, b.number + 1
         tx.save(a)
@@ -137,7 +139,7 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
     """Each attempt would send the ETag that was read before the first one: the second that is rejected is the last."""
     await things.insert(Thing(name="a"))
     stale = await load(things, "a")
-    await things.modify(Thing, more, name="a")
+    await things.modify(THING, more)
     runs = 0
 
     async def write(tx: Transaction) -> None:
@@ -174,7 +176,7 @@ async def test_an_entity_from_outside_that_the_function_reads_anew_is_written(th
         runs += 1
         await things.refresh(stale)
         if runs < 4:
-            await things.modify(Thing, more, name="a")
+            await things.modify(THING, more)
         stale.text = "written"
         tx.save(stale)
 
@@ -186,7 +188,7 @@ async def test_a_closed_transaction_reads_nothing(things: Database) -> None:
     """As it writes nothing."""
     async with things.transaction() as tx:
         pass
-    calls: list[Any] = [tx.get(Thing, name="a"), tx.modify(Thing, more, name="a")]
+    calls: list[Any] = [tx.get(THING), tx.modify(THING, more)]
 
     for call in calls:
         with pytest.raises(ModelError, match="closed"):
@@ -199,9 +201,9 @@ async def test_a_guard_leaves_what_is_not_written_yet(things: Database) -> None:
     thing.extra["x"] = 1
     await things.insert(thing)
     async with things.transaction() as tx:
-        read = await tx.get(Thing, name="a")
+        read = await tx.get(THING)
         read.extra["x"] = 2
-        await tx.get(Thing, guard=True, name="a")
+        await tx.get(THING, guard=True)
         tx.insert(Thing(name="b"))
 
     assert dict(read.extra) == {"x": 2}

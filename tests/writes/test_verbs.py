@@ -298,6 +298,9 @@ class Note(Stamped, table="Things", partition_key="n", row_key="{id}"):
     size: Mapped[Int32] = field(default=0)
 
 
+NOTE = Note.key(id="a")
+
+
 async def test_fields_that_writes_fill(things: Database, sent: Sent) -> None:
     """`on_insert` fills what is None, `on_write` each time; the entity gets the values when the write succeeds."""
     note = Note(id="a")
@@ -315,7 +318,7 @@ async def test_fields_that_writes_fill(things: Database, sent: Sent) -> None:
     await things.merge(note, only=[Note.size])
     assert [sorted(row) for _, _, row in sent.take()] == [["size", "updated"]]
 
-    assert await things.get(Note, id="a") == note
+    assert await things.get(NOTE) == note
     third = note.updated
     await things.modify(note, lambda fresh: fresh.evolve(text="u"))
     assert (note.text, note.created) == ("u", MOMENTS[0]) and note.updated != third
@@ -351,22 +354,22 @@ async def test_validators_see_what_writes_fill(things: Database) -> None:
 async def test_what_an_insert_fills_is_not_filled_over_a_row(things: Database, mode: Any) -> None:
     """An entity that was read is not new, nor is one that replaces a row; whoever inserts it again makes a new one."""
     await things.insert(PropertyBag("Things", "n", "a", {"EntityType": "Note"}))
-    read = await things.get(Note, id="a")
+    read = await things.get(NOTE)
     await things.upsert(read, mode=mode)
-    assert (read.created, (await things.get(Note, id="a")).created) == (None, None)
+    assert (read.created, (await things.get(NOTE)).created) == (None, None)
     unread = Note(id="a", text="u")
     await things.replace(unread, if_match="*")
-    assert (unread.created, (await things.get(Note, id="a")).created) == (None, None)
+    assert (unread.created, (await things.get(NOTE)).created) == (None, None)
 
-    await things.delete(Note, id="a", if_match="*")
+    await things.delete(NOTE, if_match="*")
     await things.insert(read)
-    assert read.created == (await things.get(Note, id="a")).created == MOMENTS[0]
+    assert read.created == (await things.get(NOTE)).created == MOMENTS[0]
 
 
 async def test_validators_see_what_was_loaded(things: Database) -> None:
     """Also when the rest was not."""
     await things.insert(Note(id="a"))
-    note = await things.get(Note, id="a")
+    note = await things.get(NOTE)
     del note.__dict__["size"]
     set_state(note, structs.replace(state_of(note), partial=True))
     note.__dict__["text"] = "too long"
@@ -376,7 +379,7 @@ async def test_validators_see_what_was_loaded(things: Database) -> None:
     del note.__dict__["text"]
     note.size = 3
     await things.save(note)  # nothing is said of a field that was not loaded
-    assert (await things.get(Note, id="a")).size == 3
+    assert (await things.get(NOTE)).size == 3
 
 
 def test_a_key_field_is_not_filled() -> None:

@@ -153,19 +153,6 @@ async def test_the_size_of_an_entity_that_a_merge_would_make_too_large(things: D
     assert caught.value.size is not None and 17 * 64_000 < caught.value.size < 17 * 64_100
 
 
-async def test_a_missing_table_is_named(db: Database) -> None:
-    """Every verb says which table, and how to make it."""
-    with pytest.raises(TableNotFound, match=r"no table 'Things'.*create_tables"):
-        await db.insert(Thing(name="a"))
-    with pytest.raises(TableNotFound):
-        await db.get(THING)
-    with pytest.raises(TableNotFound):
-        await db.select(Thing).where(Thing.group == "g").all()
-    with pytest.raises(TableNotFound):
-        await db.drop_table("Things")
-    await db.drop_table("Things", missing_ok=True)
-
-
 async def test_a_transaction_is_all_or_nothing_and_names_what_failed(things: Database) -> None:
     """Inserts, saves and deletes together; the index counts the operations, saves without changes included."""
     a, b = Thing(name="a"), Thing(name="b")
@@ -277,6 +264,7 @@ REFUSED: list[tuple[type[TableOrmError], Callable[[Database], Awaitable[object]]
     (TableNotFound, lambda db: db.select(Unmade).where(Unmade.group == "g").one(), "there is no table"),
     (TableNotFound, lambda db: db.get(Unmade, group="g"), "there is no table"),
     (TableNotFound, lambda db: db.modify(Unmade, lambda _: None, group="g"), "there is no table"),
+    (TableNotFound, lambda db: db.insert(Unmade()), "no table 'Unmade'; create it with db.create_tables()"),
     (TableNotFound, lambda db: db.drop_table("Unmade"), "there is no table 'Unmade' to delete"),
     (CursorError, lambda db: db.select(Named).where(Named.group == "g").page(1, "x"), "'x' is not a cursor"),
     (EntityNotFound, lambda db: db.modify(Named, lambda _: None, group="g", id="x"), "there is no Named"),

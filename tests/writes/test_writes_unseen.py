@@ -4,14 +4,8 @@ What a row has and an entity or bag does not know, after the row was read for a 
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, PropertyBag, field
-
-
-class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
-    name: Mapped[str] = field(default="a")
-    number: Mapped[int] = field(default=0)
-    text: Mapped[str | None] = field(default=None)
-    note: Mapped[str | None] = field(default=None)
+from tableorm import Database, Index, PropertyBag
+from tests.writes.test_transactions_objects import Thing
 
 
 class Indexed(Thing, row_key="thing_{name}"):

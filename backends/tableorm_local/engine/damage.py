@@ -5,6 +5,7 @@ Damage: checks of a whole file, which `tableorm check` makes.
 
 from tableorm.errors import shown
 from tableorm.protocol.edm import etag_from_ticks
+from tableorm.stores import row_keys
 
 from .catalog import key_of
 from .faults import DAMAGE
@@ -93,7 +94,7 @@ def _problem_of(key: bytes, body: bytes) -> str | None:
     """Return what is wrong with a stored row."""
     try:
         row = decode(body)
-        keys = row["PartitionKey"], row["RowKey"]
+        keys = row_keys(row)
         if key_of(*keys) != key:
             return f"says that its keys are {shown(keys)}"
         etag = row["odata.etag"]

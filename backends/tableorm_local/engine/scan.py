@@ -14,7 +14,7 @@ import apsw
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm, check_text, utf16_key
-from tableorm.protocol.filters import And, Compare, Filter, Not, Op, matcher
+from tableorm.protocol.filters import And, Compare, Filter, Not, matcher
 from tableorm.protocol.limits import check_filter
 from tableorm.protocol.url_text import from_url_text, to_url_text
 from tableorm.stores import Bounds, Row, RowPage, RowQuery, project
@@ -34,15 +34,6 @@ _BATCH_BYTES = 64 * 1024
 _BATCH_COMPARISONS = 400
 _VERSION = b"\x01"
 
-
-def _compile_filter(where: Filter) -> Callable[[Row], bool]:
-    try:
-        return matcher(where)
-    except ValueError:
-        check_filter(where)  # raises a Fault if the client made the mistake
-        raise
-
-
 # Which keys of a table's B-tree can hold the rows that a query asks for: a row outside of an interval never satisfies
 # the query; a row inside of it need not satisfy it.
 
@@ -55,15 +46,6 @@ EVERYTHING: Interval = (b"", _END)
 _NOTHING: Interval = (_END, b"")
 _ANYWHERE = EVERYTHING, EVERYTHING
 _KEYS = frozenset({"PartitionKey", "RowKey"})
-
-_BOUNDS: dict[Op, Callable[[str], Bounds]] = {
-    Op.EQ: Bounds.only,
-    Op.GT: lambda text: Bounds(lower=text, lower_open=True),
-    Op.GE: lambda text: Bounds(lower=text),
-    Op.LT: lambda text: Bounds(upper=text, upper_open=True),
-    Op.LE: lambda text: Bounds(upper=text),
-    Op.NE: lambda _: Bounds(),
-}
 
 
 def partition_interval(bounds: Bounds) -> Interval:
@@ -87,7 +69,7 @@ def filter_intervals(where: Filter) -> tuple[Interval, Interval]:
     if isinstance(where, Compare):
         if where.property not in _KEYS or where.constant.type is not Edm.STRING:
             return _ANYWHERE
-        bounds = _BOUNDS[where.op](where.constant.value)
+        bounds = Bounds.of(where.op, where.constant.value)
         if where.property == "PartitionKey":
             return partition_interval(bounds), EVERYTHING
         return EVERYTHING, row_interval(bounds)
@@ -181,7 +163,8 @@ class PageScan:
         self._batch = _BATCH_ROWS if count_more is None else _BATCH_ROWS // 4
         keys, rows = partition_interval(query.partition), row_interval(query.row)
         if query.where is not None:
-            self._test = _compile_filter(query.where)
+            check_filter(query.where)
+            self._test = matcher(query.where)
             self._batch = max(1, min(self._batch, _BATCH_COMPARISONS // max(1, count_comparisons(query.where))))
             its_keys, its_rows = filter_intervals(query.where)
             keys, rows = intersect((keys, its_keys)), intersect((rows, its_rows))

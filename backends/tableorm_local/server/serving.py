@@ -55,24 +55,24 @@ def serve(
             print(server.url)
 
     Args:
-        data: The file, as for `connect("local:...")`, which may be open elsewhere too; None or ":memory:" for memory.
-            With several accounts it is a folder, in which each account has its file `NAME.tables`.
-        host: The address of this machine to listen at.
-        port: The port to listen at; 0 for any that is free, which `server.port` tells.
+        data: The file, as in `connect("local:...")`, which other processes can have open too; None or ":memory:" for
+            memory. With several accounts, a folder in which each account has a file `NAME.tables`.
+        host: The address to listen at.
+        port: The port to listen at; 0 for any free port, which `server.port` returns.
         accounts: The accounts that sign requests. The default is the development account, whose key everyone knows.
-        cert: A file with a certificate chain, in PEM, to speak TLS.
-        cert_key: The file with its private key, if that is not in `cert`.
-        access_log: A stream of bytes that gets a line of JSON for each request.
-        limits: How much clients can make the server hold; the default is `Limits()`.
+        cert: A file with a certificate chain, in PEM, for TLS.
+        cert_key: The file with its private key, if `cert` doesn't contain it.
+        access_log: A binary stream that receives a line of JSON for each request.
+        limits: Limits on the server's use of memory and time; the default is `Limits()`.
         open_metrics: Whether clients of other machines may read `/metrics`.
-        compress_for_all: Whether answers to clients on this machine are compressed too, if the clients accept that.
-        share_port: Whether other processes may listen at the same address; connections are spread among them.
+        compress_for_all: Whether responses to clients on this machine are compressed too, if the clients accept that.
+        share_port: Whether other processes may listen at the same address; connections are distributed among them.
         file_tokens: Whether to accept tokens that are signed with the key of the file itself. Copies of the file, such
-            as backups, have that key too.
+            as backups, contain that key too.
 
     Raises:
-        ValueError: Other machines could use the development key; accounts and data do not fit; or there is a private
-            key without a certificate.
+        ValueError: Other machines could use the development key; accounts and data don't fit together; or there is a
+            private key without a certificate.
     """
     chosen = Accounts([Account.development()] if accounts is None else accounts)
     if chosen.any_public and not is_loopback(host):
@@ -202,10 +202,10 @@ class Server:
 
     def replace_certificate(self, cert: str | os.PathLike[str], cert_key: str | os.PathLike[str] | None) -> None:
         """
-        Use another certificate for all connections that are made from now on.
+        Use another certificate for all new connections.
 
         Raises:
-            OSError: The file cannot be read, or is not a certificate; the old one stays in use.
+            OSError: The file can't be read, or isn't a certificate; the old one stays in use.
         """
         if self._tls is not None:
             read_certificate(cert, cert_key)
@@ -217,7 +217,7 @@ class Server:
 
         Raises:
             TableOrmError: The data cannot be opened.
-            OSError: It cannot listen at the address.
+            OSError: The server can't listen at the address.
         """
         front = self._make_front()
         try:
@@ -236,7 +236,7 @@ class Server:
         self._gauging = asyncio.create_task(_update_gauges(front))
 
     async def _warn_of_cors(self) -> None:
-        """Tell which web pages may use the data of a public account: the file may be somebody else's, rules and all."""
+        """Tell which web pages may use the data of a public account: another program may have made the file."""
         for name, engine in self._engines.items():
             rules: tuple[CorsRule, ...] = ()
             if self._accounts.is_public(name):
@@ -258,7 +258,7 @@ class Server:
             raise OSError("the name does not stand for a loopback address, and the development key is published")
 
     async def stop(self) -> None:
-        """Take no more connections, finish the requests that are under way, and close the data. Idempotent."""
+        """Accept no more connections, finish the running requests, and close the data. Idempotent."""
         running, self._running = self._running, None
         if running is not None:
             site, front = running

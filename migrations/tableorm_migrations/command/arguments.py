@@ -6,55 +6,45 @@ import argparse
 from pathlib import Path
 
 from tableorm import Entity
-from tableorm.cli.arguments import add_flag, find_targets
+from tableorm.cli.arguments import find_targets, flag, option
 
+SNAPSHOT = option(
+    "--snapshot",
+    metavar="FILE",
+    type=Path,
+    default=Path("models.snapshot.json"),
+    help="the snapshot; default: models.snapshot.json",
+)
+"""Where the snapshot is."""
 
-def add_snapshot(parser: argparse.ArgumentParser) -> None:
-    """Declare where the snapshot is."""
-    parser.add_argument(
-        "--snapshot",
-        metavar="FILE",
-        type=Path,
-        default=Path("models.snapshot.json"),
-        help="where the snapshot is; models.snapshot.json if not given",
-    )
+DIRECTORY = option(
+    "--directory",
+    metavar="FOLDER",
+    type=Path,
+    default=Path("revisions"),
+    help="the folder of revisions; default: revisions",
+)
+"""Where the revisions are."""
 
+NO_OLDER_WRITERS = flag(
+    "--no-older-writers", "confirm that every program that writes has these models; indexes are read from then on"
+)
+"""The option by which the operator says that no older program writes any more."""
 
-def add_directory(parser: argparse.ArgumentParser) -> None:
-    """Declare where the revisions are."""
-    parser.add_argument(
-        "--directory",
-        metavar="FOLDER",
-        type=Path,
-        default=Path("revisions"),
-        help="where the revisions are; revisions if not given",
-    )
-
-
-def add_no_older_writers(parser: argparse.ArgumentParser) -> None:
-    """Declare the option by which the operator says that no older program writes any more."""
-    add_flag(
-        parser,
-        "--no-older-writers",
-        "say that every program that writes has these models; indexes are read from then on",
-    )
-
-
-def add_modules(parser: argparse.ArgumentParser) -> None:
-    """Declare the modules of models, for an action that needs no database."""
-    parser.add_argument(
-        "modules",
-        metavar="MODULE",
-        nargs="+",
-        help="modules of the models, such as hr.models; those that they import are included",
-    )
+MODULES = option(
+    "modules",
+    metavar="MODULE",
+    nargs="+",
+    help="modules with the models, such as hr.models, including those they import",
+)
+"""The modules of models, for an action that needs no database."""
 
 
 def find_models(args: argparse.Namespace) -> list[type[Entity]]:
     """
-    Return the models of the modules that `add_modules` declares.
+    Return the models of the modules that `MODULES` declares.
 
     Raises:
         ModelError: A module cannot be imported, or has no models.
     """
-    return [model for module in args.modules for model in find_targets(module, (Entity,))]
+    return [model for module in args.modules for model in find_targets(module, Entity)]

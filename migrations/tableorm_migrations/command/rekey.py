@@ -4,16 +4,25 @@ and `rollback`.
 """
 
 import argparse
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import attrs
-
 from tableorm import Database, Entity, NotSupported
 from tableorm.cli import Command
-from tableorm.cli.arguments import add_count, add_database, add_flag, add_models, add_run, open_existing, run_options
+from tableorm.cli.arguments import (
+    DATABASE,
+    OwnCommand,
+    count,
+    flag,
+    models,
+    open_existing,
+    option,
+    pick,
+    run_options,
+    shared_run,
+)
 from tableorm.cli.output import emit
 from tableorm.cli.progress import print_report
 from tableorm.jobs.report import RunReport
@@ -26,7 +35,7 @@ from ..rekey.verify import finalize_rekey, verify_rekey
 from .bars import show_run
 
 
-class _PlanAction:
+async def _plan(args: argparse.Namespace) -> int:
     """
     `tableorm migrate plan URL MODULE:MODEL` prints what a re-key will read and write, and what prevents it. The
     exit status is 1 if something does.
@@ -35,51 +44,26 @@ class _PlanAction:
         tableorm migrate plan local:./hr.tables hr.models:Employee
         tableorm migrate plan local:./hr.tables hr.models:Employee --full
     """
-
-    help = "print what a re-key of a model with moved_from= will do, and what prevents it"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_models(parser)
-        _add_offline(parser)
-        add_flag(parser, "--full", "read all entities, which takes memory for each")
-        add_count(parser, "--sample", "how many entities to read otherwise; 10000 if not given", 10_000)
-        parser.add_argument(
-            "--rejected",
-            metavar="FILE",
-            type=Path,
-            help="write a line of JSON for each entity that cannot be converted or collides",
+    new = _find_model(args)
+    old = _older(new)
+    async with open_existing(args) as db, _open_target(args) as target:
+        plan = await plan_rekey(
+            db,
+            old,
+            new,
+            target=target,
+            online=not args.offline,
+            **pick(args, "full", "sample", "rejected"),
         )
-        parser.add_argument(
-            "--request-price", metavar="PRICE", type=float, help="of 10,000 requests, to print the cost"
-        )
-        add_count(parser, "--requests-per-second", "of all processes, to print the time it takes")
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Print it."""
-        new = _find_model(args)
-        old = _older(new)
-        async with open_existing(args) as db, _open_target(args) as target:
-            plan = await plan_rekey(
-                db,
-                old,
-                new,
-                target=target,
-                online=not args.offline,
-                full=args.full,
-                sample=args.sample,
-                rejected=args.rejected,
-            )
-        lines, values = str(plan).split("\n"), plan.to_dict()
-        if args.request_price is not None:
-            values["cost"] = plan.cost(request_price=args.request_price)
-            lines.append(f"  cost of the requests: {values['cost']:.2f}")
-        if args.requests_per_second is not None:
-            values["seconds"] = plan.seconds(requests_per_second=args.requests_per_second)
-            lines.append(f"  time: {values['seconds']:.0f} s")
-        emit(args, values, *lines)
-        return 0 if plan.complete else 1
+    lines, values = str(plan).split("\n"), plan.to_dict()
+    if args.request_price is not None:
+        values["cost"] = plan.cost(request_price=args.request_price)
+        lines.append(f"  cost of the requests: {values['cost']:.2f}")
+    if args.requests_per_second is not None:
+        values["seconds"] = plan.seconds(requests_per_second=args.requests_per_second)
+        lines.append(f"  time: {values['seconds']:.0f} s")
+    emit(args, values, *lines)
+    return 0 if plan.complete else 1
 
 
 class _Flag(NamedTuple):
@@ -99,111 +83,120 @@ class _Flag(NamedTuple):
     argument: tuple[str, str] | None = None
 
 
-@attrs.frozen(kw_only=True)
-class _RekeyAction:
+_OFFLINE = (
+    flag("--offline", "confirm that nobody writes in the meantime, or reads the new keys"),
+    option(
+        "--target", metavar="URL", help="with --offline: the database that receives the entities, if it's another one"
+    ),
+)
+
+
+def _step(
+    help_text: str,
+    online: Callable[..., Awaitable[RunReport]],
+    offline: Callable[..., Awaitable[RunReport]] | None = None,
+    *flags: _Flag,
+    parallel: int = 8,
+) -> Command:
     """
-    `tableorm migrate ACTION URL MODULE:MODEL` does a step of a re-key as a shared run, and shows its progress. The exit
-    status is 1 if something differs, could not be moved, or had to stay.
+    Return the action that does a step of a re-key.
 
     Args:
-        help: What it does.
+        help_text: What it does.
         online: Does it while programs go on.
         offline: Does it while nobody writes; None if that has no such step.
         flags: Its own options.
         parallel: How many ranges it works on if not told.
-
-    Examples:
-        tableorm migrate ACTION local:./hr.tables hr.models:Employee
     """
 
-    help: str
-    online: Callable[..., Awaitable[RunReport]]
-    offline: Callable[..., Awaitable[RunReport]] | None = None
-    flags: Sequence[_Flag] = ()
-    parallel: int = 8
+    async def run(args: argparse.Namespace) -> int:
+        """
+        `tableorm migrate ACTION URL MODULE:MODEL` does a step of a re-key as a shared run, and shows its progress. The
+        exit status is 1 if something differs, could not be moved, or had to stay.
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_models(parser)
-        if self.offline is not None:
-            _add_offline(parser)
-        add_run(parser, self.parallel)
-        for flag in self.flags:
-            add_flag(parser, flag.option, flag.what)
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Do it, show its progress, and print what was done."""
+        Examples:
+            tableorm migrate ACTION local:./hr.tables hr.models:Employee
+        """
         async with open_existing(args) as db, _open_target(args) as target:
             options = run_options(args) | ({} if target is None else {"target": target})
-            offline = self.offline if "offline" in args and args.offline else None
-            for flag in self.flags:
-                name = flag.option.removeprefix("--").replace("-", "_")
-                if getattr(args, name) and flag.offline in (None, offline is not None):
-                    argument, value = flag.argument or (name, True)
+            is_offline = "offline" in args and args.offline
+            for each in flags:
+                name = each.option.removeprefix("--").replace("-", "_")
+                if getattr(args, name) and each.offline in (None, is_offline):
+                    argument, value = each.argument or (name, True)
                     options[argument] = value
             model = _find_model(args)
-            models = (model,) if offline is None else (_older(model), model)
-            report = await (offline or self.online)(db, *models, on_progress=show_run(args), **options)
+            both = (_older(model), model) if is_offline else (model,)
+            work = offline if is_offline and offline else online
+            report = await work(db, *both, on_progress=show_run(args), **options)
         return print_report(report, args)
+
+    own = (flag(each.option, each.what) for each in flags)
+    return OwnCommand(help_text, run, *DATABASE, models(), *(_OFFLINE if offline else ()), *shared_run(parallel), *own)
 
 
 REKEY_ACTIONS: dict[str, Command] = {
-    "plan": _PlanAction(),
-    "move": _RekeyAction(
-        help="give the entities of a model with moved_from= their newer keys",
-        online=run_move,
-        offline=run_rekey,
-        flags=(
-            _Flag("--no-blind-writers", "say that no program of the older model alone writes without an ETag", False),
-            _Flag("--writers-stopped", "with --offline: say that no program writes these models", True),
-            _Flag(
-                "--skip-collisions",
-                "go on after two entities of one key; both stay as they are",
-                None,
-                ("on_collision", "skip"),
-            ),
+    "plan": OwnCommand(
+        "print what a re-key of a model with moved_from= will do, and what prevents it",
+        _plan,
+        *DATABASE,
+        models(),
+        *_OFFLINE,
+        flag("--full", "read all entities, which takes memory for each"),
+        count("--sample", "otherwise, read about N entities; default: 10000", 10_000),
+        option(
+            "--rejected",
+            metavar="FILE",
+            type=Path,
+            help="write a line of JSON for each entity that cannot be converted or collides",
+        ),
+        option("--request-price", metavar="PRICE", type=float, help="price of 10,000 requests; prints the cost"),
+        count("--requests-per-second", "rate of all processes; prints the time it takes"),
+    ),
+    "move": _step(
+        "give the entities of a model with moved_from= their newer keys",
+        run_move,
+        run_rekey,
+        _Flag(
+            "--no-blind-writers",
+            "confirm that no program that has only the older model writes without an ETag",
+            False,
+        ),
+        _Flag("--writers-stopped", "with --offline: confirm that no program writes these models", True),
+        _Flag(
+            "--skip-collisions",
+            "continue when two entities have the same key; both stay as they are",
+            None,
+            ("on_collision", "skip"),
         ),
         parallel=32,
     ),
-    "verify": _RekeyAction(
-        help="compare the entities of both models of a re-key", online=verify_move, offline=verify_rekey
+    "verify": _step("compare the entities of both models of a re-key", verify_move, verify_rekey),
+    "seal": _step(
+        "verify a re-key again, and end all reads of the older keys",
+        seal_move,
+        None,
+        _Flag("--no-old-programs", "confirm that no program is left that has only the older model", False),
     ),
-    "seal": _RekeyAction(
-        help="verify a re-key again, and end all reads of the older keys",
-        online=seal_move,
-        flags=(_Flag("--no-old-programs", "say that no program of the older model alone is left", False),),
-    ),
-    "finalize": _RekeyAction(
-        help="delete what a re-key has left at the older keys", online=finalize_move, offline=finalize_rekey
-    ),
-    "rollback": _RekeyAction(
-        help="give the entities of a re-key their older keys again, unless it is sealed",
-        online=roll_back_move,
-        offline=roll_back_rekey,
-        flags=(
-            _Flag(
-                "--no-new-programs",
-                "with --offline: say that no program of the newer model is left, and none that copies",
-                True,
-            ),
-            _Flag(
-                "--delete-changed",
-                "with --offline: delete also entities of the newer model that are not what the older ones give",
-                True,
-                ("on_difference", "delete"),
-            ),
+    "finalize": _step("delete what a re-key has left at the older keys", finalize_move, finalize_rekey),
+    "rollback": _step(
+        "give the entities of a re-key their older keys again, unless it is sealed",
+        roll_back_move,
+        roll_back_rekey,
+        _Flag(
+            "--no-new-programs",
+            "with --offline: confirm that no program of the newer model is left, and none that copies",
+            True,
+        ),
+        _Flag(
+            "--delete-changed",
+            "with --offline: also delete entities of the newer model that are not what the older ones give",
+            True,
+            ("on_difference", "delete"),
         ),
     ),
 }
 """The actions of re-keys, by name."""
-
-
-def _add_offline(parser: argparse.ArgumentParser) -> None:
-    add_flag(parser, "--offline", "nobody writes meanwhile, and nobody reads the new keys")
-    parser.add_argument(
-        "--target", metavar="URL", help="with --offline: the database that gets the entities, if it is another one"
-    )
 
 
 def _find_model(args: argparse.Namespace) -> type[Entity]:
@@ -213,10 +206,10 @@ def _find_model(args: argparse.Namespace) -> type[Entity]:
     Raises:
         NotSupported: No model was named that says in `moved_from=` what the older one is.
     """
-    models: list[type[Entity]] = [each for each in args.models if rekeying_of(each.__schema__) is not None]
-    if len(models) != 1:
-        raise NotSupported(f"give one model with moved_from=, as MODULE:MODEL; {len(models)} were found")
-    return models[0]
+    found: list[type[Entity]] = [each for each in args.models if rekeying_of(each.__schema__) is not None]
+    if len(found) != 1:
+        raise NotSupported(f"give one model with moved_from=, as MODULE:MODEL; {len(found)} were found")
+    return found[0]
 
 
 def _older(model: type[Entity]) -> type[Entity]:
@@ -236,6 +229,6 @@ async def _open_target(args: argparse.Namespace) -> AsyncGenerator[Database | No
         return
     if not args.offline:
         raise NotSupported("--target is rejected: entities go to another database only with --offline")
-    place = argparse.Namespace(url=args.target, queues=None, blobs=None, prefix=args.prefix)
+    place = argparse.Namespace(url=args.target, prefix=args.prefix)
     async with open_existing(place) as target:
         yield target

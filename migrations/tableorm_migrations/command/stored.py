@@ -5,16 +5,8 @@ The actions on a database: `tableorm migrate upgrade`, `status`, `rewrite` and `
 import argparse
 from typing import Any
 
-from tableorm import Entity, NotSupported
-from tableorm.cli.arguments import (
-    add_database,
-    add_job,
-    add_models,
-    add_name,
-    add_run,
-    open_existing,
-    run_options,
-)
+from tableorm import NotSupported
+from tableorm.cli.arguments import DATABASE, JOB, NAME, OwnCommand, models, open_existing, run_options, shared_run
 from tableorm.cli.output import emit
 from tableorm.cli.progress import print_report
 from tableorm.models.derivation import DerivationOf
@@ -22,13 +14,13 @@ from tableorm.models.derivation import DerivationOf
 from ..revisions import StepReport, apply_revisions, migration_status
 from ..revisions.apply import Outcome
 from ..rewrite import rewrite
-from .arguments import add_directory, add_no_older_writers
+from .arguments import DIRECTORY, NO_OLDER_WRITERS
 from .bars import show_run
 
 _LEFT = 3  # the exit status if something is left that only waits for older programs to end
 
 
-class UpgradeAction:
+async def _upgrade(args: argparse.Namespace) -> int:
     """
     `tableorm migrate upgrade URL MODULE[:MODEL] ...` applies the revisions that the database has not applied. The exit
     status is 0 if none is left, 1 if a step has failed, and 3 if one waits for `--no-older-writers`.
@@ -36,65 +28,60 @@ class UpgradeAction:
     Examples:
         tableorm migrate upgrade local:./hr.tables hr.models
     """
+    show_running = show_run(args)
 
-    help = "apply the revisions that the database has not applied yet"
+    def show(report: StepReport) -> None:
+        if report.outcome is Outcome.RUNNING:
+            show_running(report)
+        else:
+            emit(args, report.to_dict(), str(report))
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_models(parser)
-        add_directory(parser)
-        add_no_older_writers(parser)
-        add_run(parser)
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Apply them."""
-        models: list[type[Entity]] = args.models
-        show_running = show_run(args)
-
-        def show(report: StepReport) -> None:
-            if report.outcome is Outcome.RUNNING:
-                show_running(report)
-            else:
-                emit(args, report.to_dict(), str(report))
-
-        async with open_existing(args) as db:
-            report = await apply_revisions(
-                db,
-                models,
-                args.directory,
-                no_older_writers=args.no_older_writers,
-                on_progress=show,
-                **run_options(args),
-            )
-        emit(args, report.to_dict(), str(report))
-        return 0 if report.complete else 1 if report.failed else _LEFT
+    async with open_existing(args) as db:
+        report = await apply_revisions(
+            db,
+            args.models,
+            args.directory,
+            no_older_writers=args.no_older_writers,
+            on_progress=show,
+            **run_options(args),
+        )
+    emit(args, report.to_dict(), str(report))
+    return 0 if report.complete else 1 if report.failed else _LEFT
 
 
-class StatusAction:
+UPGRADE = OwnCommand(
+    "apply the revisions that the database has not applied yet",
+    _upgrade,
+    *DATABASE,
+    models(),
+    DIRECTORY,
+    NO_OLDER_WRITERS,
+    *shared_run(),
+)
+
+
+async def _print_status(args: argparse.Namespace) -> int:
     """
     `tableorm migrate status URL` prints which revisions are applied, what is under way, and which indexes are complete.
 
     Examples:
         tableorm migrate status local:./hr.tables
     """
-
-    help = "show revisions, shared runs with their progress, and the states of indexes"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_directory(parser)
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Print it."""
-        async with open_existing(args) as db:
-            status = await migration_status(db, args.directory if args.directory.exists() else None)
-        emit(args, status.to_dict(), *str(status).split("\n"))
-        return 0
+    async with open_existing(args) as db:
+        status = await migration_status(db, args.directory if args.directory.exists() else None)
+    emit(args, status.to_dict(), *str(status).split("\n"))
+    return 0
 
 
-class RewriteAction:
+STATUS = OwnCommand(
+    "show revisions, shared runs with their progress, the states of indexes, and the phases of re-keys",
+    _print_status,
+    *DATABASE,
+    DIRECTORY,
+)
+
+
+async def _rewrite(args: argparse.Namespace) -> int:
     """
     `tableorm migrate rewrite URL MODULE[:MODEL] ...` writes the rows of older versions as rows of the current one. The
     exit status is 1 if a row could not be rewritten.
@@ -102,22 +89,15 @@ class RewriteAction:
     Examples:
         tableorm migrate rewrite local:./hr.tables hr.models:Employee
     """
-
-    help = "write rows of older versions as rows of the current one"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_job(parser)
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Rewrite."""
-        models: list[type[Entity]] = args.models
-        async with open_existing(args) as db:
-            report = await rewrite(db, *models, on_progress=show_run(args), **run_options(args))
-        return print_report(report, args)
+    async with open_existing(args) as db:
+        report = await rewrite(db, *args.models, on_progress=show_run(args), **run_options(args))
+    return print_report(report, args)
 
 
-class BuildIndexAction:
+REWRITE = OwnCommand("write rows of older versions as rows of the current one", _rewrite, *JOB)
+
+
+async def _build_index(args: argparse.Namespace) -> int:
     """
     `tableorm migrate build-index URL MODULE:MODEL.INDEX ...` builds indexes, lists, counts and sums for entities that
     are older than the declaration. The exit status is 1 if one is not complete afterwards.
@@ -125,27 +105,25 @@ class BuildIndexAction:
     Examples:
         tableorm migrate build-index local:./hr.tables hr.models:Employee.by_name
     """
+    indexes: list[DerivationOf[Any]] = args.models
+    if args.name is not None and len(indexes) > 1:
+        raise NotSupported("--name is the name of one run; give one index, or leave the name out")
+    status = 0
+    async with open_existing(args) as db:
+        for index in indexes:
+            report = await db.build_index(
+                index, no_older_writers=args.no_older_writers, on_progress=show_run(args), **run_options(args)
+            )
+            status |= print_report(report, args)
+    return status
 
-    help = "build indexes, lists, counts and sums for entities that were stored before"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        add_database(parser)
-        add_models(parser, instances=(DerivationOf,))
-        add_name(parser)
-        add_no_older_writers(parser)
-        add_run(parser)
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Build."""
-        indexes: list[DerivationOf[Any]] = args.models
-        if args.name is not None and len(indexes) > 1:
-            raise NotSupported("--name is the name of one run; give one index, or leave the name out")
-        status = 0
-        async with open_existing(args) as db:
-            for index in indexes:
-                report = await db.build_index(
-                    index, no_older_writers=args.no_older_writers, on_progress=show_run(args), **run_options(args)
-                )
-                status |= print_report(report, args)
-        return status
+BUILD_INDEX = OwnCommand(
+    "build indexes, lists, counts and sums for entities that were stored before",
+    _build_index,
+    *DATABASE,
+    models(DerivationOf),
+    NAME,
+    NO_OLDER_WRITERS,
+    *shared_run(),
+)

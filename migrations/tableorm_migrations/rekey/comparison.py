@@ -19,16 +19,15 @@ from tableorm.connection.tasks import map_together
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import Job
 from tableorm.jobs.report import RunReport
-from tableorm.jobs.rows import name_row
 from tableorm.jobs.scan import pages
 from tableorm.keys.ranges import KeyRegion
 from tableorm.models.marker_rows import TENTATIVE, MoveMark, MoveState, is_marker, mark_of, row_of_marker
 from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.write_tokens import newest_token
-from tableorm.stores import Row, RowAddress
+from tableorm.stores import Row, RowAddress, row_keys
 
 from .hashing import HashSums, differing_shares, hash_entity, share_of
-from .phases import OnlineRekey
+from .phases import OnlineRekey, rekey_filter
 from .sides import Side, rekey_job
 
 _SAMPLES = 20
@@ -39,8 +38,12 @@ def comparison(rekey: OnlineRekey, what: str) -> Job[JobCounts, RunReport]:
     compare = _Comparison(rekey)
     old, new = rekey.rekeying.old, rekey.rekeying.new
     sides = [
-        Side(db=rekey.connection, schema=old, where=rekey.filter_old(entities=True), deal=compare.count_old),
-        Side(db=rekey.connection, schema=new, where=rekey.filter_new(entities=True), deal=compare.count_new),
+        Side(
+            db=rekey.connection, schema=old, where=rekey_filter(rekey.old_kinds, entities=True), deal=compare.count_old
+        ),
+        Side(
+            db=rekey.connection, schema=new, where=rekey_filter(rekey.new_kinds, entities=True), deal=compare.count_new
+        ),
     ]
     return rekey_job(rekey, what, *sides, judge=compare.judge)
 
@@ -86,11 +89,11 @@ class _Comparison:
             there = await read_row(rekey.connection, target)
             if there is not None and not is_marker(there):
                 return (
-                    f"{name_row(row)}: has its older key, and another entity has the newer one, {target}; keep one of "
+                    f"{row_keys(row)}: has its older key, and another entity has the newer one, {target}; keep one of "
                     f"the two: read the other with db.get(), by {rekey.rekeying.old.name} or {new.name}, delete it, "
                     "and move once more"
                 )
-        return f"{name_row(row)}: has its older key still; move once more"
+        return f"{row_keys(row)}: has its older key still; move once more"
 
     async def count_new(self, rows: list[Row], counts: JobCounts) -> None:
         """Add up the entities that are as the mover made them."""
@@ -100,7 +103,7 @@ class _Comparison:
                 mark = mark_of(row)
                 made = self._made(row, mark)
                 if mark is not None and made is not None:
-                    keys = row["PartitionKey"], row["RowKey"]
+                    keys = row_keys(row)
                     sums.add(f"found {share_of(*keys)}", hash_entity(rekey.rekeying.new, made, keys))
             except Exception as error:  # noqa: BLE001 - as above
                 counts.fail(row, error)
@@ -116,7 +119,7 @@ class _Comparison:
         """Compare the rows of some shares one by one; return the first differences."""
         rekey, failures = self.rekey, list[str]()
         table = rekey.rekeying.old.table_name()
-        where = rekey.filter_old(entities=False)
+        where = rekey_filter(rekey.old_kinds)
         async with aclosing(pages(rekey.connection, table, where, [KeyRegion()], None, rekey.verb)) as found:
             async for rows in found:
                 forwards = [row for row in rows if (mark := _mark_of_forward(row)) and _share(mark) in shares]
@@ -146,7 +149,7 @@ class _Comparison:
         again = await read_row(rekey.connection, place)
         if again is None or again["odata.etag"] != row["odata.etag"]:
             return None
-        return f"{name_row(row)}: {mark.other} {problem}"
+        return f"{row_keys(row)}: {mark.other} {problem}"
 
     def _convert(self, row: Row) -> Any:
         """Return what the entity that a forward keeps has become."""

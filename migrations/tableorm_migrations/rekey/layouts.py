@@ -31,7 +31,7 @@ from tableorm.models.state import state_of
 from tableorm.rekey.moved_from import copy_fields
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
 from tableorm.rekey.rekeying import Rekeying, rekeying_of
-from tableorm.stores import Row
+from tableorm.stores import Row, row_keys
 from tableorm.writes.bulk.bulk import delete_found
 
 from .hashing import hash_entity
@@ -141,7 +141,7 @@ class Layouts:
     def purpose(self) -> str:
         """A hash of the two layouts, as runs store it."""
         templates = [each.text for schema in (self.old, self.new) for each in schema.templates()]
-        return purpose_of(f"rekey {templates}", [self.old, self.new]).hex()
+        return purpose_of(f"rekey {templates}", [self.old, self.new])
 
     def run_name(self, what: str) -> str:
         """Return the name of a run: "re-key", "verify", "verify again", "finalize" or "roll back"."""
@@ -239,7 +239,7 @@ class Layouts:
             DecodeError: It does not fit the model, or its fields are not those of its key.
         """
         entity = self.old_kinds.load(row)
-        keys = row["PartitionKey"], row["RowKey"]
+        keys = row_keys(row)
         if self._keys_lose and isinstance(entity, Entity) and self.old.make_keys(entity.__dict__) != keys:
             raise DecodeError("has fields that make another key; another program has written it", self.old.name, keys)
         return entity
@@ -271,7 +271,7 @@ class Layouts:
                 is neither.
         """
         table = schema.table_name()
-        by_key = {Key(schema.model, table, row["PartitionKey"], row["RowKey"]): row for row in rows}
+        by_key = {Key(schema.model, table, *row_keys(row)): row for row in rows}
         async with db.bulk(errors="report") as bulk:
             for key, row in by_key.items():
                 await delete_found(bulk, key, row)

@@ -34,9 +34,9 @@ from tableorm.connection.tasks import map_together
 from tableorm.errors import shown
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import Crew, RunOptions, carry_out
-from tableorm.jobs.rows import Run, name_row, read_run
+from tableorm.jobs.rows import Run, read_run
 from tableorm.rekey.phases import RekeyPhase
-from tableorm.stores import Row, RowAddress
+from tableorm.stores import Row, RowAddress, row_keys
 from tableorm.writes.bulk.bulk import insert_plainly
 from tableorm.writes.commit import write_change
 from tableorm.writes.stages.change import plain_insert, plain_save
@@ -64,39 +64,42 @@ async def run_rekey(
     on_progress: Callable[[RunReport], object] | None = None,
 ) -> RunReport:
     """
-    Copy the entities of a model to the keys of another model, together with other processes, while nobody writes.
+    Copy the entities of a model to the keys of another model, while the programs that write them are stopped.
 
-    The entities of the older model stay until `finalize_rekey` deletes them. Any number of processes make the same
-    call, at the same time or later. If all are killed, the next call goes on from where they were: an entity that is at
-    its new key already, with the same content, counts as copied.
+        copied = await run_rekey(db, Reading, Peak, to_new=to_peak, writers_stopped=True)
+        print(copied.complete, copied.written)
+
+    The older entities stay until `finalize_rekey` deletes them. Any number of processes can make the same call, in
+    parallel or later. If all are killed, the next call resumes: an entity that is at its new key already, with the same
+    content, counts as copied.
 
     Args:
         db: The open database that has the entities of the older model.
         old: The older model.
         new: The newer model.
-        writers_stopped: Say that no program writes entities of either model. The store cannot tell.
-        to_new: Makes an entity of the newer model from one of the older; or several in a list; or None, which drops the
-            entity. Without it, what the newer model says in `moved_from=` holds, otherwise fields are copied by name.
-        merge: Takes the entity that is at a key and another one that gets the same key, and returns what is stored for
-            both. To do it twice must be as good as once, since it may be repeated after a crash.
+        writers_stopped: Your confirmation that no program writes entities of either model. tableorm can't check this.
+        to_new: Converts an older entity to a newer one, to a list of newer ones, or to None to drop it. By default, the
+            functions in `moved_from=` of the newer model are used, or fields are copied by name.
+        merge: Takes the entity at a key and another one that gets the same key, and returns the entity to store for
+            both. It must be idempotent, because it may be repeated after a crash.
         on_collision: What happens if two entities get one key and there is no `merge`: "stop" raises an error, "skip"
-            reports it and goes on. Either way nothing is overwritten.
-        target: The open database that gets the entities of the newer model, if it is another one.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report so far, again and again.
+            reports it and continues. In both cases nothing is overwritten.
+        target: The open database that receives the newer entities, if it's another one.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report so far.
 
     Returns:
-        What all processes have done, when the last one is done. `others["transactions"]` says how many requests wrote
-        the entities.
+        The work of all processes, once the last one has finished. `others["transactions"]` is the number of requests
+        that wrote the entities.
 
     Raises:
-        ModelError: The models do not fit, or an argument is rejected.
-        NotSupported: `writers_stopped` was not said, or rows of these models cannot be told apart or kept right.
+        ModelError: The models don't fit together, or an argument is rejected.
+        NotSupported: `writers_stopped` isn't True, or this re-key can't keep the rows of these models consistent.
         EntityExists: Two entities get one key.
-        AccessDenied: In a scope, since a run is of whole tables.
-        TableNotFound: There is no table of the older model.
+        AccessDenied: In a scope, because a run covers whole tables.
+        TableNotFound: The table of the older model doesn't exist.
     """
     layouts = Layouts.of("run_rekey", db, (old, new), to_new, target, merge)
     if writers_stopped is not True:
@@ -233,37 +236,39 @@ async def roll_back_rekey(
     on_progress: Callable[[RunReport], object] | None = None,
 ) -> RunReport:
     """
-    Delete the entities that `run_rekey` has copied, together with other processes, so that the older model is used on.
+    Abandon a re-key: delete the copies made by `run_rekey`, so that programs keep using the older model.
 
-    This gives up a re-key that has begun, as long as `finalize_rekey` was not called. The older entities have stayed,
-    and are not written. If the newer model says `moved_from=`, programs that use it look at the older keys again.
+        await roll_back_rekey(db, Reading, Peak, to_new=to_peak, no_new_programs=True)
+
+    This works until `finalize_rekey` is called. The older entities are still there, and aren't written. If the newer
+    model has `moved_from=`, programs that use it read the older keys again. Several processes can share the work.
 
     Args:
         db: The open database that has the entities of the older model.
         old: The older model.
         new: The newer model.
-        no_new_programs: Say that no program is left that uses the newer model, and none that copies. The store cannot
-            tell. A program that has once read or written the newer model looks at the newer keys until it ends.
-        to_new: What `run_rekey` was given.
-        merge: What `run_rekey` was given.
-        on_difference: What happens to entities of the newer model that are not what the older ones give, since one of
-            both was written after the copy: "keep" reports them, "delete" deletes all entities of the newer model.
-        target: The open database that has the entities of the newer model, if it is another one.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report so far, again and again.
+        no_new_programs: Your confirmation that no program uses the newer model, and none copies. tableorm can't check
+            this. A program that has read or written the newer model uses the newer keys until it ends.
+        to_new: What was passed to `run_rekey`.
+        merge: What was passed to `run_rekey`.
+        on_difference: What happens to newer entities that differ from their older ones, because one of the two was
+            written after the copy: "keep" reports them, "delete" deletes all entities of the newer model.
+        target: The open database that has the newer entities, if it's another one.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report so far.
 
     Returns:
-        What all processes have deleted, as `written`, when the last one is done. It is `complete` if no entity of the
-        newer model is left; otherwise `failures` has samples, and the re-key is as far as it was.
+        The entities that all processes have deleted, as `written`. The report is `complete` if no entity of the newer
+        model is left; otherwise `failures` has samples, and the re-key isn't rolled back.
 
     Raises:
-        ModelError: The models do not fit, or an argument is rejected.
-        NotSupported: `no_new_programs` was not said, or entities of the older model are not there any more, since the
-            re-key is online or `finalize_rekey` was called.
-        AccessDenied: In a scope, since a run is of whole tables.
-        TableNotFound: There is no table of one of the models.
+        ModelError: The models don't fit together, or an argument is rejected.
+        NotSupported: `no_new_programs` isn't True, or older entities are gone, because the re-key is online or
+            `finalize_rekey` was called.
+        AccessDenied: In a scope, because a run covers whole tables.
+        TableNotFound: The table of one of the models doesn't exist.
         TransactionFailed: A process is copying or verifying.
     """
     layouts = Layouts.of("roll_back_rekey", db, (old, new), to_new, target, merge)
@@ -348,7 +353,7 @@ class _Undoing:
         for row in rows:
             if self.layouts.is_newer(row):
                 counts.fail(
-                    f"{name_row(row)} of table {table}",
+                    f"{row_keys(row)} of table {table}",
                     f"is not what an entity of {old} gives, and stays; delete it, or give on_difference='delete' (the "
                     "command: --delete-changed)",
                 )

@@ -27,7 +27,7 @@ from tableorm.rekey.window import move_window
 from tableorm.stores import Row
 
 from .comparison import comparison
-from .phases import OnlineRekey
+from .phases import OnlineRekey, rekey_filter
 from .sides import CHUNK, rekey_job, written_side
 
 _MOST_PASSES = 20
@@ -42,12 +42,14 @@ async def rekey_phase(db: Database, model: type[Entity]) -> str:
     """
     Return the phase of an online re-key: "expand", "move", "sealed", "done" or "back".
 
+        print(await rekey_phase(db, Order))
+
     Args:
         db: The open database.
         model: The newer model, which has `moved_from=`.
 
     Raises:
-        ModelError: It has none.
+        ModelError: The model has no `moved_from=`.
         AccessDenied: In a scope.
     """
     return (await OnlineRekey.of("rekey_phase", db, model).read_phase()).phase.value
@@ -65,34 +67,38 @@ async def run_move(
     on_progress: OnProgress = None,
 ) -> RunReport:
     """
-    Give the entities of an older model the keys of a newer one, together with other processes, while programs go on.
+    Move the entities of an older model to the keys of a newer one, while programs keep reading and writing.
 
-    The first call begins phase *move*. All entities are gone through again and again, until none with its older key is
-    found; programs that know the older model alone may insert some later, so call it again before the re-key is sealed.
+        moved = await run_move(db, Order, no_blind_writers=True)
+        print(moved.complete, moved.written)
+
+    The first call begins the phase *move*. Several processes can share the work. All entities are scanned repeatedly,
+    until none with its older key is found. Programs that know only the older model may insert more of them later, so
+    call this again before you seal the re-key.
 
     Args:
         db: The open database.
-        model: The newer model, which says in `moved_from=` whose entities it takes over.
-        no_blind_writers: Say that no program that knows the older model alone writes without an ETag: upserts,
-            `if_match="*"`, bulk upserts. The store cannot tell. Needed to begin.
-        on_collision: What happens if the newer key of an entity is that of another: "stop" raises an error, "skip"
-            reports it and goes on. Either way both stay as they are, and are in the way until one of them is deleted.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report of the present pass so far, again and again.
+        model: The newer model, whose `moved_from=` names the older one.
+        no_blind_writers: Your confirmation that no program that knows only the older model writes without an ETag:
+            upserts, `if_match="*"`, bulk upserts. tableorm can't check this. Required to begin.
+        on_collision: What happens if two entities get the same newer key: "stop" raises an error, "skip" reports the
+            second one and continues. In both cases neither changes, and the re-key can't be sealed until one of them is
+            deleted.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report of the current pass.
 
     Returns:
-        What was done in all passes. `others` says how many transactions of several operations there were, and how many
-        operations they had. It is not `complete` if even the last of 20 passes has found entities with their older
-        keys.
+        The work of all passes. `others` counts the transactions with several operations, and these operations. The
+        report isn't `complete` if even the last of 20 passes has found entities with their older keys.
 
     Raises:
         ModelError: The model has no `moved_from=`, or an argument is rejected.
-        NotSupported: The gate was not confirmed, or the re-key is in another phase.
-        EntityExists: The newer key of an entity is that of another.
+        NotSupported: `no_blind_writers` isn't True, or the re-key is in another phase.
+        EntityExists: Two entities get the same newer key.
         AccessDenied: In a scope.
-        TableNotFound: There is no table of the older model.
+        TableNotFound: The table of the older model doesn't exist.
     """
     rekey = OnlineRekey.of("run_move", db, model)
     if on_collision not in ("stop", "skip"):
@@ -136,9 +142,7 @@ async def run_move(
             rekey,
             "move",
             written_side(rekey, rekey.old_kinds, rekey.filter_left(), move, parallel, partition_of, chunk=chunk),
-            written_side(
-                rekey, rekey.new_kinds, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES
-            ),
+            written_side(rekey, rekey.new_kinds, rekey_filter(rekey.new_kinds), resolve, parallel, ranges=_FEW_RANGES),
         )
 
     why = f"programs that know {old.name} alone insert as fast; call run_move() again when they insert less"
@@ -207,22 +211,25 @@ async def verify_move(
     on_progress: OnProgress = None,
 ) -> RunReport:
     """
-    Compare entities at their newer keys with what was kept of them at the older ones, together with other processes.
+    Compare the moved entities with the rows kept at their older keys. Nothing is changed.
 
-    Entities that were written since they were moved are not compared, but counted: `others["written since"]`. Nothing
-    is changed.
+        verified = await verify_move(db, Order)
+        print(verified.complete, verified.failures)
+
+    Several processes can share the work. Entities that were written after their move aren't compared, but counted in
+    `others["written since"]`.
 
     Args:
         db: The open database.
         model: The newer model.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report so far, again and again.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report so far.
 
     Returns:
-        What was found. `complete` says that nothing differs and no entity has its older key; otherwise `failures` has
-        samples.
+        The findings. The report is `complete` if nothing differs and no entity has its older key; otherwise `failures`
+        has samples.
 
     Raises:
         ModelError: The model has no `moved_from=`, or an argument is rejected.
@@ -246,27 +253,31 @@ async def seal_move(
     on_progress: OnProgress = None,
 ) -> RunReport:
     """
-    Verify everything a second time, and then end all reads of the older keys. There is no way back.
+    Verify everything a second time, and then end all reads of the older keys. This can't be rolled back.
 
-    It waits until two minutes after phase *move* began: by then every program knows it. A verification that an earlier
-    call has begun is taken part in; unless that call seals the re-key then, everything is verified once more, as some
-    of it may have been verified before `no_old_programs` was true.
+        sealed = await seal_move(db, Order, no_old_programs=True)
+        print(sealed.complete)
+
+    The call waits until the phase *move* is two minutes old: by then every program knows the phase. If another call has
+    begun to verify, this one joins it. Unless that call then seals the re-key, everything is verified again, because
+    some of it may have been verified before `no_old_programs` was true.
 
     Args:
         db: The open database.
         model: The newer model.
-        no_old_programs: Say that no program is left that knows the older model alone. The store cannot tell.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report so far, again and again.
+        no_old_programs: Your confirmation that no program that knows only the older model is running. tableorm can't
+            check this.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report so far.
 
     Returns:
-        What the second verification found. The re-key is sealed if it is `complete`.
+        The findings of the second verification. The re-key is sealed if the report is `complete`.
 
     Raises:
         ModelError: The model has no `moved_from=`, or an argument is rejected.
-        NotSupported: The gate was not confirmed, nothing was verified before, or the re-key is in another phase.
+        NotSupported: `no_old_programs` isn't True, `verify_move` hasn't succeeded, or the re-key is in another phase.
         AccessDenied: In a scope.
     """
     rekey = OnlineRekey.of("seal_move", db, model)
@@ -328,20 +339,22 @@ async def finalize_move(
     on_progress: OnProgress = None,
 ) -> RunReport:
     """
-    Delete what was kept at the older keys, together with other processes, after the re-key was sealed.
+    Delete the rows kept at the older keys, after the re-key was sealed. Several processes can share the work.
 
-    It waits until two minutes after phase *sealed* began.
+        await finalize_move(db, Order)
+
+    The call waits until the phase *sealed* is two minutes old.
 
     Args:
         db: The open database.
         model: The newer model.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report so far, again and again.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report so far.
 
     Returns:
-        What was deleted, as `written`. Afterwards the model needs no `moved_from=` any more.
+        The number of deleted rows, as `written`. Afterwards you can remove `moved_from=` from the model.
 
     Raises:
         ModelError: The model has no `moved_from=`, or an argument is rejected.
@@ -366,11 +379,11 @@ async def finalize_move(
     job = rekey_job(
         rekey,
         "finalize move of",
-        written_side(rekey, rekey.new_kinds, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
+        written_side(rekey, rekey.new_kinds, rekey_filter(rekey.new_kinds), confirm, parallel, ranges=_FEW_RANGES),
         written_side(
             rekey,
             rekey.old_kinds,
-            rekey.filter_old(entities=False),
+            rekey_filter(rekey.old_kinds),
             partial(finalize_window, connection, rekeying, confirmed=True),
             parallel,
         ),
@@ -391,32 +404,34 @@ async def roll_back_move(
     on_progress: OnProgress = None,
 ) -> RunReport:
     """
-    Give all entities their older keys again, with all that was written meanwhile, together with other processes.
+    Move all entities back to their older keys, with everything written since. Several processes can share the work.
 
-    The first call begins phase *back*, and waits until two minutes after that. When nothing is at the newer keys any
-    more, phase *expand* begins again.
+        await roll_back_move(db, Order)
+
+    The first call begins the phase *back*, and waits two minutes until every program knows it. Once no entity is at a
+    newer key, the phase *expand* begins again.
 
     Args:
         db: The open database.
         model: The newer model.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report of the present pass so far, again and again.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report of the current pass.
 
     Returns:
-        What was done in all passes.
+        The work of all passes.
 
     Raises:
         ModelError: The model has no `moved_from=`, or an argument is rejected.
-        NotSupported: The re-key is in another phase than *move* or *back*: once it is sealed there is no way back.
+        NotSupported: The re-key is in another phase than *move* or *back*: a sealed one can't be rolled back.
         AccessDenied: In a scope.
     """
     rekey = OnlineRekey.of("roll_back_move", db, model)
     options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
     remedy = (
-        "once a re-key is sealed, the way back is another re-key; of one that is made while nobody writes, it is "
+        "once a re-key is sealed, only another re-key can restore the older keys; after run_rekey(), call "
         "roll_back_rekey() (the command: rollback --offline)"
     )
     phase = await rekey.read_phase(RekeyPhase.MOVE, RekeyPhase.BACK, remedy=remedy)
@@ -431,8 +446,8 @@ async def roll_back_move(
         return rekey_job(
             rekey,
             "roll back move of",
-            written_side(rekey, rekey.new_kinds, rekey.filter_new(entities=True), back, parallel),
-            written_side(rekey, rekey.old_kinds, rekey.filter_old(entities=False), back, parallel),
+            written_side(rekey, rekey.new_kinds, rekey_filter(rekey.new_kinds, entities=True), back, parallel),
+            written_side(rekey, rekey.old_kinds, rekey_filter(rekey.old_kinds), back, parallel),
         )
 
     why = "some program goes on to move entities; end it, and call roll_back_move() again"

@@ -18,7 +18,6 @@ from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet, filter_of_kinds
 from tableorm.models.marker_rows import FORWARD, TENTATIVE
 from tableorm.models.reserved import UPKEEP_TABLE
-from tableorm.models.schema import Schema
 from tableorm.protocol.edm import datetime_from_text
 from tableorm.protocol.filters import Filter, Or
 from tableorm.rekey.phases import ASK_AGAIN, RekeyPhase, StoredPhase, change_phase, load_phase
@@ -147,20 +146,14 @@ class OnlineRekey:
         own = self.old_kinds.filter
         return None if own is None else Or((_between(f"{self.rekeying.old.kind}{TENTATIVE}"), own))
 
-    def filter_old(self, *, entities: bool) -> Filter | None:
-        """Return the condition for the older model's marker rows of re-keys, and with `entities` for its entities."""
-        return _filter(self.rekeying.old, self.old_kinds.filter if entities else None, entities=entities)
 
-    def filter_new(self, *, entities: bool) -> Filter | None:
-        """Return the condition for the newer model's marker rows of re-keys, and with `entities` for its entities."""
-        return _filter(self.rekeying.new, self.new_kinds.filter if entities else None, entities=entities)
-
-
-def _filter(schema: Schema, entities_filter: Filter | None, *, entities: bool) -> Filter | None:
-    if entities and entities_filter is None:
-        return None  # properties do not tell
+def rekey_filter(kinds: KindSet, *, entities: bool = False) -> Filter | None:
+    """Return the condition for a model's marker rows of re-keys, and with `entities` for its entities."""
+    (schema,) = kinds.schemas
     terms = [_between(f"{schema.kind}{mark}") for mark in (TENTATIVE, FORWARD)]
-    return Or((*terms, entities_filter)) if entities_filter is not None else Or(tuple(terms))
+    if not entities:
+        return Or(tuple(terms))
+    return None if kinds.filter is None else Or((*terms, kinds.filter))  # properties do not always tell
 
 
 def _between(kind: str) -> Filter:

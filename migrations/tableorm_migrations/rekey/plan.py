@@ -35,12 +35,12 @@ _KEPT = 20
 @attrs.frozen(kw_only=True)
 class RekeyStep:
     """
-    A step of a re-key.
+    A step of a re-key, with estimates.
 
     Args:
-        name: What is done.
-        reads: Requests that read, about.
-        writes: Requests that write, about.
+        name: The name of the step.
+        reads: The number of requests that read.
+        writes: The number of requests that write.
     """
 
     name: str
@@ -56,16 +56,16 @@ class RekeyPlan:
     Args:
         what: The two models.
         steps: The steps in order.
-        entities: Entities of the older model: all that there are if `exact`, otherwise about.
-        made: Entities of the newer model that these become, about.
-        dropped: Entities that are dropped, about.
-        read: How many entities were read for the plan.
-        exact: Whether these were all.
+        entities: The number of older entities; an estimate unless `exact`.
+        made: The number of newer entities that they become; an estimate unless `exact`.
+        dropped: The number of entities that are dropped; an estimate unless `exact`.
+        read: The number of entities that were read for the plan.
+        exact: Whether all entities were read.
         fill: How many entities a transaction will write on average.
-        collisions: Two of the entities that were read become one: how often.
-        failed: Entities that were read and cannot be converted.
+        collisions: How often two of the entities read would get the same newer key.
+        failed: How many of the entities read can't be converted.
         problems: The first 20 collisions and failures, with the reasons.
-        held: Whether the newer table has entities of the newer model already.
+        held: Whether the newer table already has entities of the newer model.
     """
 
     what: str
@@ -83,12 +83,12 @@ class RekeyPlan:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing prevents the re-key, as far as the entities say that were read."""
+        """Whether nothing prevents the re-key, judging by the entities that were read."""
         return not (self.collisions or self.failed)
 
     @property
     def requests(self) -> int:
-        """Requests that are sent in all, about."""
+        """The estimated number of all requests."""
         return sum(each.reads + each.writes for each in self.steps)
 
     def cost(self, *, request_price: float) -> float:
@@ -105,15 +105,13 @@ class RekeyPlan:
         Return how long it takes.
 
         Args:
-            requests_per_second: How many requests all processes together send in a second.
+            requests_per_second: How many requests all processes together send per second.
         """
         return self.requests / requests_per_second
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a dictionary of plain values, for JSON."""
-        steps = [attrs.asdict(each) for each in self.steps]
-        own = attrs.asdict(self, recurse=False) | {"steps": steps, "problems": [*self.problems]}
-        return {**own, "complete": self.complete, "requests": self.requests}
+        return {**msgspec.to_builtins(self), "complete": self.complete, "requests": self.requests}
 
     def __str__(self) -> str:
         about = "" if self.exact else "about "
@@ -147,26 +145,28 @@ async def plan_rekey(
     rejected: Path | None = None,
 ) -> RekeyPlan:
     """
-    Say what a re-key will do, and what prevents it. Nothing is written to any table.
+    Show what a re-key will do, and what prevents it. Nothing is written to any table.
+
+        print(await plan_rekey(db, DayOrder, Order, online=True, full=True))
 
     Args:
         db: The open database that has the entities of the older model.
         old: The older model.
         new: The newer model.
-        to_new: What `run_rekey` will be given.
-        target: The open database that will have the entities of the newer model, if it is another one.
-        online: Whether programs go on writing meanwhile; otherwise the plan is for `run_rekey`.
-        full: Convert all entities; this needs memory for each. Otherwise some are converted, chosen at random, and the
-            rows of the table are counted, by one request for each 1,000 or more.
-        sample: How many are converted then, about.
-        rejected: A file that gets a line of JSON for each entity that was read and cannot be converted or collides.
+        to_new: What you will pass to `run_rekey`.
+        target: The open database that will have the newer entities, if it's another one.
+        online: Whether programs keep writing, with `run_move`; otherwise the plan is for `run_rekey`.
+        full: Convert all entities, which takes memory for each. Otherwise a random sample is converted, and the rows of
+            the table are counted, with at least one request for each 1,000.
+        sample: The approximate size of the sample.
+        rejected: A file for the entities that can't be converted or collide, as a line of JSON each.
 
     Raises:
-        ModelError: The models do not fit, or an argument is rejected.
-        NotSupported: Rows of these models cannot be told apart or kept right.
+        ModelError: The models don't fit together, or an argument is rejected.
+        NotSupported: This re-key can't keep the rows of these models consistent.
         AccessDenied: In a scope.
-        TableNotFound: There is no table of the older model.
-        OSError: The file cannot be written.
+        TableNotFound: The table of the older model doesn't exist.
+        OSError: The file can't be written.
     """
     layouts = Layouts.of("plan_rekey", db, (old, new), to_new, target)
     if type(sample) is not int or sample < 1:
@@ -278,7 +278,7 @@ def _open_file(path: Path | None) -> Generator[Callable[[Row, str], None]]:
 async def _read(layouts: Layouts, found: _Findings, sample: int | None) -> bool:
     """Read all entities, or some of ranges chosen at random; return whether these were all."""
     db = connection_of(layouts.db)
-    ranges = await plan_ranges(db, "plan_rekey", [(layouts.old.table_name(), [layouts.old])])
+    ranges = await plan_ranges(db, "plan_rekey", [(layouts.old.table_name(), [layouts.old])], many=True)
     if sample is not None:
         random.shuffle(ranges)
     async with AsyncExitStack() as stack:

@@ -17,13 +17,13 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.tasks import map_together
 from tableorm.jobs.counts import JobCounts
 from tableorm.jobs.process import Job, RunOptions, carry_out
-from tableorm.jobs.rows import counts_of, name_row, read_run
+from tableorm.jobs.rows import counts_of, read_run
 from tableorm.jobs.scan import pages
 from tableorm.keys.ranges import KeyRegion
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.edm import ticks_from_text
 from tableorm.rekey.phases import RekeyPhase
-from tableorm.stores import Row
+from tableorm.stores import Row, row_keys
 
 from .hashing import SHARES, HashSums, differing_shares, hash_entity, hash_text, share_of
 from .layouts import Layouts, Merge
@@ -50,32 +50,36 @@ async def verify_rekey(
     on_progress: Callable[[RunReport], object] | None = None,
 ) -> RunReport:
     """
-    Compare what `run_rekey` has copied with what it was copied from, together with other processes. Nothing is changed.
+    Compare the copies made by `run_rekey` with the older entities. Nothing is changed.
 
-    The rows of both sides are read once. With `merge` each newer entity is read for each of its older ones, and holds
-    what a merge would not change. `finalize_rekey` verifies once more before it deletes anything.
+        verified = await verify_rekey(db, Reading, Peak, to_new=to_peak)
+        print(verified.complete, verified.failures)
+
+    The rows of both models are read once. With `merge`, each newer entity is read for each of its older ones, and is
+    right if another merge wouldn't change it. `finalize_rekey` verifies again before it deletes anything. Several
+    processes can share the work.
 
     Args:
         db: The open database that has the entities of the older model.
         old: The older model.
         new: The newer model.
-        to_new: What `run_rekey` was given.
-        merge: What `run_rekey` was given.
+        to_new: What was passed to `run_rekey`.
+        merge: What was passed to `run_rekey`.
         target: The open database that has the entities of the newer model, if it is another one.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report so far, again and again.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report so far.
 
     Returns:
-        What was found, when all processes are done. `complete` says that both sides agree; otherwise `failures` has
-        samples of what differs.
+        The findings of all processes. The report is `complete` if both models agree; otherwise `failures` has samples
+        of the differences.
 
     Raises:
-        ModelError: The models do not fit, or an argument is rejected.
-        NotSupported: Rows of these models cannot be told apart.
-        AccessDenied: In a scope, since a run is of whole tables.
-        TableNotFound: There is no table of one of the models.
+        ModelError: The models don't fit together, or an argument is rejected.
+        NotSupported: Rows of the two models can't be distinguished.
+        AccessDenied: In a scope, because a run covers whole tables.
+        TableNotFound: The table of one of the models doesn't exist.
     """
     layouts = Layouts.of("verify_rekey", db, (old, new), to_new, target, merge)
     options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
@@ -102,7 +106,7 @@ class _Verification:
                 became = layouts.make(row, counts)
                 if became is None:
                     continue
-                sums.add(SOURCES, hash_text(row["PartitionKey"], row["RowKey"], row["odata.etag"]))
+                sums.add(SOURCES, hash_text(*row_keys(row), row["odata.etag"]))
                 counts.latest = max(counts.latest, ticks_from_text(row["Timestamp"]))
                 for each, keys in became:
                     if layouts.merge is not None:
@@ -123,7 +127,7 @@ class _Verification:
             try:
                 entity: Any = layouts.new_kinds.load(row)
                 if entity is not None:
-                    keys = row["PartitionKey"], row["RowKey"]
+                    keys = row_keys(row)
                     sums.add(f"found {share_of(*keys)}", hash_entity(layouts.new, entity, keys))
             except Exception as error:  # noqa: BLE001 - as above
                 counts.fail(row, error)
@@ -135,11 +139,11 @@ class _Verification:
         try:
             stored: Any = await self.layouts.target.get_or_none(made.key)
             if stored is None:
-                return f"{name_row(row)}: {made.key} is missing"
+                return f"{row_keys(row)}: {made.key} is missing"
             same = self.layouts.holds(stored, made)
         except Exception as error:  # noqa: BLE001 - as above
-            return f"{name_row(row)}: {type(error).__name__}: {error}"
-        return None if same else f"{name_row(row)}: {made.key} has other content"
+            return f"{row_keys(row)}: {type(error).__name__}: {error}"
+        return None if same else f"{row_keys(row)}: {made.key} has other content"
 
     # Where sums differ
 
@@ -163,15 +167,15 @@ class _Verification:
     async def _find_differences(self, share: int) -> list[str]:
         """Return some differences between the two sides in a share, found by comparing its rows one by one."""
         layouts, found = self.layouts, list[str]()
-        places = dict[tuple[str, str], str]()
+        places = dict[tuple[str, str], tuple[str, str]]()
         async with aclosing(_read_all(layouts.db, layouts.old.table_name(), layouts.old_kinds)) as sources:
             async for rows in sources:
                 made = [(row, each, keys) for row in rows for each, keys in self._make_quietly(row)]
                 inside = [each for each in made if share_of(*each[2]) == share]
                 for row, each, keys in inside:
                     if keys in places:
-                        found.append(f"{name_row(row)}: {each.key} is the key of {places[keys]} too; give merge=")
-                    places[keys] = name_row(row)
+                        found.append(f"{row_keys(row)}: {each.key} is the key of {places[keys]} too; give merge=")
+                    places[keys] = row_keys(row)
                 compared = await map_together(self._compare, [(row, each) for row, each, _ in inside])
                 found += [each for each in compared if each is not None]
                 if len(found) >= _SAMPLES:
@@ -179,10 +183,10 @@ class _Verification:
         async with aclosing(_read_all(layouts.target, layouts.new.table_name(), layouts.new_kinds)) as targets:
             async for rows in targets:
                 for row in rows:
-                    keys = row["PartitionKey"], row["RowKey"]
+                    keys = row_keys(row)
                     known = share_of(*keys) != share or keys in places
                     if not known and layouts.is_newer(row):
-                        found.append(f"{name_row(row)} of table {layouts.new.table_name()}: no entity gives this one")
+                        found.append(f"{row_keys(row)} of table {layouts.new.table_name()}: no entity gives this one")
                 if len(found) >= _SAMPLES:
                     break
         return found[:_SAMPLES]
@@ -213,34 +217,37 @@ async def finalize_rekey(
     on_progress: Callable[[RunReport], object] | None = None,
 ) -> RunReport:
     """
-    Delete the entities of the older model that `run_rekey` has copied, together with other processes.
+    Delete the older entities that `run_rekey` has copied.
 
-    First everything is verified a second time. Nothing is deleted unless `verify_rekey` and this second verification
-    found that both sides agree, and that no entity of the older model was written between the two. Each entity is
-    deleted under its ETag, with its index entries and the like, and only if it was not written since. What was dropped
-    by `to_new` is deleted too.
+        deleted = await finalize_rekey(db, Reading, Peak, to_new=to_peak)
+        print(deleted.complete, deleted.written)
+
+    First everything is verified a second time. Nothing is deleted unless both `verify_rekey` and this second
+    verification found that the two models agree, and that no older entity was written between the two. Each entity is
+    deleted under its ETag, with its index entries and other derived rows, and only if it wasn't written since. Entities
+    that `to_new` dropped are deleted too. Several processes can share the work.
 
     Args:
         db: The open database that has the entities of the older model.
         old: The older model.
         new: The newer model.
-        to_new: What `run_rekey` was given.
-        merge: What `run_rekey` was given.
-        target: The open database that has the entities of the newer model, if it is another one.
-        parallel: How many ranges this process works on at the same time.
-        lease: After how many seconds others take over the ranges of this process if it has died.
-        rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report so far, again and again: of the verification, then of the deletion.
+        to_new: What was passed to `run_rekey`.
+        merge: What was passed to `run_rekey`.
+        target: The open database that has the newer entities, if it's another one.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process reads per second; None for no limit.
+        on_progress: Called repeatedly with the report so far: of the verification, then of the deletion.
 
     Returns:
-        What all processes have deleted, as `written`, when the last one is done. Its failures are entities that were
-        written since the verification, and have stayed.
+        The entities that all processes have deleted, as `written`. Its failures are entities that were written after
+        the verification, and weren't deleted.
 
     Raises:
-        ModelError: The models do not fit, or an argument is rejected.
-        NotSupported: No verification was clean; or the second one was not, or found other entities than the first.
-        AccessDenied: In a scope, since a run is of whole tables.
-        TableNotFound: There is no table of one of the models.
+        ModelError: The models don't fit together, or an argument is rejected.
+        NotSupported: No verification succeeded; or the second one didn't, or found other entities than the first.
+        AccessDenied: In a scope, because a run covers whole tables.
+        TableNotFound: The table of one of the models doesn't exist.
     """
     layouts = Layouts.of("finalize_rekey", db, (old, new), to_new, target, merge)
     label = layouts.label
@@ -273,7 +280,7 @@ async def finalize_rekey(
             if ticks_from_text(row["Timestamp"]) <= verified.latest:
                 unchanged.append(row)
             else:
-                key = Key(layouts.old.model, layouts.old.table_name(), row["PartitionKey"], row["RowKey"])
+                key = Key(layouts.old.model, layouts.old.table_name(), *row_keys(row))
                 counts.fail(key, "was written after it was verified, and stays")
         await layouts.delete(layouts.db, layouts.old, unchanged, counts)
 

@@ -28,7 +28,7 @@ _LATER = "when no older program runs any more"
 
 
 class Outcome(enum.StrEnum):
-    """How far a step of a revision is."""
+    """The state of a step of a revision."""
 
     RUNNING = "running"
     DONE = "done"
@@ -40,13 +40,13 @@ class Outcome(enum.StrEnum):
 @attrs.frozen(kw_only=True)
 class StepReport:
     """
-    How far a step of a revision is.
+    The state of a step of a revision.
 
     Args:
-        revision: Name of the revision.
+        revision: The name of the revision.
         step: What the step does.
-        outcome: How far it is: running; done; passed over, since a later revision has taken back what it is about;
-            waiting for the end of older programs; or failed.
+        outcome: Its state: running; done; passed over, because a later revision has removed what it's about; waiting
+            until no older program runs; or failed.
         detail: What was done, or why not.
         run: The report of the shared run; None if the step has none.
     """
@@ -61,7 +61,7 @@ class StepReport:
         return f"{self.revision}: {self.step}: {self.outcome}: {self.detail}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Return the report as plain values that JSON can represent."""
         run = None if self.run is None else self.run.to_dict()
         return {**attrs.asdict(self, recurse=False), "outcome": self.outcome.value, "run": run}
 
@@ -72,9 +72,9 @@ class UpgradeReport:
     What `apply_revisions` has done.
 
     Args:
-        applied: Names of the revisions that were applied.
-        pending: Names of those that are not applied yet.
-        steps: What became of their steps.
+        applied: The names of the revisions that were applied.
+        pending: The names of the revisions that aren't applied yet.
+        steps: The outcomes of their steps.
     """
 
     applied: tuple[str, ...]
@@ -83,7 +83,7 @@ class UpgradeReport:
 
     @property
     def complete(self) -> bool:
-        """Whether no revision is left to apply."""
+        """Whether all revisions are applied."""
         return not self.pending
 
     @property
@@ -99,7 +99,7 @@ class UpgradeReport:
         return f"{applied}; not applied yet: {', '.join(self.pending)}{remedy}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Return the report as plain values that JSON can represent."""
         return {**attrs.asdict(self), "steps": [step.to_dict() for step in self.steps]}
 
 
@@ -115,29 +115,34 @@ async def apply_revisions(
     on_progress: Callable[[StepReport], object] | None = None,
 ) -> UpgradeReport:
     """
-    Apply the revisions that a database has not applied yet, one after the other, while programs read and write.
+    Apply all pending revisions to a database, one at a time, while programs read and write.
 
-    Tables that are missing are made first. Several processes may do this at the same time: they share the steps, and
-    after a crash the same call goes on. Programs with older models would undo what steps do, so that a revision with
-    steps is applied only if the caller says that none of them runs. Until then indexes are built, and the rest waits.
+        report = await apply_revisions(
+            db, [Employee], Path("revisions"), no_older_writers=True
+        )
+        print(report.complete)
+
+    Missing tables are created first. Several processes can make this call in parallel and share the steps; after a
+    crash, the same call resumes. Programs with older models would undo the steps, so a revision with steps is applied
+    only if `no_older_writers` confirms that none of them runs. Until then, indexes are built, and the other steps wait.
 
     Args:
         db: The open database.
-        models: All models of the program; an abstract base stands for all of its classes.
+        models: All models of the program; an abstract base stands for all of its subclasses.
         directory: The folder of the revisions.
         no_older_writers: Whether every program that writes has these models.
-        parallel: How many ranges of keys this process works on at the same time.
-        lease: After how many seconds others take over what this process was at, if it dies.
-        rate: How many rows this process works on in a second, at most; None for as many as it can.
-        on_progress: Called with the step that is under way, again and again, and once with its outcome.
+        parallel: Number of key ranges that this process works on in parallel.
+        lease: The seconds after which other processes take over the ranges of a process that died.
+        rate: The most rows that this process handles per second; None for no limit.
+        on_progress: Called repeatedly with the current step, and once with its outcome.
 
     Returns:
-        What was done. After a step that has failed nothing more is done.
+        What was done. After a failed step, nothing else is done.
 
     Raises:
-        ModelError: The revisions are not one line, not those that the database has recorded, or do not lead to the
-            models.
-        AccessDenied: In a scope, since whole tables are written.
+        ModelError: The revisions don't form a single line, aren't those that the database has recorded, or don't lead
+            to the models.
+        AccessDenied: In a scope, because whole tables are written.
     """
     connection = connection_of(db)
     connection.require_whole_tables("apply_revisions()")

@@ -19,14 +19,14 @@ from .revision import Revision, digest_of
 
 def load_revisions(directory: Path) -> list[Revision]:
     """
-    Return the revisions of a folder in order; none if there is no such folder.
+    Return the revisions of a folder in order; none if the folder doesn't exist.
 
     Args:
-        directory: The folder. Files whose names begin with an underscore are left out.
+        directory: The folder. Files whose names begin with an underscore are ignored.
 
     Raises:
-        ModelError: A file does not hold a revision, or the revisions are not one line: two follow the same one, or one
-            follows none that is there.
+        ModelError: A file doesn't contain a revision, or the revisions don't form a single line: two follow the same
+            one, or one follows a revision that isn't there.
     """
     files = sorted(path for path in directory.glob("*.py") if not path.name.startswith("_"))
     return _sort_revisions([_load_revision(path) for path in files], directory)

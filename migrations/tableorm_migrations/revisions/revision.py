@@ -19,11 +19,11 @@ _DIGEST_BYTES = 16
 @attrs.frozen
 class BuildIndex:
     """
-    A step of a revision: an index, list, count or sum is built for entities that are older than its declaration.
+    A step of a revision: build an index, list, count or sum for entities that are older than its declaration.
 
     Args:
         model: The model, by its name in the layouts of the revision.
-        name: Name of the declaration.
+        name: The name of the declaration.
     """
 
     model: str
@@ -36,7 +36,7 @@ class BuildIndex:
 @attrs.frozen
 class Rewrite:
     """
-    A step of a revision: rows of older versions are written as rows of the current one.
+    A step of a revision: write rows of older versions as rows of the current one.
 
     Args:
         model: The model, by its name in the layouts of the revision.
@@ -51,7 +51,7 @@ class Rewrite:
 @attrs.frozen
 class Repair:
     """
-    A step of a revision: what is derived from the entities of a model is audited and repaired.
+    A step of a revision: audit and repair the rows derived from the entities of a model.
 
     Args:
         model: The model, by its name in the layouts of the revision.
@@ -76,17 +76,17 @@ def _read_layouts(given: Mapping[str, Any]) -> dict[str, ModelLayout]:
 @attrs.frozen(kw_only=True)
 class Revision:
     """
-    What a file of revisions holds.
+    The content of a revision file.
 
     Args:
-        name: Its name, which is that of the file.
-        follows: Name of the revision before it; None if it is the first.
-        steps: What is done to stored rows, in order.
-        before: The layouts of the models that change, as they were.
-        after: The layouts of these models as they are from now on.
+        name: The name of the revision and of its file.
+        follows: The name of the revision before it; None if it's the first.
+        steps: The changes of stored rows, in order.
+        before: The layouts of the changed models before the revision.
+        after: The layouts of these models after it.
 
     Raises:
-        ModelError: A layout is not one, or a step is of a model that has none.
+        ModelError: A layout is invalid, or a step names a model without a layout.
     """
 
     name: str

@@ -3,6 +3,7 @@ The status of migrations: which revisions a database has applied, what is under 
 """
 
 import datetime as dt
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import attrs
 from tableorm import Database
 from tableorm.connection.connection import connection_of
 from tableorm.connection.index_states import IndexState, load_states
+from tableorm.connection.rows import time_of
 from tableorm.jobs.report import RunReport
 from tableorm.protocol.redaction import escape_unprintable
+from tableorm.rekey.phases import read_phases
+from tableorm.stores import Row
 
 from .line import check_records, load_records, load_revisions
 
@@ -20,12 +24,12 @@ from .line import check_records, load_records, load_revisions
 @attrs.frozen(kw_only=True)
 class RevisionStatus:
     """
-    How far a database is with a revision.
+    The state of a revision in a database.
 
     Args:
-        name: Name of the revision.
-        begun: When it was begun; None if it was not.
-        applied: When it was applied; None if it is not.
+        name: The name of the revision.
+        begun: When it was begun; None if it wasn't.
+        applied: When it was applied; None if it isn't.
     """
 
     name: str
@@ -39,23 +43,48 @@ class RevisionStatus:
 
 
 @attrs.frozen(kw_only=True)
-class MigrationStatus:
+class RekeyStatus:
     """
-    What a database says of its migrations.
+    How far a re-key is.
 
     Args:
-        revisions: The revisions that are recorded, and those of a folder that are not.
+        model: Name of the newer model.
+        old_model: Name of the older model.
+        phase: "move", "sealed", "done" or "back". Before "move" the store knows nothing of it.
+        since: When the phase began.
+    """
+
+    model: str
+    old_model: str
+    phase: str
+    since: dt.datetime
+
+    def __str__(self) -> str:
+        return f"{self.old_model} as {self.model}: {self.phase} since {_format_time(self.since)}"
+
+
+@attrs.frozen(kw_only=True)
+class MigrationStatus:
+    """
+    What a database records about its migrations.
+
+    Args:
+        revisions: The recorded revisions, and those of a folder that aren't recorded.
         runs: The shared runs.
         indexes: The states of indexes.
+        rekeys: The phases of re-keys.
     """
 
     revisions: tuple[RevisionStatus, ...]
     runs: tuple[RunReport, ...]
     indexes: tuple[IndexState, ...]
+    rekeys: tuple[RekeyStatus, ...] = ()
 
     def __str__(self) -> str:
         runs = [f"{run}, {run.rate:.0f} entities a second" if run.state == "open" else run for run in self.runs]
-        parts = {"revisions": self.revisions, "runs": runs, "indexes": self.indexes}
+        parts: dict[str, Sequence[object]] = {"revisions": self.revisions, "runs": runs, "indexes": self.indexes}
+        if self.rekeys:
+            parts["re-keys"] = self.rekeys
         lines: list[str] = []
         for title, some in parts.items():
             lines.append(f"{title}:" if some else f"{title}: none")
@@ -63,20 +92,23 @@ class MigrationStatus:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Return the status as plain values that JSON can represent."""
         return {**attrs.asdict(self), "runs": [each.to_dict() for each in self.runs]}
 
 
 async def migration_status(db: Database, directory: Path | None = None) -> MigrationStatus:
     """
-    Return what a database says of its revisions, its shared runs, and its indexes.
+    Return what a database records about its revisions, its shared runs, its indexes, and its re-keys.
+
+        print(await migration_status(db, Path("revisions")))
 
     Args:
         db: The open database.
-        directory: The folder of the revisions, to list those too that the database has not begun; None to leave that.
+        directory: The folder of the revisions, to list also those that the database hasn't begun; None to omit these.
 
     Raises:
-        ModelError: The folder's revisions are not one line, or not those that the database has recorded.
+        ModelError: The revisions of the folder don't form a single line, or aren't those that the database has
+            recorded.
     """
     records = await load_records(db)
     line = [] if directory is None else load_revisions(directory)
@@ -86,11 +118,18 @@ async def migration_status(db: Database, directory: Path | None = None) -> Migra
     recorded = {
         name: RevisionStatus(name=name, begun=record.begun, applied=record.applied) for name, record in records.items()
     }
+    connection = connection_of(db)
     return MigrationStatus(
         revisions=tuple(recorded.get(name) or RevisionStatus(name=name) for name in names),
         runs=tuple(await db.runs()),
-        indexes=tuple(await load_states(connection_of(db))),
+        indexes=tuple(await load_states(connection)),
+        rekeys=tuple(map(_rekey_status, await read_phases(connection))),
     )
+
+
+def _rekey_status(row: Row) -> RekeyStatus:
+    model, old, phase = (str(row.get(name)) for name in ("Model", "OldModel", "Phase"))
+    return RekeyStatus(model=model, old_model=old, phase=phase, since=time_of(row, f"the phase of {model}"))
 
 
 def _format_time(moment: dt.datetime) -> str:

@@ -2,13 +2,12 @@
 Writing a revision: what has changed since the snapshot becomes a file, and the snapshot that of the models.
 """
 
-import json
 import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from pprint import pformat
 
 import attrs
 import msgspec
@@ -30,12 +29,12 @@ _REPAIRED = ("maintained-changed", "derived-removed")  # in two roll-outs, after
 @attrs.frozen(kw_only=True)
 class RevisionDraft:
     """
-    What `write_revision` has made of the changes of models.
+    What `write_revision` has derived from the changes of models.
 
     Args:
         path: The file that was written; None if nothing has changed, or a change is rejected or needs a re-key.
-        differences: What has changed.
-        steps: What has to be done to stored rows.
+        differences: The changes.
+        steps: The changes of stored rows that they need.
     """
 
     path: Path | None
@@ -50,17 +49,22 @@ class RevisionDraft:
 
 def write_revision(models: Iterable[type[Entity]], directory: Path, message: str, *, snapshot: Path) -> RevisionDraft:
     """
-    Write what has changed in models as a new file of revisions, and write the snapshot anew.
+    Write the changes of models to a new revision file, and update the snapshot.
+
+        draft = write_revision(
+            [Employee], Path("revisions"), "add email", snapshot=Path("models.json")
+        )
 
     Args:
-        models: All models of the program; an abstract base stands for all of its classes.
-        directory: The folder of the revisions, which is made if it is not there.
-        message: What the change is, in a few words.
-        snapshot: The file of the snapshot.
+        models: All models of the program; an abstract base stands for all of its subclasses.
+        directory: The folder of the revisions. A missing folder is created.
+        message: A short description of the change.
+        snapshot: The snapshot file.
 
     Raises:
-        ModelError: The message has no letter or digit, the revisions are not one line, or do not lead to the snapshot.
-        OSError: A file cannot be read or written.
+        ModelError: The message has no letter or digit, or the revisions don't form a single line or don't lead to the
+            snapshot.
+        OSError: A file can't be read or written.
     """
     message = escape_unprintable(" ".join(message.split()))
     slug = re.sub(r"[^a-z0-9]+", "_", message.lower()).strip("_")[:60]
@@ -153,44 +157,13 @@ def _format_revision(
     changes = [wrap.fill(f"- {each}") for each in differences]
     about = "\n".join([message, *([""] if changes else []), *changes])
     imported = sorted({"Revision", *(type(step).__name__ for step in steps)})
-    arguments = {
-        "name": _format_value(name),
-        "follows": _format_value(follows),
-        "steps": _format_items("()", [_format_step(step) for step in steps], 1),
-        "before": _format_layouts(before),
-        "after": _format_layouts(after),
-    }
-    body = "".join(f"    {argument}={value},\n" for argument, value in arguments.items())
+    arguments = {"name": name, "follows": follows, "steps": tuple(steps)}
+    arguments |= {"before": msgspec.to_builtins(before), "after": msgspec.to_builtins(after)}
+    body = ""
+    for argument, value in arguments.items():
+        start = f"    {argument}="
+        lines = pformat(value, width=_WIDTH - len(start), sort_dicts=False).replace("\n", "\n" + " " * len(start))
+        body += f"{start}{lines},\n"
     escaped = about.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     head = f'"""\n{escaped}\n"""\n\nfrom tableorm_migrations import {", ".join(imported)}\n'
     return f"{head}\nREVISION = Revision(\n{body})\n"
-
-
-def _format_step(step: Step) -> str:
-    return f"{type(step).__name__}({', '.join(_format_value(value) for value in attrs.astuple(step))})"
-
-
-def _format_layouts(layouts: Mapping[str, ModelLayout]) -> str:
-    return _format_value(json.loads(msgspec.json.encode(layouts)), 1)
-
-
-def _format_value(value: Any, depth: int = 0) -> str:
-    """Return a value that JSON can have as Python source, which `depth` levels of brackets surround."""
-    kind = value.__class__
-    if kind is str:
-        return json.dumps(value, ensure_ascii=False)
-    if kind is dict:
-        members = [f"{_format_value(key)}: {_format_value(each, depth + 1)}" for key, each in value.items()]
-        return _format_items("{}", members, depth)
-    if kind is list:
-        return _format_items("[]", [_format_value(each, depth + 1) for each in value], depth)
-    return repr(value)
-
-
-def _format_items(brackets: str, items: Sequence[str], depth: int) -> str:
-    comma = "," if brackets == "()" and len(items) == 1 else ""
-    flat = f"{brackets[0]}{', '.join(items)}{comma}{brackets[1]}"
-    if len(flat) + 4 * depth + 20 <= _WIDTH and "\n" not in flat:
-        return flat
-    inner = "".join(f"{'    ' * (depth + 1)}{item},\n" for item in items)
-    return f"{brackets[0]}\n{inner}{'    ' * depth}{brackets[1]}"

@@ -249,7 +249,7 @@ E = TypeVar("E", bound=Storable)
 
 
 class AggregateOf(DerivationOf[E]):
-    """A count or sum of a model, as `Employee.employees` gives it: for `db.build_index`."""
+    """A count or sum of a model, such as `Employee.employees`, to be passed to `db.build_index`."""
 
 
 class Aggregate(Derivation):
@@ -304,34 +304,39 @@ class Aggregate(Derivation):
 
 class Count(Aggregate):
     """
-    A count of the entities of a model, in a field of another entity of the same partition.
+    The number of entities of a model, in a field of another entity of the same partition. Declared in the class of the
+    entities that are counted.
 
-    `employees = Count(lambda: Department.employee_count, name="{department}")` in the body of `Employee`: each write of
-    an employee that changes it writes the department too, in the same entity group transaction. The field is declared
-    `field(default=0, maintained=True)`, and nothing else writes it.
+        employees = Count(lambda: Department.employee_count, name="{department}")
+
+    Each write of an employee that changes the count also writes the department, in the same transaction. Declare the
+    field with `field(default=0, maintained=True)`; no other write changes it.
 
     Args:
         field: The field of the other model that holds the count, or a function that returns it.
-        where: Takes the entity; only those for which it is true are counted.
-        create: Whether a missing entity that holds the count is inserted, with defaults; otherwise it must be there.
-        consistency: "eventual" if that entity is in another partition or table: then the count follows some time later.
-        key: The key fields of that entity: "{field}" of this model, or text.
+        where: A function of the entity; only entities for which it returns true are counted.
+        create: Whether to insert the entity that holds the count, with defaults, if it doesn't exist. Otherwise the
+            write is rejected.
+        consistency: "eventual" if that entity is in another partition or table: the count follows after a short time.
+        key: The key fields of that entity: "{field}" of this model, or a literal.
     """
 
 
 class Sum(Aggregate):
     """
-    A sum over a field of the entities of a model, in a field of another entity of the same partition.
+    The sum of a field of the entities of a model, in a field of another entity of the same partition. Maintained like a
+    `Count`.
 
-    It is kept as a `Count` is.
+        payroll = Sum("salary", lambda: Department.payroll, name="{department}")
 
     Args:
-        of: Name of the field that is summed: whole numbers; None counts as 0.
+        of: The name of the field that is summed: integers; None counts as 0.
         field: The field of the other model that holds the sum, or a function that returns it.
-        where: Takes the entity; only those for which it is true are summed.
-        create: Whether a missing entity that holds the sum is inserted, with defaults.
-        consistency: "eventual" if that entity is in another partition or table: then the sum follows some time later.
-        key: The key fields of that entity: "{field}" of this model, or text.
+        where: A function of the entity; only entities for which it returns true are summed.
+        create: Whether to insert the entity that holds the sum, with defaults, if it doesn't exist. Otherwise the write
+            is rejected.
+        consistency: "eventual" if that entity is in another partition or table: the sum follows after a short time.
+        key: The key fields of that entity: "{field}" of this model, or a literal.
     """
 
     def __init__(

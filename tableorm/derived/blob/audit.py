@@ -13,7 +13,7 @@ from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.decisions import LONGEST_REQUEST, LONGEST_WRITE
 from ...audit.report import Damage
 from ...connection.blob_fields import BLOB_PARTITION, ask_for_blobs, delete_blob
-from ...connection.blobs import list_blobs, require_blobs
+from ...connection.blobs import NO_BLOB, list_blobs, metadata_of, require_blobs
 from ...connection.rows import delete_as_read, read_row
 from ...connection.translate import translate
 from ...errors import NotSupported
@@ -22,7 +22,7 @@ from ...models.marker_rows import BLOB_KIND
 from ...models.reserved import BLOB_FIELDS
 from ...models.schema import Schema
 from ...outbox.uploads import is_held, row_of_blob, settle_upload
-from ...protocol.codes import Code, Fault
+from ...protocol.codes import Fault
 from ...stores import CLOCK, BlobInfo, Row, RowAddress
 
 
@@ -48,11 +48,11 @@ class BlobCheck(Check):
             return ()
         name, label = due.name, f"{self.schema.name}.{self.name}"
         try:
-            await ask_for_blobs(self.context.db, "blob-info", label, lambda store: store.info(BLOB_FIELDS, name))
+            await ask_for_blobs(self.context.db, label, lambda store: store.info(BLOB_FIELDS, name))
         except NotSupported:
             return ()  # what a database without blobs has of them cannot be told
         except Fault as fault:
-            if fault.code not in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
+            if fault.code not in NO_BLOB:
                 raise translate(fault, f"look at {label}", "") from None
             text = f"it has the blob {name!r}, which is not there"
             return (Problem(Damage.DANGLING, self.name, None, text),)
@@ -112,7 +112,7 @@ async def _look_at(context: AuditContext, schema: Schema, name: str, info: BlobI
 def _address_of(info: BlobInfo) -> UploadEntry | None:
     """Return the address of a blob that was uploaded; None if it was not."""
     table, _, name = info.name.partition("/")
-    found = {key.lower(): value for key, value in info.metadata.items()}.get(BLOB_PARTITION)
+    found = metadata_of(info).get(BLOB_PARTITION)
     try:
         if found is None:
             return None

@@ -318,21 +318,29 @@ class _HeldRules(PagedRules[HeldEntry]):
 
 class Embedded(Derivation):
     """
-    Copies of some fields of another entity of the same partition: the department holds its manager's name and address.
+    Copies of fields of another entity of the same partition, such as the name and address of a department's manager.
+    Declared in the class that holds the copies.
 
-    `manager = Embedded(lambda: Employee, {"manager_name": "name"}, department="{name}", id="{manager_id}")` in the body
-    of `Department`. When `manager_id` is set the fields are read from that employee; when the employee changes, so do
-    they, each in one entity group transaction. An employee that is somewhere embedded cannot be deleted.
+        manager = Embedded(
+            lambda: Employee,
+            {"manager_name": "name"},
+            department="{name}",
+            id="{manager_id}",
+        )
+
+    When `manager_id` is set, the copies are read from that employee; when the employee changes, the copies change in
+    the same transaction. An employee that is embedded in another entity can't be deleted.
 
     Args:
-        model: The other model, or a function that returns it. Its class says `tracked=True`, unless it has indexes.
-        fields: For each field of this model that holds a copy, declared `| None` and `field(maintained=True)`, the
-            field of the other model that it is a copy of.
-        consistency: "eventual" if the other entity is in another partition or table: then the copies follow some time
-            later.
-        via: The index of this class by which entities that hold copies of another one are found; None if that is told
-            by their own keys. Only with `consistency="eventual"`.
-        key: The key fields of the other entity: "{field}" of this model, or text. A field that is None embeds nothing.
+        model: The other model, or a function that returns it. Its class needs `tracked=True`, unless it has indexes.
+        fields: For each field of this model that holds a copy, the field of the other model. Declare the copies with
+            `| None` and `field(maintained=True)`.
+        consistency: "eventual" if the other entity is in another partition or table: the copies follow after a short
+            time.
+        via: The index of this class that finds the entities with copies of another one; None if their own keys
+            determine them. Only with `consistency="eventual"`.
+        key: The key fields of the other entity: "{field}" of this model, or a literal. If a field is None, nothing is
+            embedded.
     """
 
     _instead = "; the copies are in fields of their own"

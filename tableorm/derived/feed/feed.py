@@ -118,7 +118,7 @@ class Feed(Derivation):
     of its partition. `db.changes(Employee, department="Sales")` reads the changes in that order, without gaps.
 
     All models of a partition that declare a feed share it. Each transaction has two more rows, and all writers of a
-    partition compete for one of them: whoever loses the race reads the number again.
+    partition compete for one of them: the losers of a race read the number again.
 
     Args:
         keep: How long to keep changes at least, before `db.sweep` deletes them: an hour or more, and the same in every

@@ -19,41 +19,44 @@ E = TypeVar("E", bound=Storable)
 
 
 class IndexOf(RowsOf[E]):
-    """An index of a model, as `Employee.by_email` gives it: for `db.get` and `db.select`."""
+    """An index of a model, such as `Employee.by_email`, to be passed to `db.get` and `db.select`."""
 
 
 class Index(Derivation):
     """
-    A further key of a model: `by_email = Index(row_key="email_{email}", unique=True)` in the body of the class.
+    An additional key of a model, declared in the body of the class.
 
-    Each entity is stored once more under that key, in the same partition and by the same entity group transaction, so
-    that the index entry is as current as the entity. An optional field of the template that is None means that there is
-    no entry. Read through it with `db.get(Employee.by_email, ...)` and `db.select(Employee.by_email)`.
+        by_email = Index(row_key="email_{email}", unique=True)
 
-    With `partition_key` or `table` the entries are in other partitions, and no transaction can write them with their
-    entities: `consistency="eventual"` says that they follow some time later. Readers fetch the entity of each entry,
-    and count an entry only if the entity still has its keys. With `unique=True` an entry is made before its entity is
-    written, and reserves the value for it.
+    For each entity, a second row is stored under that key, the index entry: in the same partition, and in the same
+    transaction, so it's always as current as the entity. If an optional field of the template is None, the entity has
+    no entry. Read with `db.get(Employee.by_email, ...)` and `db.select(Employee.by_email)`.
+
+    With `partition_key` or `table`, the entries are in other partitions, and no transaction can include them. Declare
+    `consistency="eventual"`: the entries follow their entities after a short time. A query reads the entity of each
+    entry, and returns it only if it still has these keys. With `unique=True`, the entry is written before its entity,
+    to reserve the value.
 
     Args:
-        row_key: Template of the entries' RowKeys. Its keys must be told from those of the model: begin it with other
-            literal text. Unless the index is unique, it holds all fields of the model's own row_key; with a
-            partition_key both together hold all fields of the model's keys.
-        partition_key: Template of the entries' PartitionKeys; None for those of their entities.
-        table: Name of the entries' table; None for that of the model.
+        row_key: The template of the entries' RowKeys. Begin it with a different literal than the model's own. Unless
+            the index is unique, it must contain all fields of the model's `row_key`; with a `partition_key`, the two
+            templates together must contain all fields of the model's keys.
+        partition_key: The template of the entries' PartitionKeys; None for those of their entities.
+        table: The name of the entries' table; None for that of the model.
         consistency: "eventual" for entries in other partitions or another table; None otherwise.
-        unique: Whether no two entities of a partition may have the same key: `UniqueViolation`. With a partition_key or
-            table, no two entities of all partitions, or of those that the keys of the index tell apart.
-        include: What entries hold: "all" fields but those that other entities keep, the names of some, or "keys": then
-            the entity is read after the entry. None for "all", or for "keys" where that is the only choice: an eventual
-            index that is unique.
-        where: Takes the entity; only entities for which it is true have an entry.
-        building: Whether the index is written and not read, since entities that were there before it lack entries. None
-            leaves that to the store, which knows it from `db.create_tables` and `db.build_index`; True and False do not
-            ask it.
+        unique: Whether no two entities of a partition can have the same entry; the second one raises
+            `UniqueViolation`. With a `partition_key` or `table`, this holds across all
+            partitions of the model.
+        include: The fields that entries hold: "all" except maintained fields; a list of fields; or "keys", so that the
+            entity is read after its entry. None stands for "all", and for "keys" if nothing else is possible: in a
+            unique index with `consistency="eventual"`.
+        where: A function of the entity; only entities for which it returns true have an entry.
+        building: Whether the index is only written, and not read yet because it lacks older entities. None leaves that
+            to the store, which records it in `db.create_tables` and `db.build_index`; True and False don't ask the
+            store.
 
     Raises:
-        ModelError: An argument is wrong; when the class is made, the template does not fit the model.
+        ModelError: An argument is wrong; or, when the class is created, the template does not fit the model.
     """
 
     _on_class = IndexOf

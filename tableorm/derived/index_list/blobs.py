@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from ...connection.blobs import ask_blobs, list_blobs, put_blob, require_blobs
+from ...connection.blobs import NO_BLOB, ask_blobs, list_blobs, put_blob, require_blobs
 from ...connection.connection import Connection
 from ...connection.races import Attempts
 from ...connection.translate import translate
@@ -45,8 +45,6 @@ _HEAD = b"tableorm index list 1\n"
 
 _find_members = re.compile(r"^([^\t\n]*)\t([^\t\n]*)\t[^\t\n]*\n", re.MULTILINE).findall
 
-_ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
-
 _LOST_RACE = (Code.BLOB_EXISTS, Code.BLOB_NOT_FOUND, Code.CONDITION_NOT_MET)
 
 
@@ -61,10 +59,10 @@ class _Blob:
 # Requests
 
 
-async def _ask(db: Connection, operation: str, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
+async def _ask(db: Connection, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
     """Send a request about lists, again after a transient fault. Raises Fault, and what `require_blobs` raises."""
     await require_blobs(db, f"{label} keeps its lists in blobs")
-    return await ask_blobs(db, operation, label, BLOB_LISTS, request)
+    return await ask_blobs(db, label, request)
 
 
 async def _read(db: Connection, place: BlobListEntry) -> _Blob:
@@ -82,9 +80,9 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
 
     async for _ in Attempts(db, races=f"{_title(place)} was replaced while it was read"):
         try:
-            return await _ask(db, "get-blob", place.kind, read)
+            return await _ask(db, place.kind, read)
         except Fault as fault:
-            if fault.code in _ABSENT:
+            if fault.code in NO_BLOB:
                 return _Blob(None, _HEAD)
             if fault.code != Code.CONDITION_NOT_MET:  # it was replaced while it was being read
                 raise translate(fault, f"read of {_title(place)}", "") from None
@@ -92,7 +90,7 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
 
 
 async def _write(db: Connection, place: BlobListEntry, blob: _Blob, data: bytes) -> bool:
-    """Replace a list as it was read. Return False if somebody else has written it, or nobody knows what happened."""
+    """Replace a list as it was read. Return False if another writer has written it, or nobody knows what happened."""
     conditions = {"if_none_match": blob.etag is None, "if_match": blob.etag}
     try:
         await put_blob(db, place.kind, BLOB_LISTS, place.blob_name, data, **conditions)
@@ -112,9 +110,9 @@ async def check_room(db: Connection, place: BlobListEntry, label: str) -> None:
         TableOrmError: What `require_blobs` raises, or the store did not answer.
     """
     try:
-        info = await _ask(db, "blob-info", label, lambda store: store.info(BLOB_LISTS, place.blob_name))
+        info = await _ask(db, label, lambda store: store.info(BLOB_LISTS, place.blob_name))
     except Fault as fault:
-        if fault.code in _ABSENT:
+        if fault.code in NO_BLOB:
             return
         raise translate(fault, f"look at {_title(place)}", "") from None
     if info.length >= MOST_BYTES:

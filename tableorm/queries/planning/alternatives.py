@@ -13,10 +13,10 @@ from itertools import product
 import msgspec
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, PropertyComparison
-from ...keys.intervals import high_of, hull, low_of, meet
 from ...models.entity import schema_of
 from ...protocol.filters import Filter, Op, Or
 from ...stores import Bounds
+from ...stores.intervals import high_of, hull, low_of, meet
 from .key_ranges import KeyRegions, RegionMatch
 from .normalize import has_field, properties_of
 from .parameters import Parameter, QueryShape, Values, bind, parameter_of, renumber

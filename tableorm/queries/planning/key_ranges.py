@@ -12,13 +12,13 @@ import msgspec
 
 from ...expressions import Comparison, Expression, PropertyComparison
 from ...keys.bounds import ConstraintShape, KeyConstraint
-from ...keys.intervals import EVERYTHING, hull, meet
 from ...keys.template import Template
 from ...models.entity import schema_of
 from ...models.schema import Schema
 from ...protocol.edm import Edm
 from ...protocol.filters import Op
 from ...stores import Bounds
+from ...stores.intervals import EVERYTHING, hull, meet
 from .normalize import has_field
 from .parameters import Values, parameter_of
 from .target import QueryTarget

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import attrs
 
-from ...keys.intervals import nameable
 from ...keys.ranges import KeyInterval, KeyPosition, KeyRegion, divide, key_order
 from ...stores import Bounds
+from ...stores.intervals import nameable
 from .plan import Access, Point, QueryPlan, Range
 from .target import QueryTarget
 
@@ -61,9 +61,9 @@ def _divide_request(target: QueryTarget, request: Point | Range, parts: int) -> 
         return [request]
     whole = region_of(request)
     if whole.partition.point:
-        rows = divide(whole.row, [schema.row for schema in target.schemas] or [None], parts)
+        rows = divide(whole.row, [schema.row for schema in target.schemas], parts)
         return [_narrow(request, KeyRegion(whole.partition, each)) for each in rows]
-    partitions = divide(whole.partition, [schema.partition for schema in target.schemas] or [None], parts)
+    partitions = divide(whole.partition, [schema.partition for schema in target.schemas], parts)
     return [_narrow(request, KeyRegion(each, whole.row)) for each in partitions]
 
 

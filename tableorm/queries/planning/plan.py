@@ -10,8 +10,8 @@ from typing import Literal
 import attrs
 import msgspec
 
-from ...keys.intervals import overlaps
 from ...stores import Bounds, Row, RowQuery
+from ...stores.intervals import overlaps
 from .client_filter import ClientFilter
 from .target import QueryTarget
 

@@ -26,10 +26,10 @@ from ...expressions import (
     is_list,
     misfit_error,
 )
-from ...keys.intervals import successor
 from ...models.property_types import Member
 from ...protocol.edm import INT32_MAX, INT32_MIN, Edm
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compare_value, constant
+from ...stores.intervals import successor
 from ...types import Int32
 from .normalize import OPPOSITE, has_field, one_property
 from .parameters import Values, parameter_of

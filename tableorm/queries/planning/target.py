@@ -5,11 +5,11 @@ Targets: the kinds that a query asks for, as the planner sees them.
 from collections.abc import Sequence
 
 from ...derived.index.schema import EntrySchema
-from ...keys.intervals import EVERYTHING, hull
 from ...keys.template import Template
 from ...models.kinds import KindSet
 from ...models.schema import DerivedSchema, Schema
 from ...stores import Bounds
+from ...stores.intervals import EVERYTHING, hull
 
 
 class QueryTarget:

@@ -70,7 +70,7 @@ class Bulk:
     Many writes, across any number of partitions. Made by `db.bulk()`; `report` has the results.
 
     Each method takes its entity as it is at the time of the call, and the entity gets its new ETag when it has been
-    written. A value that can't be encoded raises at the call. A write that the store refuses doesn't stop the others:
+    written. A value that can't be encoded raises at the call. A rejected write doesn't stop the others:
     it's listed in the report, and the end of the block raises `BulkFailed`. A call that is cancelled or times out has
     not queued its write.
 

@@ -162,14 +162,12 @@ def _refuse_other(change: Change, row: Row, known: Known, properties: frozenset[
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
-    mine, now = content(before), content(row)
     ignored = {*schema.kind_properties, *_unchanged_extra(change, schema, before, row)}
-    mine, now = ({name: value for name, value in each.items() if name not in ignored} for each in (mine, now))
-    if is_partial(change):
-        mine, now = (
-            {name: value for name, value in members.items() if name.partition("@")[0] in properties}
-            for members in (mine, now)
-        )
+    whole = not is_partial(change)
+    mine, now = (
+        {n: v for n, v in content(each).items() if n not in ignored and (whole or n.partition("@")[0] in properties)}
+        for each in (before, row)
+    )
     if changes(mine, now) or changes(now, mine):
         raise PreconditionFailed(
             f"{change}: the row has changed since a copy of it was read; read it again and repeat the change",

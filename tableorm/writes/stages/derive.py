@@ -462,7 +462,9 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
             before = None if change.before is None else change.before.row.get(name)
             changed = row[name] not in (stored, before) and _shown_value(change, info) != fresh
         if changed if seen is None else chosen or (changed and name in row):
-            raise _maintained_error(schema, info.name, _shown_value(change, info), read=seen is not None)
+            remedy = "leave it out, so that it begins with its default" if seen is None else "leave it as it was read"
+            problem = f"is rejected: other entities maintain this field, and nothing else may write it; {remedy}"
+            raise EncodeError(problem, schema.name, info.name, _shown_value(change, info), misuse=True)
         if seen is None:
             continue
         whole = write.operation.verb not in _MERGES
@@ -480,17 +482,6 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
 def _shown_value(change: Change, info: FieldInfo) -> Any:
     """Return the value of a field that the subject of a change shows; None if it shows none."""
     return info.read(change.shown or {})
-
-
-def _maintained_error(schema: Schema, field: str, value: object, *, read: bool) -> EncodeError:
-    remedy = "leave it as it was read" if read else "leave it out, so that it begins with its default"
-    return EncodeError(
-        f"is rejected: other entities maintain this field, and nothing else may write it; {remedy}",
-        schema.name,
-        field,
-        value,
-        misuse=True,
-    )
 
 
 def stored_number(value: Any, name: str, change: Change, row: Row) -> int:

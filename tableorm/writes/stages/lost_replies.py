@@ -258,25 +258,21 @@ def _proved(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
 
 
 def _is_overtaken(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
-    """Whether somebody else has inserted a row for good that the plan inserts: then nothing of it can be applied."""
+    """Whether another writer has inserted a row for good that the plan inserts: then nothing of it can be applied."""
     pairs = zip(plan.writes, rows, strict=True)
     return any(
         w.effect is not None and row is not None and w.effect.survives_conflict(row["RowKey"]) for w, row in pairs
     )
 
 
-def _is_void(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
-    """Whether a worker has made the transaction void, so that its decision row cannot be inserted any more."""
-    row = rows[-1]
-    return plan.decision is not None and row is not None and not decision_of(row).committed
-
-
 def _can_never_land(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
     """
     Whether no request of ours can be applied any more: a row has lost the ETag that it was sent with, or a worker has
-    made the transaction void.
+    made the transaction void, so that its decision row cannot be inserted any more.
     """
-    return _is_void(plan, rows) or any(
+    last = rows[-1]
+    is_void = plan.decision is not None and last is not None and not decision_of(last).committed
+    return is_void or any(
         _sent_etag(write) and (row is None or row["odata.etag"] != write.operation.if_match)
         for write, row in zip(plan.writes, rows, strict=True)
     )

@@ -166,11 +166,11 @@ def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
     """Return the patch of a save of an entity that was read in full."""
     before = shown.before
     assert before is not None
-    removed = [name for name in before.row if name not in row and _is_property(name)]
+    removed = _taken_out(before, row)
     if removed and shown.schema.cleared:
-        removed = [name for name in removed if not shown.schema.is_cleared(before.row, name)]
+        removed = frozenset(name for name in removed if not shown.schema.is_cleared(before.row, name))
     if removed:
-        return Patch(Expects.PRESENT, Extent.SOME, changed, frozenset(removed))
+        return Patch(Expects.PRESENT, Extent.SOME, changed, removed)
     if not before.upgraded and _is_only_made(shown, changed):
         changed = {}
     return Patch(Expects.PRESENT, Extent.SOME, changed)

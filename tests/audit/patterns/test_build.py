@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Count, Database, Entity, IndexList, Mapped, ModelError, PropertyBag, field, upgrade
+from tableorm import Count, Database, Entity, IndexList, Mapped, PropertyBag, field, upgrade
 from tableorm.audit import build as build_module
 from tableorm.derived.aggregate import audit as aggregate_audit
 from tests.audit.patterns.test_audit import HEAD, set_number
@@ -200,12 +200,6 @@ async def test_other_versions_are_upgraded(db: Database) -> None:
     assert [each.id for each in await db.lookup(Person.by_first, department="Sales", first="Ann")] == [0, 1, 2]
     assert (await db.get(Department, name="Sales")).employee_count == 3
     assert (await db.audit(Person)).found == 0
-
-
-async def test_what_cannot_be_built(db: Database) -> None:
-    """Embedded copies are filled by the repair of an audit."""
-    with pytest.raises(ModelError, match="give an index of a class"):
-        await db.build_index(Department.manager)
 
 
 def test_counts_belong_to_the_class() -> None:

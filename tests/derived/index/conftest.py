@@ -1,5 +1,5 @@
 """
-A database for each test of indexes: in memory, and on the emulator of Azure; and programs that share a file.
+Programs that share a file.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from tableorm import Database, connect
-from tests.database.conftest import db
-
-__all__ = ["Open", "db", "open_program"]
 
 Open = Callable[[], Awaitable[Database]]
 

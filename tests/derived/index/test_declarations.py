@@ -12,6 +12,7 @@ from tableorm import (
     Count,
     Database,
     Entity,
+    EntityNotFound,
     Index,
     IndexList,
     IndexOf,
@@ -20,9 +21,9 @@ from tableorm import (
     PropertyBag,
     TableOrmError,
     TemplateError,
+    UniqueViolation,
     field,
 )
-from tableorm.errors import EntityNotFound, UniqueViolation
 from tests.derived.index.oracle import read_table
 from tests.derived.index.staff import Employee
 

@@ -281,15 +281,6 @@ async def test_an_entity_that_was_not_verified(db: Database) -> None:
     assert ann.etag is not None
 
 
-async def test_an_entity_that_was_not_verified_and_is_old(db: Database) -> None:
-    """Its first write is rejected if the row does not agree with the entry any more."""
-    cid = await unverified(db).where(Person.team == "a", Person.id == 2).one()
-    await store_person(db, CID.evolve(age=51))
-    cid.name = "Sid"
-    with pytest.raises(PreconditionFailed, match="has changed since a copy of it was read"):
-        await db.save(cid)
-
-
 async def test_what_an_entry_does_not_hold_is_not_loaded(db: Database) -> None:
     """Unverified reads have the fields of `include=` and of both keys; conditions on others are rejected."""
     query = db.select(Person.by_age).where(Person.age == 40).verify(False)
@@ -473,27 +464,3 @@ async def test_a_scope_reads_what_the_keys_of_entries_tell() -> None:
         assert await acme.get_or_none(Note.mine, day=5, id="1") is None
         with pytest.raises(DecodeError, match="instead of the keys of what it holds"):
             await acme.select(Note.mine).where(Note.day == 5).verify(False).all()
-
-
-async def test_an_index_of_an_abstract_base() -> None:
-    """The entries of all classes are read together, each leading to an entity of its own class."""
-
-    class Animal(Entity, table="ReadZoo", abstract=True, partition_key="{house}", row_key="{kind}_{id}"):
-        house: Mapped[str]
-        id: Mapped[int]
-        food: Mapped[str] = field(default="hay")
-
-        by_food = Index(partition_key="eats_{food}", row_key="at_{house}_{kind}_{id}", consistency="eventual")
-
-    class Cow(Animal):
-        milk: Mapped[int] = field(default=1)
-
-    class Goat(Animal):
-        pass
-
-    async with memory_database(Animal) as db:
-        for animal in (Goat(house="h", id=1), Cow(house="h", id=1, milk=3)):
-            await db.insert(animal)
-        query = db.select(Animal.by_food).where(Animal.food == "hay")
-        for verified in (True, False):
-            assert [type(each) for each in await query.verify(verified).all()] == [Cow, Goat]

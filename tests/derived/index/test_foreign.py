@@ -35,6 +35,8 @@ from tests.derived.index.staff import (
 )
 from tests.rows import merge_row, replace_row
 
+EMPLOYEE = Employee.key(department="Sales", id=1)
+
 
 class Plain(Entity, kind="Employee", version=2, table="Staff", partition_key="{department}", row_key="empid_{id:06d}"):
     """An employee as a program knows it that has no indexes."""
@@ -126,10 +128,10 @@ async def test_an_entity_that_lost_its_manifest_is_refused_until_it_is_repaired(
 
     before = await stored(db)
     with pytest.raises(EntityExists, match=r"its manifest does not name it: .* `tableorm audit --repair`"):
-        await db.modify(Employee, lambda e: e.evolve(age=50), department="Sales", id=1)
+        await db.modify(EMPLOYEE, lambda e: e.evolve(age=50))
     assert await stored(db) == before
     assert (await db.audit(Employee, repair=True)).clean
-    await db.modify(Employee, lambda e: e.evolve(age=50), department="Sales", id=1)
+    await db.modify(EMPLOYEE, lambda e: e.evolve(age=50))
     assert await find_wrong(db) == []
 
 
@@ -149,7 +151,7 @@ async def test_a_copy_that_is_missing_is_no_obstacle(db: Database, row_key: str)
     """It was to be replaced or deleted, and is gone: the write does without."""
     await hire(db)
     await db.delete(PropertyBag.key("Staff", "Sales", row_key), if_match="*")
-    one = await db.get(Employee, department="Sales", id=1)
+    one = await db.get(EMPLOYEE)
     one.email, one.last_name, one.age = "new@x", "Zed", 31
     await db.save(one)
     assert await find_wrong(db) == []
@@ -162,7 +164,7 @@ async def test_copies_of_unknown_indexes_are_dropped(db: Database) -> None:
     """An older program cannot keep them right: no copy is better than a stale one. Its next write brings them back."""
     await db.create_tables(More)
     await db.insert(More(department="Sales", id=1, email="e1@x", note="n"))
-    one = await db.get(Employee, department="Sales", id=1)
+    one = await db.get(EMPLOYEE)
     one.age = 31
     await db.save(one)
     table = await read_table(db, "Staff")
@@ -185,7 +187,7 @@ async def test_a_program_without_indexes_leaves_no_stale_copies(db: Database, ve
     rest = set(await read_table(db, "Staff"))
     assert rest == (set() if verb == "delete" else {("Sales", "empid_000001")})
     if verb != "delete":
-        one = await db.get(Employee, department="Sales", id=1)
+        one = await db.get(EMPLOYEE)
         one.age = 50
         await db.save(one)
         assert await find_wrong(db) == []
@@ -214,7 +216,7 @@ async def test_a_field_of_the_key_that_others_store_too_is_kept(db: Database, ve
     legacy = {"id": "one", "department": "9", "department@odata.type": "Edm.Int64"}
     keys = {"PartitionKey": "Sales", "RowKey": "empid_000001"}
     await merge_row(db, "Staff", {**keys, **legacy})
-    one = await db.get(Employee, department="Sales", id=1)
+    one = await db.get(EMPLOYEE)
     one.note = "n"
     await db.save(one)
     assert (await db.audit(Employee)).clean
@@ -242,7 +244,7 @@ async def test_what_has_changed_since_the_copy_was_read_is_not_overwritten(db: D
     await hire(db)
     full = await db.get(Employee.by_email, department="Sales", email="e1@x")
     part = await db.get(Employee.by_age, department="Sales", age=30, id=1)
-    await db.modify(Employee, lambda e: setattr(e, "note", "n"), department="Sales", id=1)
+    await db.modify(EMPLOYEE, lambda e: setattr(e, "note", "n"))
     full.age = part.age = 31
     with pytest.raises(PreconditionFailed, match="changed since a copy of it was read"):
         await db.save(full)
@@ -250,7 +252,7 @@ async def test_what_has_changed_since_the_copy_was_read_is_not_overwritten(db: D
         await db.delete(full)
     await db.save(part)  # of what it holds nothing has changed
     again = await db.get(Employee.by_age, department="Sales", age=31, id=1)
-    await db.modify(Employee, lambda e: setattr(e, "last_name", "Zed"), department="Sales", id=1)
+    await db.modify(EMPLOYEE, lambda e: setattr(e, "last_name", "Zed"))
     with pytest.raises(PreconditionFailed):
         await db.delete(again)
     assert await find_wrong(db) == []

@@ -19,13 +19,13 @@ from tableorm import (
     Mapped,
     NotSupported,
     PropertyBag,
+    RetryPolicy,
     Throttled,
     connect,
     field,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import UPKEEP_TABLE
-from tableorm.stores import RetryPolicy
 from tableorm.testing import Faults, assert_requests
 from tests.database.between import Awkward
 from tests.databases import memory_database

@@ -9,6 +9,8 @@ from tableorm import Database, NotSupported, PreconditionFailed, TransactionFail
 from tests.derived.index.oracle import read_table
 from tests.derived.index.staff import Desk, Employee, EmployeeV1, employee, find_wrong, stored
 
+EMPLOYEE = Employee.key(department="Sales", id=1)
+
 
 async def prepare(db: Database, count: int = 3) -> list[Employee]:
     await db.create_tables(Employee)
@@ -36,10 +38,10 @@ async def test_what_is_changed_after_it_was_given(db: Database, together: str, v
         one.email, one.last_name, one.age = "later@x", "Later", 77
 
     await check(db)
-    assert (one.email, (await db.get(Employee, department="Sales", id=1)).email) == ("later@x", "given@x")
+    assert (one.email, (await db.get(EMPLOYEE)).email) == ("later@x", "given@x")
     await db.save(one)
     await check(db)
-    assert (await db.get(Employee, department="Sales", id=1)).last_name == "Later"
+    assert (await db.get(EMPLOYEE)).last_name == "Later"
 
 
 async def test_an_entity_takes_its_own_place(db: Database) -> None:
@@ -88,7 +90,7 @@ async def test_what_is_read_late_is_written_once(db: Database) -> None:
     with pytest.raises(NotSupported, match="read it before"):
         async with db.transaction() as tx:
             tx.upsert(employee(1))
-            await tx.get(Employee, department="Sales", id=1)
+            await tx.get(EMPLOYEE)
     await check(db)
 
 
@@ -97,7 +99,7 @@ async def test_a_guard_touches_the_entity_alone(db: Database) -> None:
     await prepare(db)
     before = await read_table(db, "Staff")
     async with db.transaction() as tx:
-        await tx.get(Employee, department="Sales", id=1, guard=True)
+        await tx.get(EMPLOYEE, guard=True)
         tx.insert(Desk(department="Sales", number=1))
     await check(db)
     after = await read_table(db, "Staff")
@@ -105,7 +107,7 @@ async def test_a_guard_touches_the_entity_alone(db: Database) -> None:
     assert touched == {("Sales", "empid_000001")}
     with pytest.raises(TransactionFailed) as caught:
         async with db.transaction() as tx:
-            one = await tx.get(Employee, department="Sales", id=1, guard=True)
+            one = await tx.get(EMPLOYEE, guard=True)
             tx.insert(Desk(department="Sales", number=2))
             await db.modify(Employee, lambda e: e.evolve(age=50), department="Sales", id=one.id)
     assert isinstance(caught.value.__cause__, PreconditionFailed)

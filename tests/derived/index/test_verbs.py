@@ -33,6 +33,9 @@ from tests.derived.index.oracle import audit, read_table, rows_of
 from tests.derived.index.staff import KINDS, Desk, Employee, EmployeeV1, employee, find_wrong
 from tests.torture import every
 
+EMPLOYEE = Employee.key(department="Sales", id=1)
+
+
 FIELDS: dict[str, Any] = {
     "department": "Sales",
     "id": 1,
@@ -60,7 +63,7 @@ Verb = Callable[[Database, Employee, dict[str, Any]], Awaitable[object]]
 
 
 async def written(db: Database) -> Employee:
-    await db.delete(Employee, department="Sales", id=1, if_match="*")
+    await db.delete(EMPLOYEE, if_match="*")
     return await write_first(db)
 
 
@@ -70,7 +73,7 @@ async def make(db: Database) -> Employee:
 
 async def upgraded(db: Database, read: Source) -> Employee:
     """Return what is read of an employee that a program of the version before has written."""
-    await db.delete(Employee, department="Sales", id=1, if_match="*")
+    await db.delete(EMPLOYEE, if_match="*")
     old = EmployeeV1(department="Sales", id=1, email="e1@x", note="x")
     old.extra["Phone"] = "555"
     await db.insert(old)
@@ -83,7 +86,7 @@ def found(db: Database, of: Any = Employee) -> Select[Employee]:
 
 
 def load(db: Database) -> Awaitable[Employee]:
-    return db.get(Employee, department="Sales", id=1)
+    return db.get(EMPLOYEE)
 
 
 def by_email(db: Database) -> Awaitable[Employee]:
@@ -266,7 +269,7 @@ async def check(db: Database, verb: str, source: str, change: dict[str, Any]) ->
     assert {key: row for key, row in rows_of(after).items() if key not in mine} == {
         key: row for key, row in rows_of(before).items() if key not in mine
     }
-    stored = await db.get_or_none(Employee, department="Sales", id=1)
+    stored = await db.get_or_none(EMPLOYEE)
     if verb in DELETES:
         assert stored is None
         return

@@ -4,7 +4,6 @@ Validators of counts and sums: a write that would break one is rejected, whateve
 The oracle adds up a dictionary of movements.
 """
 
-import asyncio
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -103,7 +102,11 @@ async def check(db: Database, amounts: Amounts) -> None:
     assert [str(each) for each in report.findings] == []
 
 
-async def run_steps(steps: list[tuple[int, int, int]]) -> None:
+@examples(4, 500)
+@given(steps=st.lists(STEP, max_size=8))
+@example(steps=[(0, 5, 0), (1, -3, 1), (0, 2, 3), (0, 0, 5)])
+async def test_each_verb_is_refused_where_it_breaks_a_bound(steps: list[tuple[int, int, int]]) -> None:
+    """Alone: the error names the field and the value, and neither the entity nor its sum is written."""
     async with memory_database(Stock) as db:
         amounts: Amounts = {}
         for number, amount, choice in steps:
@@ -118,15 +121,14 @@ async def run_steps(steps: list[tuple[int, int, int]]) -> None:
         await check(db, amounts)
 
 
+PAIRS = st.tuples(st.integers(0, 5), st.sampled_from([-9, -3, -1, 0, 2, 5]))
+
+
 @examples(4, 500)
-@given(steps=st.lists(STEP, max_size=8))
-@example(steps=[(0, 5, 0), (1, -3, 1), (0, 2, 3), (0, 0, 5)])
-def test_each_verb_is_refused_where_it_breaks_a_bound(steps: list[tuple[int, int, int]]) -> None:
-    """Alone: the error names the field and the value, and neither the entity nor its sum is written."""
-    asyncio.run(run_steps(steps))
-
-
-async def run_transactions(blocks: list[list[tuple[int, int]]]) -> None:
+@given(blocks=st.lists(st.lists(PAIRS, min_size=1, max_size=5), max_size=4))
+@example(blocks=[[(0, -3), (1, 5)], [(2, -3), (3, -1)], [(2, -1), (3, -1)]])
+async def test_a_transaction_is_judged_by_its_end(blocks: list[list[tuple[int, int]]]) -> None:
+    """All of its writes together must not break a bound; otherwise none of them is done."""
     async with memory_database(Stock) as db:
         amounts: Amounts = {}
         for block in blocks:
@@ -143,18 +145,11 @@ async def run_transactions(blocks: list[list[tuple[int, int]]]) -> None:
         await check(db, amounts)
 
 
-PAIRS = st.tuples(st.integers(0, 5), st.sampled_from([-9, -3, -1, 0, 2, 5]))
-
-
 @examples(4, 500)
-@given(blocks=st.lists(st.lists(PAIRS, min_size=1, max_size=5), max_size=4))
-@example(blocks=[[(0, -3), (1, 5)], [(2, -3), (3, -1)], [(2, -1), (3, -1)]])
-def test_a_transaction_is_judged_by_its_end(blocks: list[list[tuple[int, int]]]) -> None:
-    """All of its writes together must not break a bound; otherwise none of them is done."""
-    asyncio.run(run_transactions(blocks))
-
-
-async def run_bulk(before: int, given: list[int]) -> None:
+@given(before=st.integers(0, 6), given=st.lists(st.sampled_from([-3, -1, 2]), max_size=7))
+@example(before=3, given=[-1, -3, 2])
+async def test_a_bulk_fails_only_what_breaks_a_bound(before: int, given: list[int]) -> None:
+    """The others are written, and the report says of each of those that fail why."""
     async with memory_database(Stock) as db:
         await db.insert(Movement(id=99, amount=before))
         async with db.bulk(errors="report") as bulk:
@@ -170,14 +165,6 @@ async def run_bulk(before: int, given: list[int]) -> None:
         if is_allowed({99: before, **dict(enumerate(given))}):
             assert refused == []
         await check(db, done)
-
-
-@examples(4, 500)
-@given(before=st.integers(0, 6), given=st.lists(st.sampled_from([-3, -1, 2]), max_size=7))
-@example(before=3, given=[-1, -3, 2])
-def test_a_bulk_fails_only_what_breaks_a_bound(before: int, given: list[int]) -> None:
-    """The others are written, and the report says of each of those that fail why."""
-    asyncio.run(run_bulk(before, given))
 
 
 @pytest.fixture(name="goods")

@@ -35,14 +35,10 @@ async def shelves(db: Database) -> Database:
     return db
 
 
-async def found_by_room(db: Database) -> Shelf:
-    return await db.get(Shelf.by_room, name="a", room="hall")
-
-
 @pytest.mark.parametrize("verb", ["save", "merge", "replace", "upsert"])
 async def test_a_count_that_is_set_after_reading_by_an_index(shelves: Database, verb: str) -> None:
     """The entry has no counts, so the entity has none; one that the program gives it is rejected."""
-    shelf = await found_by_room(shelves)
+    shelf = await shelves.get(Shelf.by_room, name="a", room="hall")
     shelf.books = 7
     with pytest.raises(EncodeError, match=r"Shelf.books: 7 is rejected: other entities maintain this field"):
         await getattr(shelves, verb)(shelf)

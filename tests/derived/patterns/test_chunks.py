@@ -84,7 +84,7 @@ async def test_a_list_that_may_not_be_divided(db: Database, monkeypatch: pytest.
         return operations
 
     monkeypatch.setattr(ListEffect, "split_first", split_first)
-    with pytest.raises(AccessDenied, match=r"^insert of Employee \('Sales', .*: splitting the row 'lastname_Li~'"):
+    with pytest.raises(AccessDenied, match=r" split for the insert of Employee \('Sales', .*'lastname_Li~'"):
         for number in range(150, 170):
             await db.insert(Employee(department="Sales", id=number, last_name="Li"))
     monkeypatch.undo()

@@ -13,13 +13,16 @@ import msgspec
 import pytest
 
 from tableorm import (
+    Blob,
     Count,
     Database,
     Embedded,
+    Encryption,
     Entity,
     Feed,
     Index,
     IndexList,
+    KeyRing,
     Mapped,
     ModelError,
     NotSupported,
@@ -29,10 +32,11 @@ from tableorm import (
     WriteExplanation,
     WriteStep,
     connect,
+    encrypted,
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.models.reserved import BLOB_LISTS
+from tableorm.models.reserved import BLOB_FIELDS, BLOB_LISTS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import Operation, Verb
 from tableorm.writes.explain import AS_READ, BATCH
@@ -286,8 +290,19 @@ async def test_what_is_said_is_sent(seed: int) -> None:
                 await getattr(db, verb)(entity, **given)
                 await settled(db)
 
+        assert said.complete
         assert said.cost == seen.cost, f"{verb} {given} {changes}: {said}\n{seen.requests}"
         assert find_differences(said, seen) == [], f"{verb} {given} {changes}"
+
+
+async def test_what_depends_on_a_row_that_was_not_read(db: Database, ann: Employee) -> None:
+    """An explanation says that the stored row decides; of a model without derived rows it is complete."""
+    for verb, target in (("upsert", Employee(department="Sales", id=3)), ("delete", ann.key)):
+        explain: Any = db.explain_write
+        said = explain(verb, target, **({"if_match": "*"} if verb == "delete" else {}))
+        assert (said.complete, str(said).splitlines()[-1]) == (False, "(2 requests and those of derived rows, 0 bytes)")
+    bag = PropertyBag("Firm", "Sales", "a", {"n": 1})
+    assert db.explain_write("delete", bag, if_match="*").complete
 
 
 @pytest.mark.parametrize("manager", [1, None])
@@ -317,6 +332,32 @@ async def test_a_move_with_copies(db: Database) -> None:
 
     assert [step.method for step in said.steps] == ["DELETE", "POST", "PUT"] and said.cost == 1
     assert_same(said, seen)
+
+
+class Note(Entity, table="ExplainedNotes", partition_key="{box}", row_key="note"):
+    box: Mapped[str]
+    text: Mapped[str] = encrypted()
+    picture: Mapped[Blob | None] = field(default=None)
+
+
+@pytest.mark.parametrize("changed", [{"text": "new"}, {"picture": Blob(b"new")}])
+async def test_a_move_of_what_is_saved_before(changed: dict[str, Any]) -> None:
+    """What was changed is encrypted, and a blob is sent, once: to the partition that the entity leaves."""
+    async with connect("local::memory:", encryption=Encryption(KeyRing({"key": bytes(32)}, wrap_with="key"))) as db:
+        await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+        await db.blobs.create_container(BLOB_FIELDS)
+        await db.create_tables(Note)
+        note = Note(box="a", text="old")
+        await db.insert(note)
+        note = note.evolve(**changed)
+        said = db.explain_write("move", note, box="b")
+        with db.observe(show_values=True) as seen:
+            await db.move(note, box="b")
+            await settled(db)
+
+    uploads = [step.path for step in said.before if step.path.startswith(f"/{BLOB_FIELDS}/")]
+    assert (said.cost, len(uploads)) == (seen.cost, "picture" in changed)
+    assert all(step.method != "PUT" or step.path.startswith("/ExplainedNotes(") for step in said.after)
 
 
 async def test_a_move_of_what_was_read_by_an_index(db: Database) -> None:

@@ -151,6 +151,16 @@ async def test_a_bag_that_is_deleted_is_not_asked_what_it_counts(db: Database) -
     assert await db.get_or_none(PropertyBag.key("Firm", "Sales", "department")) is None
 
 
+async def test_a_note_of_a_newer_program_is_left_to_it(db: Database) -> None:
+    """No audit of this one corrects what it doesn't declare, so the error names the property instead."""
+    await fill(db)
+    await db.insert(Employee(department="Sales", id=2, last_name=None))
+    await damage(db, "empid_000002", _ix='{"by_shoe":{"new":["shoe_30"]}}')
+
+    with pytest.raises(NotSupported, match=r"if no newer one has written it, remove that from _ix"):
+        await db.delete(Employee, department="Sales", id=2, if_match="*")
+
+
 @pytest.mark.parametrize(
     "note",
     [

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    AuditReport,
     Conflict,
     Count,
     Database,
@@ -23,7 +24,6 @@ from tableorm import (
     field,
     upgrade,
 )
-from tableorm.audit.report import AuditReport
 from tests.database.conftest import also_in_file
 
 
@@ -62,6 +62,9 @@ class Team(Entity, table="Firm", partition_key="{name}", row_key="team", version
     lead = Embedded(lambda: Member, {"lead_name": "name"}, team="{name}", id="{lead_id}")
 
 
+TEAM = Team.key(name="Blue")
+
+
 class Member(Entity, table="Firm", partition_key="{team}", row_key="member_{id:03d}", version=2):
     team: Mapped[str]
     id: Mapped[int]
@@ -71,6 +74,9 @@ class Member(Entity, table="Firm", partition_key="{team}", row_key="member_{id:0
     by_nick = IndexList(row_key="nick_{name}", building=False)
     counted = Count(lambda: Team.members, name="{team}")
     summed = Sum("points", lambda: Team.score, name="{team}")
+
+
+MEMBER = Member.key(team="Blue", id=0)
 
 
 @upgrade(Team, from_version=1)
@@ -98,7 +104,7 @@ async def old(db: Database) -> Database:
 
 
 async def blue(db: Database) -> tuple[int, int, str | None]:
-    team = await db.get(Team, name="Blue")
+    team = await db.get(TEAM)
     return team.members, team.score, team.lead_name
 
 
@@ -125,14 +131,14 @@ async def test_what_was_counted_before_is_taken_back_by_its_new_name(old: Databa
     assert await blue(old) == (2, 13, "n0")
     async with old.transaction() as tx:
         await tx.modify(Member, lambda member: member.evolve(points=4), team="Blue", id=2)
-        await tx.modify(Team, lambda team: team.evolve(heading="b"), name="Blue")
+        await tx.modify(TEAM, lambda team: team.evolve(heading="b"))
     assert await blue(old) == (2, 14, "n0")
     await audited(old)
 
 
 async def test_a_saved_team_that_was_upgraded_counts_on(old: Database) -> None:
     """The team first, its members later; the count goes down to nothing, and the team can go."""
-    team = await old.get(Team, name="Blue")
+    team = await old.get(TEAM)
     team.lead_id = None
     await old.save(team)
     assert await blue(old) == (3, 30, None)
@@ -141,14 +147,14 @@ async def test_a_saved_team_that_was_upgraded_counts_on(old: Database) -> None:
     report = await old.select(Member).where(Member.team == "Blue").delete()
     assert (report.written, report.failures) == (3, 0)
     assert await blue(old) == (0, 0, None)
-    await old.delete(Team, name="Blue", if_match="*")
+    await old.delete(TEAM, if_match="*")
 
 
 async def test_a_team_of_old_in_which_others_count_is_not_deleted(old: Database) -> None:
     """By its key, and by a query, of which the rows are of the version before."""
     await old.modify(TeamV1, lambda team: team.evolve(lead_id=None), name="Blue")
     with pytest.raises(Conflict, match="its members is 3"):
-        await old.delete(Team, name="Blue", if_match="*")
+        await old.delete(TEAM, if_match="*")
     report = await old.select(Team).where(Team.name == "Blue").delete()
     assert (report.written, report.failures) == (0, 1)
     assert isinstance(report.failed[0].error, Conflict)
@@ -164,7 +170,7 @@ async def test_many_at_once_upgrade_it_once(old: Database) -> None:
 
 async def test_a_program_of_old_does_not_count_in_what_is_newer(old: Database) -> None:
     """It would begin a count of its own; the message says what to do, and nothing is written."""
-    await old.save(await old.get(Team, name="Blue"))
+    await old.save(await old.get(TEAM))
     with pytest.raises(NotSupported, match=r"of version 2 of TeamV1, .* has no 'size' to count in; update"):
         await old.insert(MemberV1(team="Blue", id=9))
     assert await blue(old) == (3, 30, "n0")
@@ -173,9 +179,9 @@ async def test_a_program_of_old_does_not_count_in_what_is_newer(old: Database) -
 
 async def test_who_holds_copies_gets_them_under_their_new_name(old: Database) -> None:
     """The team is upgraded, and its leader, of the version before or not, changes afterwards."""
-    await old.save(await old.get(Team, name="Blue"))
+    await old.save(await old.get(TEAM))
     assert await blue(old) == (3, 30, "n0")
-    await old.modify(Member, lambda member: member.evolve(name="Zoe"), team="Blue", id=0)
+    await old.modify(MEMBER, lambda member: member.evolve(name="Zoe"))
     assert await blue(old) == (3, 30, "Zoe")
     assert await old.lookup(Member.by_nick, team="Blue", name="n0") == []
     await audited(old)
@@ -183,9 +189,9 @@ async def test_who_holds_copies_gets_them_under_their_new_name(old: Database) ->
 
 async def test_whose_fields_are_copied_can_be_upgraded(old: Database) -> None:
     """The leader first, while the team is of the version before."""
-    await old.save(await old.get(Member, team="Blue", id=0))
-    assert (await old.get(Team, name="Blue")).lead_name == "n0"
-    await old.modify(Member, lambda member: member.evolve(name="Zoe"), team="Blue", id=0)
+    await old.save(await old.get(MEMBER))
+    assert (await old.get(TEAM)).lead_name == "n0"
+    await old.modify(MEMBER, lambda member: member.evolve(name="Zoe"))
     assert await blue(old) == (3, 30, "Zoe")
     await audited(old)
 
@@ -213,21 +219,27 @@ async def test_a_class_can_be_renamed(db: Database) -> None:
     await db.insert(Crew(name="Blue", chief_id=0))
     await db.modify(CrewAsIs, lambda crew: crew.evolve(note="b"), name="Blue")
     await db.modify(CrewAsIs, lambda crew: crew.evolve(chief_id=None), name="Blue")
-    await db.delete(Member, team="Blue", id=0, if_match="*")
+    await db.delete(MEMBER, if_match="*")
     await audited(db)
 
 
 # Keepers that are made, or lack the property
 
 
-class Shelf(Entity, table="Firm", partition_key="{house}", row_key="shelf_{name}"):
+class InHouse(Entity, table="Firm", partition_key="{house}", abstract=True):
     house: Mapped[str]
+
+
+class Shelf(InHouse, row_key="shelf_{name}"):
     name: Mapped[str]
     books: Mapped[Int32] = field(default=5, maintained=True)
     made: Mapped[str | None] = field(default=None, on_insert=lambda: "today")
 
     by_made = Index(row_key="made_{made}_{name}")
     counted = Count(lambda: House.shelves, create=True, name="{house}")
+
+
+SHELF = Shelf.key(house="a", name="s")
 
 
 class House(Entity, table="Firm", partition_key="{name}", row_key="house"):
@@ -237,13 +249,11 @@ class House(Entity, table="Firm", partition_key="{name}", row_key="house"):
     all = IndexList(row_key="all")
 
 
-class ShelfOfOld(Entity, kind="Shelf", table="Firm", partition_key="{house}", row_key="shelf_{name}"):
-    house: Mapped[str]
+class ShelfOfOld(InHouse, kind="Shelf", row_key="shelf_{name}"):
     name: Mapped[str]
 
 
-class Book(Entity, table="Firm", partition_key="{house}", row_key="book_{id}"):
-    house: Mapped[str]
+class Book(InHouse, row_key="book_{id}"):
     id: Mapped[int]
     shelf: Mapped[str | None] = field(default=None)
 
@@ -255,7 +265,7 @@ async def test_what_is_made_to_count_in_is_a_whole_entity(db: Database) -> None:
     await db.create_tables(Shelf, House, Book)
     await asyncio.gather(*(db.insert(Book(house="a", id=number, shelf="s")) for number in range(4)))
     assert await db.exists(Shelf.by_made, house="a", made="today", name="s")
-    assert (await db.get(Shelf, house="a", name="s")).books == 9
+    assert (await db.get(SHELF)).books == 9
     assert (await db.get(House, name="a")).shelves == 1
     assert await db.lookup(House.all, name="a") == [House(name="a", shelves=1)]
     report = await db.audit(Book, Shelf, House)
@@ -267,8 +277,7 @@ class Hall(Entity, table="Firm", partition_key="{name}", row_key="hall"):
     loans: Mapped[int] = field(default=0, maintained=True)
 
 
-class Loan(Entity, table="Firm", partition_key="{house}", row_key="loan_{id}"):
-    house: Mapped[str]
+class Loan(InHouse, row_key="loan_{id}"):
     id: Mapped[int]
     shelf: Mapped[str]
 
@@ -291,7 +300,7 @@ async def test_a_repair_makes_a_whole_entity(db: Database) -> None:
     for row_key in ("shelf_s", "made_today_s"):
         await db.delete(PropertyBag.key("Firm", "a", row_key), if_match="*")
     assert (await db.audit(Book, repair=True)).clean
-    assert (await db.get(Shelf, house="a", name="s")).books == 6
+    assert (await db.get(SHELF)).books == 6
     assert (await db.audit(Book)).found == 0
 
 
@@ -299,13 +308,12 @@ async def test_a_count_begins_with_its_default_and_in_its_type(db: Database) -> 
     """In a row that does not have it yet."""
     await db.insert(ShelfOfOld(house="a", name="s"))
     await db.insert(Book(house="a", id=1, shelf="s"))
-    assert (await db.get(Shelf, house="a", name="s")).books == 6
+    assert (await db.get(SHELF)).books == 6
     await db.delete(Book, house="a", id=1, if_match="*")
-    await db.delete(Shelf, house="a", name="s", if_match="*")
+    await db.delete(SHELF, if_match="*")
 
 
-class Place(Entity, table="Firm", partition_key="{house}", row_key="place_{name}", abstract=True):
-    house: Mapped[str]
+class Place(InHouse, row_key="place_{name}", abstract=True):
     name: Mapped[str]
     things: Mapped[int] = field(default=0, maintained=True)
 
@@ -316,8 +324,7 @@ class Desk(Place): ...
 class Box(Place): ...
 
 
-class Thing(Entity, table="Firm", partition_key="{house}", row_key="thing_{id}"):
-    house: Mapped[str]
+class Thing(InHouse, row_key="thing_{id}"):
     id: Mapped[int]
     place: Mapped[str | None] = field(default=None)
 
@@ -337,8 +344,7 @@ async def test_entities_of_several_kinds_can_keep_a_count(db: Database) -> None:
 # One name for another sort of thing
 
 
-class AnyNote(Entity, table="Firm", partition_key="{house}", row_key="note_{id}", abstract=True):
-    house: Mapped[str]
+class AnyNote(InHouse, row_key="note_{id}", abstract=True):
     id: Mapped[int]
     topic: Mapped[str]
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import PropertyBag, Unavailable, connect
-from tableorm.errors import NotSupported
+from tableorm import NotSupported, PropertyBag, Unavailable, connect
 from tableorm.stores import Bounds, Operation, RowQuery, Verb
 from tableorm_local import back_up
 from tests.commandline import run_command

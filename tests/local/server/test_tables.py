@@ -5,6 +5,7 @@ Tables over HTTP, their policies, and the properties of the service.
 import asyncio
 import gc
 import re
+from collections.abc import Awaitable
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
@@ -80,28 +81,26 @@ async def test_tables_that_are_refused(api: Api, body: object, status: int, code
 
 
 @pytest.mark.parametrize(
-    ("verb", "path", "code", "text"),
+    ("verb", "path"),
     [
-        ("POST", "/{}/Tables", "PropertiesNeedValue", "The values are not specified for all"),
-        ("DELETE", "/{}/Tables('X')", "InvalidInput", "The number of keys specified in the URI"),
-        ("POST", "/{}/$batch", "MediaTypeNotSupported", "None of the provided media types"),
-        ("POST", "/{}/Tables()", "PropertiesNeedValue", "The values are not specified for all"),
-        ("POST", "/{}/more", "InvalidInput", "A table has no such resource."),
-        ("GET", "/{}/Tables", "InvalidInput", "A table has no such resource."),
-        ("GET", "/{}/$batch", "InvalidInput", "A table has no such resource."),
+        ("POST", "/{}/Tables"),
+        ("DELETE", "/{}/Tables('X')"),
+        ("POST", "/{}/$batch"),
+        ("POST", "/{}/Tables()"),
+        ("POST", "/{}/more"),
+        ("GET", "/{}/Tables"),
+        ("GET", "/{}/$batch"),
     ],
 )
-async def test_url_of_a_table_given_as_that_of_the_account(
-    api: Api, verb: str, path: str, code: str, text: str
-) -> None:
-    """What clients ask for that were given a table's URL is answered as they know it."""
+async def test_url_of_a_table_given_as_that_of_the_account(api: Api, verb: str, path: str) -> None:
+    """What clients ask for that were given a table's URL is answered in words that SDKs make a hint of."""
     body = b"{}" if verb == "POST" else None
 
     assert (await api(verb, path.format("None"), body)).code == "TableNotFound"
     assert (await api(verb, path.format("No-1"), body)).code == "InvalidResourceName"
     reply = await api(verb, path.format("Tab"), body)
-    assert reply.code == code
-    assert text in reply.body.decode()
+    assert reply.code == "InvalidInput"
+    assert "The number of keys specified in the URI does not match number of key properties" in reply.body.decode()
 
 
 QUERY = "Value for one of the query parameters specified in the request URI is invalid: "
@@ -124,7 +123,7 @@ NAME = "The specified resource name contains invalid characters: "
         ),
         ("GET", "/", "", "InvalidUri", "The requested URI does not represent any resource on the server."),
         ("GET", "/", "comp=properties", "InvalidQueryParameterValue", f"{QUERY}restype."),
-        ("GET", "/", "restype=service&comp=what", "InvalidQueryParameterValue", f"{QUERY}comp."),
+        ("GET", "/", "restype=service&comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
         (
             "GET",
             "/",
@@ -132,9 +131,8 @@ NAME = "The specified resource name contains invalid characters: "
             "InvalidQueryParameterValue",
             f"{QUERY}comp=stats is answered at the secondary location, devstoreaccount1-secondary.",
         ),
-        ("GET", "/Tables", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp."),
+        ("GET", "/Tables", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
         ("GET", "/Tab", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
-        ("GET", "/None", "comp=what", "TableNotFound", "The table specified does not exist."),
         (
             "GET",
             "/$metadata",
@@ -145,10 +143,10 @@ NAME = "The specified resource name contains invalid characters: "
     ],
 )
 async def test_what_there_is_not(api: Api, verb: str, path: str, query: str, code: str, said: str) -> None:
-    """Verbs and parameters that a resource does not have are rejected, after a table that there is not."""
+    """Verbs and parameters that a resource does not have are rejected."""
     reply = await api(verb, path, query=query)
 
-    assert reply.status == {"MethodNotAllowed": 405, "TableNotFound": 404}.get(code, 400)
+    assert reply.status == {"MethodNotAllowed": 405}.get(code, 400)
     assert (reply.code, reply.said) == (code, said)
 
 
@@ -165,10 +163,15 @@ def identifier(policy: str, name: str = "a") -> str:
     return f"<SignedIdentifier><Id>{name}</Id><AccessPolicy>{policy}</AccessPolicy></SignedIdentifier>"
 
 
+def acl(api: Api, document: bytes | None = None) -> Awaitable[Reply]:
+    """Ask for the policies of the table, or set them."""
+    return api("GET" if document is None else "PUT", "/Tab", document, query="comp=acl")
+
+
 async def test_policies(api: Api) -> None:
     """Policies come back with what they have; a PUT replaces all, none clears; a table takes them along."""
     none = b'<?xml version="1.0" encoding="utf-8"?><SignedIdentifiers />'
-    assert (await api("GET", "/Tab", query="comp=acl")).body == none
+    assert (await acl(api)).body == none
     assert (await api("PUT", "/Tab", POLICIES, query="comp=acl", Content_Type="application/xml")).status == 204
 
     reply = await api("GET", "/tab", query="comp=acl")
@@ -180,17 +183,17 @@ async def test_policies(api: Api) -> None:
         "<SignedIdentifier><Id>bare</Id></SignedIdentifier><SignedIdentifier><Id>empty</Id></SignedIdentifier>" in text
     )
 
-    await api("PUT", "/Tab", b"", query="comp=acl")
-    assert b"<Id>" not in (await api("GET", "/Tab", query="comp=acl")).body
+    await acl(api, b"")
+    assert b"<Id>" not in (await acl(api)).body
     moment = "2030-01-01T00:00:00.0000000Z"
     for has in (f"<Start>{moment}</Start>", f"<Expiry>{moment}</Expiry>", "<Permission>r</Permission>"):
         document = f"<SignedIdentifiers>{identifier(has)}</SignedIdentifiers>".encode()
-        assert (await api("PUT", "/Tab", document, query="comp=acl")).status == 204
-        assert document in (await api("GET", "/Tab", query="comp=acl")).body
-    await api("PUT", "/Tab", POLICIES, query="comp=acl")
+        assert (await acl(api, document)).status == 204
+        assert document in (await acl(api)).body
+    await acl(api, POLICIES)
     await api("DELETE", "/Tables('Tab')")
     await api("POST", "/Tables", {"TableName": "Tab"})
-    assert b"<Id>" not in (await api("GET", "/Tab", query="comp=acl")).body
+    assert b"<Id>" not in (await acl(api)).body
 
 
 XML = "XML specified is not syntactically valid. "
@@ -217,13 +220,13 @@ NO_TIME = "is not a time such as 2024-02-29T12:34:56Z."
 )
 async def test_policies_that_are_refused(api: Api, inside: str, said: str) -> None:
     """Too many, twice the same, or malformed policies are rejected, in XML; those that there are stay."""
-    await api("PUT", "/Tab", POLICIES, query="comp=acl")
-    reply = await api("PUT", "/Tab", f"<SignedIdentifiers>{inside}</SignedIdentifiers>".encode(), query="comp=acl")
+    await acl(api, POLICIES)
+    reply = await acl(api, f"<SignedIdentifiers>{inside}</SignedIdentifiers>".encode())
 
     code = "InvalidXmlDocument" if said.startswith(XML) else "InvalidXmlNodeValue"
     assert (reply.status, reply.code, reply.headers["Content-Type"]) == (400, code, "application/xml")
     assert reply.said == said
-    assert b"<Id>full</Id>" in (await api("GET", "/Tab", query="comp=acl")).body
+    assert b"<Id>full</Id>" in (await acl(api)).body
 
 
 async def test_documents_that_grow(api: Api) -> None:
@@ -232,7 +235,7 @@ async def test_documents_that_grow(api: Api) -> None:
     bomb = b'<?xml version="1.0"?>' + entities + b"<SignedIdentifiers>&c;</SignedIdentifiers>"
 
     for document in (bomb, b"<Other/>"):
-        assert (await api("PUT", "/Tab", document, query="comp=acl")).code == "InvalidXmlDocument"
+        assert (await acl(api, document)).code == "InvalidXmlDocument"
 
 
 SERVICE = "restype=service&comp=properties"
@@ -256,6 +259,10 @@ RULE_PARTS = ["AllowedOrigins", "AllowedMethods", "AllowedHeaders", "ExposedHead
 def without(document: str, name: str, instead: str = "") -> str:
     """Return a document with something else in place of an element."""
     return re.sub(f"<{name}>.*?</{name}>", instead, document, count=1)
+
+
+async def service(api: Api) -> bytes:
+    return (await api("GET", "/", query=SERVICE)).body
 
 
 async def put_service(api: Api, inside: str) -> Reply:
@@ -283,12 +290,12 @@ async def test_properties_that_are_answered_can_be_sent(api: Api) -> None:
     found = dict(re.findall(r"<(\w+)>([^<]+)</", RULE)) | {"ExposedHeaders": "x-a,x-b"}
     rule = "".join(f"<{name}>{found[name]}</{name}>" for name in names)
     rules = "<Cors>" + f"<CorsRule>{rule}</CorsRule>" * 5 + "</Cors>"
-    off = (await api("GET", "/", query=SERVICE)).body.decode()
+    off = (await service(api)).decode()
     assert (off.count("<Enabled>false</Enabled>"), "IncludeAPIs" in off) == (5, False)
     settings = ("", LOGGING, METRICS, minutes, rules, "<Cors/>")
     for number, inside in enumerate(settings):
         assert (await put_service(api, inside)).status == 202
-        answered = (await api("GET", "/", query=SERVICE)).body
+        answered = await service(api)
         sections = list(ET.fromstring(answered))
         assert [each.tag for each in sections] == ["Logging", "HourMetrics", "MinuteMetrics", "Cors"]
         assert [each.findtext("Version") for each in sections[:3]] == ["1.0"] * 3
@@ -296,7 +303,7 @@ async def test_properties_that_are_answered_can_be_sent(api: Api) -> None:
         kept = settings[: number + 1] if inside != "<Cors/>" else settings[:4]
         assert [each for each in kept if each not in answered.decode()] == []
         assert (await api("PUT", "/", answered, query=SERVICE, Content_Type="application/xml")).status == 202
-        assert (await api("GET", "/", query=SERVICE)).body == answered
+        assert await service(api) == answered
 
 
 @pytest.mark.parametrize(
@@ -341,12 +348,12 @@ async def test_properties_that_are_refused(api: Api, inside: str) -> None:
 )
 async def test_sections_that_are_refused(api: Api, inside: str, said: str) -> None:
     """What is missing, given twice or out of range is told by its name, and changes nothing."""
-    before = (await api("GET", "/", query=SERVICE)).body
+    before = await service(api)
     reply = await put_service(api, inside)
 
     code = "InvalidXmlDocument" if said.startswith(XML) else "InvalidXmlNodeValue"
     assert (reply.status, reply.code, reply.said) == (400, code, said)
-    assert (await api("GET", "/", query=SERVICE)).body == before
+    assert await service(api) == before
 
 
 async def preflight(api: Api, **headers: str) -> dict[str, str]:

@@ -13,16 +13,16 @@ class Limits:
     The limits of one process of the server.
 
     Args:
-        requests: How many requests are worked on or wait. The next one gets status 503.
-        pages: How many pages of entities are built at the same time. Others wait for their turn.
-        url_bytes: Bytes of a request line.
-        header_bytes: Bytes of one header.
-        headers: Headers of a request.
-        body_bytes: Bytes of a request's body, once it is decompressed.
-        idle_seconds: Time after which a connection without a complete request is closed.
-        body_seconds: Time in which a body must have arrived.
-        write_seconds: Time in which a client must have taken an answer.
-        stop_seconds: Time in which the requests that are worked on must end when the server stops.
+        requests: How many requests can run or wait. The next one gets status 503.
+        pages: How many pages of entities are built in parallel. Others wait.
+        url_bytes: The maximum size of a request line.
+        header_bytes: The maximum size of a header.
+        headers: The maximum number of headers of a request.
+        body_bytes: The maximum size of a body, after decompression.
+        idle_seconds: The time after which a connection without a complete request is closed.
+        body_seconds: The time within which a body must arrive.
+        write_seconds: The time within which a client must read a response.
+        stop_seconds: The time within which running requests must finish when the server stops.
     """
 
     requests: int = 4_000

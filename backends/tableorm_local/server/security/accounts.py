@@ -2,13 +2,13 @@
 Accounts: who may sign requests, and with which keys; and which addresses only this machine can reach.
 """
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import attrs
 
+from tableorm.protocol.sas import read_address
 from tableorm.protocol.shared_key import DEVELOPMENT_ACCOUNT, decode_key
 
 from ..wire.addressing import SECONDARY
@@ -158,12 +158,6 @@ def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
-        return _read_address(host.strip("[]")).is_loopback
+        return read_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def _read_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Read an address. A socket for both versions of IP shows one of IPv4 as `::ffff:192.0.2.1`."""
-    address = ipaddress.ip_address(text)
-    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address

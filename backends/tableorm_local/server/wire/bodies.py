@@ -25,7 +25,7 @@ from tableorm.protocol.edm import (
     ticks_from_text,
 )
 from tableorm.protocol.limits import MAX_ENTITY_BYTES, MAX_VALUE_BYTES, check_key
-from tableorm.stores import Row
+from tableorm.stores import Row, row_keys
 
 from .addressing import Place, entity_path, table_path
 from .calls import Level, invalid_input
@@ -277,7 +277,7 @@ def make_byte_counter(
         return None if select is None else lambda _: nulls
 
     def count(row: Row) -> int:
-        links = _make_links(place, table, entity_path(table, row["PartitionKey"], row["RowKey"]))
+        links = _make_links(place, table, entity_path(table, *row_keys(row)))
         return nulls + len(encode_json(links))
 
     return count
@@ -294,7 +294,7 @@ def _strip_metadata(row: Row) -> Row:
 
 
 def _add_metadata(row: Row, table: str, place: Place, hidden: frozenset[str]) -> Row:
-    full = _make_links(place, table, entity_path(table, row["PartitionKey"], row["RowKey"]))
+    full = _make_links(place, table, entity_path(table, *row_keys(row)))
     for name, value in row.items():
         if name == "Timestamp":
             full["Timestamp" + ANNOTATION] = Edm.DATETIME.value

@@ -5,7 +5,7 @@ Intervals of one key: where they begin and end in UTF-16 order, and what several
 from collections.abc import Sequence
 
 from ..protocol.edm import utf16_key
-from ..stores import Bounds
+from .tables import Bounds
 
 EVERYTHING = Bounds()
 
