@@ -8,7 +8,7 @@ A line of a description is a shape, its numbers and, behind a colon, its texts, 
     frame X Y WIDTH HEIGHT: LABEL           a partition, a table, a program: what holds other shapes
     row X Y WIDTH: KEY | VALUE              a row; `entry` is a derived one, `gone` one that is no longer there
     box X Y WIDTH HEIGHT: LINE | LINE       a program or a store
-    arrow X Y X Y: LABEL                    `later` is dashed, `refused` is red
+    arrow X Y X Y: LABEL                    `later` is dashed, `refused` is red; more points bend it
     text X Y: LINE | LINE                   `code` likewise, in the letters of code; `small` is paler
 
 The colours follow those of the page: an image has the colour scheme of the element that shows it.
@@ -80,8 +80,9 @@ def draw(description: str) -> str:
             case "box", [x, y, w, h]:
                 top = y + h // 2 + 5 - (len(texts) - 1) * LINE // 2
                 shapes += [_rect(kind, x, y, w, h), _text("", x + w // 2, top, texts, "middle")]
-            case "arrow" | "later" | "refused", [x, y, to_x, to_y]:
-                shapes.append(f'<path class="{kind}" marker-end="url(#tip)" d="M{x} {y} {to_x} {to_y}"/>')
+            case "arrow" | "later" | "refused", [x, y, to_x, to_y, *_] if len(numbers) % 2 == 0:
+                points = " ".join(map(str, numbers))
+                shapes.append(f'<path class="{kind}" marker-end="url(#tip)" d="M{points}"/>')
                 anchor, shift = ("middle", -7) if y == to_y else ("start", 5)
                 middle = (x + to_x) // 2 + (0 if y == to_y else LABEL)
                 shapes.append(_text("small label", middle, (y + to_y) // 2 + shift, texts, anchor))

@@ -5,7 +5,7 @@
 import argparse
 import contextlib
 
-from tableorm.cli.arguments import OwnCommand, flag, option
+from tableorm.cli.arguments import OwnCommand, flag, option, pick
 from tableorm.cli.output import report
 from tableorm.errors import NotSupported
 
@@ -27,14 +27,8 @@ def _serve(args: argparse.Namespace) -> int:
     from .workers import supervise  # noqa: PLC0415
 
     options = Options(
-        data=args.data,
-        host=args.host,
-        port=args.port,
+        **pick(args, "data", "host", "port", "cert", "cert_key", "access_log", "open_metrics"),
         accounts=tuple(zip(args.account, args.key_file, strict=True)),
-        cert=args.cert,
-        cert_key=args.cert_key,
-        access_log=args.access_log,
-        open_metrics=args.open_metrics,
         file_tokens=not args.no_file_tokens,
     )
     warn_of_open_keys(options)

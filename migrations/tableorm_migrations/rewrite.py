@@ -21,7 +21,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.races import Attempts, is_race
 from tableorm.connection.rows import read_row
 from tableorm.jobs.counts import JobCounts
-from tableorm.jobs.plan import LEAST_ROWS, plan_ranges
+from tableorm.jobs.plan import plan_ranges
 from tableorm.jobs.process import RunJob, RunOptions, carry_out
 from tableorm.jobs.ranges import JobRange, purpose_of
 from tableorm.jobs.scan import Steps, walk
@@ -33,7 +33,7 @@ from tableorm.models.state import state_of
 from tableorm.stores import Row, RowAddress, row_keys
 from tableorm.writes.bulk.pacing import Pace
 
-# Somebody else has written the row since it was read: it is read again.
+# Another program has written the row since it was read: it is read again.
 _CHANGED_MEANWHILE = (PreconditionFailed, Conflict, OutcomeUnknown)
 
 
@@ -100,7 +100,7 @@ async def rewrite(
         what=f"rewrite {', '.join(sorted(schema.name for schema in schemas))}",
         purpose=purpose_of(f"rewrite {versions}", schemas),
         tables=kinds,
-        plan=partial(plan_ranges, connection, "rewrite", tables, rows=LEAST_ROWS),
+        plan=partial(plan_ranges, connection, "rewrite", tables),
         work=work,
     )
     options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)

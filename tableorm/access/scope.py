@@ -125,7 +125,7 @@ class ScopeRules(Boundary):
         """
         Refuse to write a bag of a model that rows are derived from: nothing checks whose rows the bag refers to, and an
         audit would derive them. Refuse one that says the kind of a model and has keys that the model cannot have:
-        whoever reads entities of the model may meet it, by one of its keys, in the partitions of somebody else.
+        whoever reads entities of the model may meet it, by one of its keys, in the partitions of another tenant.
 
         Args:
             bag: The bag.

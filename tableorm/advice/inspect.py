@@ -52,7 +52,7 @@ async def inspect_table(
     connection = connection_of(db)
     connection.require_whole_tables(f"inspect_table({table!r})")
     most = _PARALLEL if rows is None else max(1, min(MOST_RANGES, rows // _ROWS_PER_RANGE))
-    ranges = await plan_ranges(connection, "inspect_table", [(table, ())], most=most)
+    ranges = await plan_ranges(connection, "inspect_table", [(table, ())], most=most, many=True)
     share = math.inf if rows is None else math.ceil(rows / len(ranges))
     found: list[list[Row]] = [[] for _ in ranges]
     left = iter(range(len(ranges)))

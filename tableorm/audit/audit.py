@@ -12,7 +12,7 @@ from ..connection.index_states import find_unreadable
 from ..connection.logger import make_logger
 from ..connection.tasks import work_off
 from ..errors import AccessDenied, ModelError, TableNotFound, shown
-from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
+from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, work_on
 from ..jobs.ranges import JobRange, purpose_of, ranges_of
 from ..jobs.scan import Steps, family_filter, partition_start
@@ -97,7 +97,7 @@ async def audit(
         if options.name is not None:
             tables = [(table, own.schemas) for table, own in kinds.items()]
             share = max(1, MOST_RANGES // (len(tables) + len(others)))
-            ranges = await plan_ranges(db, "audit", tables, rows=LEAST_ROWS, most=MOST_RANGES - share * len(others))
+            ranges = await plan_ranges(db, "audit", tables, most=MOST_RANGES - share * len(others))
             return ranges + [part for each in others for part in await _divide(db, each, share)]
         ranges = [JobRange(table=each.name, partitions=EVERYTHING) for each in others]
         for some in kinds.values():
@@ -139,7 +139,7 @@ async def _divide(db: Connection, other: OtherRanges, most: int) -> list[JobRang
     ranges = [JobRange(table=other.name, partitions=EVERYTHING)]
     if other.table is not None:
         with suppress(TableNotFound, AccessDenied):
-            ranges = await plan_ranges(db, "audit", [(other.table, other.schemas)], rows=LEAST_ROWS, most=most)
+            ranges = await plan_ranges(db, "audit", [(other.table, other.schemas)], most=most)
     return [attrs.evolve(each, table=other.name) for each in ranges]
 
 

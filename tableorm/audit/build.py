@@ -18,7 +18,7 @@ import attrs
 from ..connection.connection import Connection
 from ..connection.index_states import find_unreadable, make_readable
 from ..errors import ModelError, shown
-from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
+from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, carry_out
 from ..jobs.ranges import JobRange, purpose_of
 from ..jobs.report import run_report
@@ -92,9 +92,7 @@ async def build_index(
         what=f"build {index}",
         purpose=purpose_of(f"build {index.name} {layouts}", schemas),
         tables=(table,),
-        plan=partial(
-            plan_ranges, db, "build_index", [(table, schemas)], build=True, most=MOST_RANGES // 2, rows=LEAST_ROWS
-        ),
+        plan=partial(plan_ranges, db, "build_index", [(table, schemas)], build=True, most=MOST_RANGES // 2),
         work=work,
         counts=AuditCounts,
         report=partial(run_report, BuildReport),

@@ -251,7 +251,7 @@ class AuditContext:
 
     async def settle(self, address: RowAddress, stored: Row | None, repairs: Sequence[Operation] = ()) -> bool:
         """
-        Repair a row; or, if rows are not repaired, make sure that it is still as it was. Return False if somebody else
+        Repair a row; or, if rows are not repaired, make sure that it is still as it was. Return False if another writer
         has written it meanwhile: look again.
 
         Args:
@@ -271,7 +271,7 @@ class AuditContext:
 
     async def send(self, operations: Sequence[Operation], table: str | None = None) -> bool:
         """
-        Apply a transaction, to the table that is audited if no other is named. Return False if somebody else has
+        Apply a transaction, to the table that is audited if no other is named. Return False if another writer has
         written meanwhile or the outcome is unknown: look again.
 
         Raises:

@@ -15,18 +15,11 @@ import attrs
 from ..connection.races import Attempts
 from ..errors import (
     Conflict,
-    DecodeError,
-    EncodeError,
     EntityExists,
     EntityNotFound,
-    LimitExceeded,
-    NotSupported,
     OutcomeUnknown,
     ReferenceNotFound,
-    TableOrmError,
-    TemplateError,
     TransactionFailed,
-    WrongKind,
 )
 from ..models.kinds import KindSet, kind_of
 from ..models.marker_rows import DECISION_KIND, is_marker
@@ -37,16 +30,16 @@ from ..writes.plan import PlannedWrite
 from ..writes.stages.change import rebuild_change
 from ..writes.stages.encode import encode_surely
 from .check import AuditedMaintainer, Check
-from .context import AuditContext, EntitySnapshot, Problem
+from .context import OUT_OF_REACH, AuditContext, EntitySnapshot, Problem
 from .decisions import DecisionCheck, MoveCheck
 from .entries import EntityCheck, EntryCheck, PartCheck
 from .first_look import FirstLook
 
 _LOST_RACE = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
-"""What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
-
-_REFUSED = (DecodeError, EncodeError, EntityExists, LimitExceeded, NotSupported, TemplateError, WrongKind)
-"""What a repair raises that is not possible: another row is damaged as well, or a derived row would be too large."""
+"""
+What a repair raises if another writer interferes, or a reply is lost: then everything is looked at again. What else it
+raises, and that another row is in the way, says that it is not possible.
+"""
 
 _REFUSALS = 3
 """How often a refused repair is tried again before the report says so: others may be repairing what is in the way."""
@@ -189,7 +182,7 @@ class TableAudit:
                     if not singly:
                         return
                     attempts.skip_pause()
-                elif attempt >= _REFUSALS and (isinstance(error, _REFUSED) or not isinstance(error, TableOrmError)):
+                elif attempt >= _REFUSALS and (isinstance(error, EntityExists) or not isinstance(error, _LOST_RACE)):
                     if singly:
                         refused[name] = f"{type(error).__name__}: {error}"
                     singly = True  # what can be repaired is, whatever else is wrong
@@ -230,9 +223,7 @@ class TableAudit:
                 if not building:
                     raise
                 await self._derive_anew(snapshot, sorted(names), counts=False)  # what it counts in is verified later
-        except (*_LOST_RACE, *_REFUSED) as error:
-            return error
-        except TableOrmError:
+        except OUT_OF_REACH:
             raise
         except Exception as error:  # noqa: BLE001 - upgrades are the user's: one bad row is a finding
             return error

@@ -249,8 +249,8 @@ def _load_encryption(text: str) -> Encryption:
 DATABASE: tuple[Argument, ...] = (
     lambda parser: parser.set_defaults(needs_url=True),
     _url("url", f"what to open, as for tableorm.connect: local:./hr.tables; default: ${URL}"),
-    _url("--queues", "where the queues are, if they are elsewhere"),
-    _url("--blobs", "where the blobs are, if they are elsewhere"),
+    _url("--queues", "where the queues are, if elsewhere"),
+    _url("--blobs", "where the blobs are, if elsewhere"),
     option(
         "--encryption",
         metavar="MODULE:NAME",
@@ -306,8 +306,8 @@ def models(*others: type, plain_tables: bool = False, optional: bool = False) ->
         default=[],
         type=load,
         action=_StoreModels,
-        help="such as hr.models:Employee; a module alone means all of its models, those that it imports included"
-        + (", but for those with a table for each period" if plain_tables else ""),
+        help="such as hr.models:Employee; a module by itself means all of its models, including those it imports"
+        + (", except those with a table for each period" if plain_tables else ""),
     )
 
 
@@ -386,22 +386,24 @@ async def open_existing(
     async with AsyncExitStack() as opened:
         find_credential: Callable[[str], Any] = getattr(find_backend(args.url), "find_credential", lambda _: None)
         credential = None if options else find_credential(args.url)
-        places = {name: place for name in ("queues", "blobs") if (place := getattr(args, name, None)) is not None}
-        for name, place in places.items():
+        for name in ("queues", "blobs", "encryption"):
+            value = getattr(args, name, None)  # a copy and a re-key open a database for rows alone
+            if value is None:
+                continue
             # The identity of the machine is for all hosts of Azure.
-            if not (credential and find_credential(place)) and _shares_credential(args.url, place):
+            is_known = name == "encryption" or (credential and find_credential(value))
+            if not is_known and _shares_credential(args.url, value):
                 raise NotSupported(
                     f"--{name} names another host than the database's, which must not get the credential of that; give "
                     "a connection string, or a URL with a shared access signature"
                 )
+            options[name] = value
         if credential is not None:
             # Its warnings are pages about each kind of login that failed.
             getLogger("azure.identity").setLevel(ERROR)
             options["credential"] = await opened.enter_async_context(credential)
-        # A copy and a re-key open a database for rows alone.
-        encryption = {"encryption": args.encryption} if getattr(args, "encryption", None) is not None else {}
         try:
-            db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options, **places, **encryption)
+            db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options)
         except TypeError as error:
             given = ", ".join(f"{name} is {variable}" for name, variable in variables.items())
             raise NotSupported(f"{error} ({given})") from error

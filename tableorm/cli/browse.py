@@ -52,12 +52,12 @@ def _load(module: str) -> Any:
 
 
 BROWSE = OwnCommand(
-    "look at tables, in the terminal or in a browser",
+    "explore tables, in the terminal or in a browser",
     _browse,
     *DATABASE,
     models(optional=True),
     flag("--web", "print the address of a page for a browser of this machine"),
-    flag("--write", "let rows be deleted, and their values be changed"),
+    flag("--write", "allow deleting rows and changing their values"),
     count("--port", "the port of the page", 0),
 )
 

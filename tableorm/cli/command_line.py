@@ -131,16 +131,13 @@ def _commands(name: str) -> dict[str, Command]:
     # Our own commands come first: another distribution cannot take their names.
     entries = found.select(name=name) or found
     for entry in sorted(entries, key=lambda entry: (_distribution(entry) != _OWN, entry.name)):
+        problem = "another command has that name" if entry.name in commands else ""
         try:
-            command = _load(entry)
+            commands.setdefault(entry.name, _load(entry))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken command must not break the others
-            problem = f"{type(error).__name__}: {error}"
-            report(f"command {entry.name!r} of {_distribution(entry)} is left out: it cannot be loaded: {problem}")
-            continue
-        if entry.name in commands:
-            report(f"command {entry.name!r} of {_distribution(entry)} is left out: another command has that name")
-            continue
-        commands[entry.name] = command
+            problem = f"it cannot be loaded: {type(error).__name__}: {error}"
+        if problem:
+            report(f"command {entry.name!r} of {_distribution(entry)} is left out: {problem}")
     return commands
 
 

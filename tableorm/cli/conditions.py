@@ -183,17 +183,14 @@ class _Reader:
         return field, member.type.annotation
 
     def _value(self, node: ast.expr, kind: Any) -> Any:
-        match node:
-            case ast.Constant(value=value):
-                return None if value is None else read_value(kind, value)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-                return read_value(kind, -value)
-            case ast.List(elts=items) | ast.Tuple(elts=items):
-                return [self._value(each, kind) for each in items]
-            case ast.Name(id=name) if name in _NAMED:
-                return _NAMED[name]
-            case _:
-                raise self._refusal(node)
+        if isinstance(node, ast.Name) and node.id in _NAMED:
+            return _NAMED[node.id]
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return [self._value(each, kind) for each in node.elts]
+        try:
+            return read_value(kind, ast.literal_eval(node))
+        except ValueError:
+            raise self._refusal(node) from None
 
     def _refusal(self, node: ast.expr) -> ModelError:
         return ModelError(f"--where {self._text!r} is rejected: {ast.unparse(node)!r} is not understood; {_EXAMPLE}")

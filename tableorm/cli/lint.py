@@ -38,7 +38,7 @@ LINT = OwnCommand(
         metavar="CODE",
         action="append",
         default=[],
-        help="a rule that is not to be reported, or CODE:SUBJECT for one declaration; may be repeated",
+        help="don't report this rule, or with CODE:SUBJECT, for this declaration; may be repeated",
     ),
     models(),
 )

@@ -75,7 +75,7 @@ class CommandParser(ArgumentParser):
 
     def parse_command(self, arguments: Sequence[str]) -> Namespace:
         """Parse the arguments of a command, and refuse those that it does not have by the names of those it has."""
-        args = Namespace(json=False, traceback=False)
+        args = Namespace(json=False)
         _, unknown = self.parse_known_args(arguments, args)
         parser: CommandParser = args.parser
         if unknown:

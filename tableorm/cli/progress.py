@@ -58,7 +58,7 @@ def print_report(report: Report, args: argparse.Namespace, file: TextIO | None =
         found, number = report.failures, report.failed
         good = report.complete if isinstance(report, RunReport) else not number
     more = number - len(found)
-    lines = [*map(str, found), *([f"and {more:,} more"] if more > 0 else []), str(report)]
+    lines = [*map(str, found), *[f"and {more:,} more"] * (more > 0), str(report)]
     emit(args, report.to_dict(), painted=map(fit, lines), file=file)
     return 0 if good else 1
 
@@ -117,7 +117,7 @@ async def run_job(
     Work on the rows of a database, and print the report; return the status of the command.
 
     Args:
-        args: The arguments, among them those that `add_job` and `add_state` declare.
+        args: The arguments, among them those of `JOB`, and perhaps those of `state`.
         work: The method of the database that does it.
         models: Whose rows it works on.
         options: Its other arguments.

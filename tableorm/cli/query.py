@@ -35,20 +35,20 @@ async def _query(args: Namespace) -> int:
     """
     if args.csv and args.json:
         args.parser.error("--csv and --json cannot be combined; choose one")
+    model = _model_of(args.target)
     async with open_existing(args) as db:
-        query = _make_query(db, args)
-        is_table = isinstance(args.target, str)
+        query = _make_query(db, args, model)
         # The first rows of a table are no scan; those of a model may be behind many of others.
-        if args.all or (is_table and not args.where and args.top is not None):
+        if args.all or (model is None and not args.where and args.top is not None):
             query = query.allow_scan()
         if args.explain:
-            _explain(query, args)
+            _explain(query, args, model)
             return 0
-        columns = args.only or ([] if is_table else [*schema_of(_model_of(args.target)).fields])
+        columns = args.only or ([] if model is None else [*schema_of(model).fields])
         try:
             await print_rows(args, _read(query, args.only), columns)
         except ScanRefused:
-            if is_table:  # if there is no such table, that matters more
+            if model is None:  # if there is no such table, that matters more
                 await db.select_raw(args.target).limit(1).allow_scan().all()
             raise
     return 0
@@ -64,29 +64,27 @@ async def _get(args: Namespace) -> int:
         tableorm get local:./hr.tables Directory \
             PartitionKey=Sales RowKey=empid_000007
     """
-    target: Any = args.target
+    target, model = args.target, _model_of(args.target)
     async with open_existing(args) as db:
-        if isinstance(target, str):
+        if model is None:
             keys = parse_fields({"PartitionKey": str, "RowKey": str}, args.fields)
             if missing := {"PartitionKey", "RowKey"} - keys.keys():
                 raise ModelError(f"{min(missing)} is missing; give PartitionKey=VALUE and RowKey=VALUE")
             found: Any = await db.get(PropertyBag.key(target, keys["PartitionKey"], keys["RowKey"]))
         else:
-            fields = schema_of(_model_of(target)).fields
-            types = {name: info.type.annotation for name, info in fields.items()}
+            types = {name: info.type.annotation for name, info in schema_of(model).fields.items()}
             found = await db.get(target, **parse_fields(types, args.fields))
     values = values_of(found)
     emit(args, values, painted=list_values([*values], values.values()))
     return 0
 
 
-def _explain(query: Query[Any], args: Namespace) -> None:
+def _explain(query: Query[Any], args: Namespace, model: type[Entity] | None) -> None:
     """Print the plan of a query, whether it needs `--all`, and as what its conditions were read."""
     plan, refused = explain(query)
     values, lines = plan.to_dict() | {"refused": refused}, str(plan).splitlines()
     if args.where:
-        is_table = isinstance(args.target, str)
-        languages = {"OData" if is_table else parse_syntax(each)[1] for each in args.where}
+        languages = {"OData" if model is None else parse_syntax(each)[1] for each in args.where}
         values["where"] = " and ".join(sorted(languages))
         lines.append(f"  --where: read as {values['where']}")
     if refused:
@@ -102,23 +100,27 @@ def values_of(found: Entity | PropertyBag) -> dict[str, Any]:
     return keys | {name: plain(value) for name, value in found.items()}
 
 
-def _model_of(target: object) -> type[Entity]:
+def _model_of(target: object) -> type[Entity] | None:
+    """Return the model whose entities are read; None if it is a table."""
+    if isinstance(target, str):
+        return None
     given: Any = target
     model: type[Entity] = given.model if isinstance(target, IndexOf) else given
     return model
 
 
-def _make_query(db: Database, args: Namespace) -> Query[Any]:
+def _make_query(db: Database, args: Namespace, model: type[Entity] | None) -> Query[Any]:
     query: Any
     conditions: list[Any] = args.where
-    if isinstance(args.target, str):
+    if model is None:
         query = db.select_raw(args.target)
     else:
         query = db.select(args.target)
-        model = _model_of(args.target)
-        if unknown := [name for name in args.only if name not in schema_of(model).fields]:
-            known = near(unknown[0], schema_of(model).fields, "field")
-            raise ModelError(f"--only {unknown[0]!r} is rejected: {model.__name__} has no such field; {known}")
+        fields = schema_of(model).fields
+        for name in args.only:
+            if name not in fields:
+                known = near(name, fields, "field")
+                raise ModelError(f"--only {name!r} is rejected: {model.__name__} has no such field; {known}")
         if args.only:
             query = query.only(*(getattr(model, name) for name in args.only))
         conditions = [parse_where(each, model) for each in conditions]
@@ -150,8 +152,8 @@ QUERY = OwnCommand(
         metavar="CONDITION",
         action="append",
         default=[],
-        help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"; all of '
-        "several must hold",
+        help='on the fields of a model: "age > 30 and city == \'Oslo\'"; or an OData filter: "age gt 30"; if '
+        "given several times, all must hold",
     ),
     option(
         "--only",
@@ -159,11 +161,11 @@ QUERY = OwnCommand(
         action="extend",
         default=[],
         type=_parse_names,
-        help="print these fields alone",
+        help="print only these fields",
     ),
-    count("--top", "read N at most"),
+    count("--top", "read at most N"),
     flag("--all", "allow a query that has to read the whole table"),
-    flag("--explain", "print what would be sent, and send nothing"),
+    flag("--explain", "print what would be sent, without sending it"),
     flag("--csv", "print CSV"),
 )
 GET = OwnCommand(

@@ -14,7 +14,6 @@ from ..expressions import PartitionKey
 from ..models.entity import Entity, schema_of
 from ..models.property_bag import PropertyBag
 from ..protocol.limits import MAX_PAGE
-from ..queries.select import Select
 from ..stores import Bounds, RowQuery
 from .arguments import DATABASE, TABLE, OwnCommand, count, models, open_existing, option
 from .output import report, to_json
@@ -56,12 +55,12 @@ async def _show_entities(db: Database, args: Namespace) -> None:
     if not models:
         raise ModelError(f"none of these models is in the table {args.table!r}; leave them out, or name others")
     select: Any = db.select
-    query: Select[Entity | PropertyBag] = select(*models, PropertyBag).misfits(_report_misfit)
+    query: Any = select(*models, PropertyBag).misfits(_report_misfit).allow_scan()
     if args.partition is not None:
         query = query.where(PartitionKey == args.partition)
     if args.limit is not None:
         query = query.limit(args.limit)
-    async for found in query.allow_scan():
+    async for found in query:
         named = {"model": type(found).__name__} if isinstance(found, Entity) else {}
         print(to_json(named | values_of(found)))
 
@@ -77,5 +76,5 @@ SHOW = OwnCommand(
     TABLE,
     models(plain_tables=True, optional=True),
     option("--partition", metavar="PK", help="only the rows with this PartitionKey"),
-    count("--limit", "how many rows to show at most"),
+    count("--limit", "show at most N rows"),
 )

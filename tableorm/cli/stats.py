@@ -42,7 +42,9 @@ async def _print_statistics(args: argparse.Namespace) -> int:
 
 
 def _price(name: str, what: str) -> Argument:
-    return option(f"--{name}-price", metavar="PRICE", type=_parse_price, default=0.0, help=f"of {what}, to print costs")
+    return option(
+        f"--{name}-price", metavar="PRICE", type=_parse_price, default=0.0, help=f"price of {what}; prints costs"
+    )
 
 
 def _parse_price(text: str) -> float:

@@ -112,9 +112,10 @@ def dress_up(lines: Iterable[str]) -> Iterable[str]:
 
 def _fit(widths: Sequence[int], room: int) -> list[int] | None:
     """Return the widths of columns, the widest ones cut, so that all fit; None if they do not."""
-    for most in range(max(_NARROWEST, min(max(widths, default=0), room)), _NARROWEST - 1, -1):
+    room -= len(_GAP) * (len(widths) - 1)
+    for most in range(max(_NARROWEST, room), _NARROWEST - 1, -1):
         cut = [min(width, most) for width in widths]
-        if sum(cut) + len(_GAP) * (len(cut) - 1) <= room:
+        if sum(cut) <= room:
             return cut
     return None
 

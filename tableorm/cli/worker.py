@@ -63,10 +63,10 @@ WORKER = OwnCommand(
     _work,
     *DATABASE,
     models(Workflow, BlobArchive, DatabaseArchive, plain_tables=True),
-    flag("--drain", "end when the queue is empty"),
-    flag("--verbose", "log the traceback of each failed try"),
+    flag("--drain", "exit when the queue is empty"),
+    flag("--verbose", "log the traceback of each failed attempt"),
     count("--concurrency", "number of messages to process in parallel", 32),
     count("--visibility", "if this worker dies, others take over its messages after this many seconds", 60),
-    count("--tries", "number of failed tries after which a message is dropped, unless its workflow sets it", 10),
+    count("--tries", "number of failed attempts after which a message is dropped, unless its workflow sets it", 10),
     resume("the same command finishes what was begun"),
 )

@@ -11,7 +11,7 @@ _formatter = logging.Formatter()
 
 def make_logger(name: str) -> logging.Logger:
     r"""
-    Return a logger that writes control characters as `\uXXXX`, also those of errors, so that no text of somebody else
+    Return a logger that writes control characters as `\uXXXX`, also those of errors, so that no text of another program
     looks like a line of the log. Lines of a traceback are indented.
     """
     logger = logging.getLogger(name)

@@ -107,7 +107,7 @@ async def read_other(db: Connection, other: RowAddress) -> Row | None:
 
 
 def is_place(address: RowAddress) -> bool:
-    """Return whether a row can be at an address that a row of somebody else names."""
+    """Return whether a row can be at an address that a row of another writer names."""
     try:
         check_table_name(address.table)
         check_key("PartitionKey", address.partition_key)

@@ -137,7 +137,7 @@ class Periods(Reader):
                     await db.call(f"deletion of table {name!r}", name, store.delete_table(name))
                 except TableOrmError as error:
                     if error.code not in _GONE:
-                        raise  # otherwise somebody else was first
+                        raise  # otherwise another program was first
             return count
 
         counts = await map_together(drop, ended)

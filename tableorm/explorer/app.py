@@ -12,7 +12,7 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import DataTable, Footer, Input, Static, Tree
+from textual.widgets import ContentSwitcher, DataTable, Footer, Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
 from ..advice import measure_table
@@ -49,22 +49,23 @@ class Explorer(App[None]):
     #plan.scan { color: $warning; }
     #plan.refused { color: $error; }
     #rows, #picture { height: 1fr; }
-    #picture { padding: 1 2; display: none; }
+    #picture { padding: 1 2; }
+    ContentSwitcher { height: 1fr; }
     #value { display: none; }
     #details { height: 12; border-top: solid $primary; padding: 0 1; }
-    #status { height: 1; padding: 0 1; background: $panel; }
+    #status { height: auto; max-height: 3; padding: 0 1; background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         ("slash", "focus('filter')", "Filter"),
         ("t", "focus('tables')", "Tables"),
         ("escape", "focus('rows')", "Rows"),
-        ("n", "turn(1)", "Next page"),
-        ("p", "turn(-1)", "Previous page"),
+        ("n", "turn(1)", "Next"),
+        ("p", "turn(-1)", "Previous"),
         ("c", "copy('cell')", "Copy cell"),
         ("r", "copy('row')", "Copy row"),
         ("y", "copy('query')", "Copy query"),
-        ("e", "edit", "Edit value"),
-        ("d", "delete", "Delete row"),
+        ("e", "edit", "Edit"),
+        ("d", "delete", "Delete"),
         ("q", "quit", "Quit"),
     ]
 
@@ -91,12 +92,11 @@ class Explorer(App[None]):
         self._cost, self._status = Static(id="plan", markup=False), Static("choose a table", id="status", markup=False)
         self._table = DataTable[Text](id="rows", zebra_stripes=True, fixed_columns=2)
         self._detail, self._bars = Static(markup=False), Static(markup=False)
-        self._below, self._picture = (
-            VerticalScroll(self._detail, id="details"),
-            VerticalScroll(self._bars, id="picture"),
-        )
-        right = (self._filter, self._cost, self._table, self._value, self._below, self._picture, self._status)
-        self._body = Horizontal(self._tree, Vertical(*right))  # disabled until the outcome of a write is said
+        below = VerticalScroll(self._detail, id="details")
+        view = Vertical(self._filter, self._cost, self._table, self._value, below, id="view")
+        self._switcher = ContentSwitcher(view, VerticalScroll(self._bars, id="picture"), initial="view")
+        # Disabled until the outcome of a write is said.
+        self._body = Horizontal(self._tree, Vertical(self._switcher, self._status))
 
     def compose(self) -> ComposeResult:
         """Lay out the widgets."""
@@ -146,18 +146,12 @@ class Explorer(App[None]):
         measured = await measure_table(self._db, table, sample=_RANGES)
         lines = draw_bars(str(measured).splitlines(), self.size.width - _BESIDE)
         self._bars.update("\n".join(f"{line}  {bar}" for line, bar in lines))
-        self._show_rows(False)
+        self._switcher.current = "picture"
         known = {str(each.label) for each in node.children}
         for kind in measured.kinds:
             if kind and kind not in known:
                 node.add_leaf(_show(kind), View.of_kind(table, kind))
         self._say(f"{table}: its kinds are on the left")
-
-    def _show_rows(self, shown: bool) -> None:  # noqa: FBT001 - there is no other argument
-        """Show the rows, or the picture of a table in place of them."""
-        for each in (self._filter, self._cost, self._table, self._below):
-            each.display = shown
-        self._picture.display = not shown
 
     # The filter and its plan
 
@@ -167,7 +161,7 @@ class Explorer(App[None]):
             self._plan = self._view.plan(self._db, self._filter.value, self._parse)
             text = self._plan.text
         except (TableOrmError, ValueError) as error:
-            self._plan, text = None, str(error)
+            self._plan, text = None, str(error).removeprefix("--where ")
         self._cost.update("\n".join(map(escape_unprintable, text.splitlines())))
         self._cost.set_classes("refused" if self._plan is None else "scan" * self._plan.scan)
 
@@ -200,12 +194,12 @@ class Explorer(App[None]):
         self._rows = [describe(item) for item in page.items]
         names = dict.fromkeys(name for row in self._rows for name in row)
         self._names = sorted(names, key="Timestamp".__eq__)[:_MOST_COLUMNS]  # which is the last one
-        self._show_rows(True)
+        self._switcher.current = "view"
         self._detail.update("")
         self._table.clear(columns=True)
         self._table.add_columns(*map(_show, self._names))
         for row in self._rows:
-            self._table.add_row(*(_show(row[name][1]) if name in row else Text() for name in self._names))
+            self._table.add_row(*(_show(row.get(name, ("", ""))[1]) for name in self._names))
         self._table.focus()
         more = "more follow" if page.cursor else "the last page"
         problem = f"; {len(misfits)} left out that do not fit: {misfits[0]}" if misfits else ""
@@ -223,21 +217,23 @@ class Explorer(App[None]):
         for name, (kind, value) in row.items():
             lines.append(f"{escape_unprintable(name):<{width}}  {kind:<10} ", "dim").append_text(_show(value, _LONG))
             for text, field in value.parts if isinstance(value, SplitKey) else ():
-                lines.append(f"  {field}=" if field else "", "dim").append(escape_unprintable(text) if field else "")
+                if field:
+                    lines.append(f"  {field}=", "dim").append(escape_unprintable(text))
             lines.append("\n")
         self._detail.update(lines)
 
     def action_copy(self, what: str) -> None:
         """Copy the cell or the row under the cursor, or the query, as Python."""
-        row, column = self._table.cursor_coordinate
-        if self._shown is None or (what != "query" and not 0 <= row < len(self._rows)):
+        item = self._chosen()
+        if self._shown is None or (item is None and what != "query"):
             return
         if what == "query":
             text = self._shown.code
+        elif what == "row":
+            text = repr(item)
         else:
-            text = (
-                repr(self._items[row]) if what == "row" else str(self._rows[row].get(self._names[column], ("", ""))[1])
-            )
+            row, column = self._table.cursor_coordinate
+            text = str(self._rows[row].get(self._names[column], ("", ""))[1])
         self.copy_to_clipboard(text)
         self._say(f"copied: {text}")
 

@@ -149,14 +149,16 @@ def split_key(key: str, template: Template | None = None) -> SplitKey:
 def describe(item: Entity | PropertyBag) -> dict[str, tuple[str, Any]]:
     """Return all that is known of a row, by name: what its type is called, and the value; the two keys are first."""
     if isinstance(item, PropertyBag):
-        keys = split_key(item.partition_key), split_key(item.row_key)
+        position, templates = (item.partition_key, item.row_key), (None, None)
         own = {name: (_type_of(item, name), value) for name, value in shown_properties(item).items()}
     else:
-        schema, (partition_key, row_key) = schema_of(type(item)), state_of(item).position
-        keys = split_key(partition_key, schema.partition), split_key(row_key, schema.row)
+        schema, state = schema_of(type(item)), state_of(item)
+        position, templates = state.position, (schema.partition, schema.row)
         own = {name: (info.type.name, _value_of(item, name)) for name, info in schema.fields.items()}
-        own |= {name: ("no field", value) for name, value in state_of(item).unknown(schema.known).items()}
-    return {"PartitionKey": ("key", keys[0]), "RowKey": ("key", keys[1]), "Timestamp": ("", item.timestamp), **own}
+        own |= {name: ("no field", value) for name, value in state.unknown(schema.known).items()}
+    partition_key, row_key = map(split_key, position, templates)
+    keys = {"PartitionKey": ("key", partition_key), "RowKey": ("key", row_key)}
+    return {**keys, "Timestamp": ("", item.timestamp), **own}
 
 
 def _value_of(item: Entity, name: str) -> Any:

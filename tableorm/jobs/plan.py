@@ -14,7 +14,7 @@ import attrs
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
 from ..errors import ModelError
-from ..keys.ranges import divide
+from ..keys.ranges import divide, divided_at
 from ..models.schema import Schema
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
@@ -43,7 +43,7 @@ async def plan_ranges(
     *,
     build: bool = False,
     most: int = MOST_RANGES,
-    rows: int | None = None,
+    many: bool = False,
 ) -> list[JobRange]:
     """
     Return the ranges of a run, which together are all keys of some tables.
@@ -54,7 +54,7 @@ async def plan_ranges(
         tables: The tables, each with the models that it has entities of.
         build: Whether each range comes twice, to build in it, and to audit it afterwards.
         most: How many ranges there are at most.
-        rows: How many rows each range of a small table has at least; None for as many ranges as there may be.
+        many: Whether a small table has as many ranges as there may be, too.
 
     Raises:
         ModelError: There are too many tables.
@@ -68,27 +68,22 @@ async def plan_ranges(
     parts = most // len(tables) // (1 + build)
     found: list[JobRange] = []
     for table, schemas in tables:
-        bounds = await _divide_table(db, verb, table, schemas, parts, rows)
+        bounds = await _divide_table(db, verb, table, schemas, parts, many=many)
         found += [JobRange(table=table, partitions=each, building=build) for each in bounds]
     return found + [JobRange(table=each.table, partitions=each.partitions) for each in found if build]
 
 
 async def _divide_table(
-    db: Connection, verb: str, table: str, schemas: Sequence[Schema], parts: int, rows: int | None
+    db: Connection, verb: str, table: str, schemas: Sequence[Schema], parts: int, *, many: bool
 ) -> Sequence[Bounds]:
     """Return intervals of PartitionKeys, in order: about equal shares of the rows, or of the keys near those in use."""
-    starts: Sequence[str | None] | None = None
-    if rows is not None:
-        starts = await _divide_small(db, verb, table, parts, rows)
+    starts: Sequence[str | None] | None = None if many else await _divide_small(db, verb, table, parts)
     if starts is None:
         starts = await _divide_keys(db, verb, table, schemas, parts)
-    return [
-        Bounds(low, high, upper_open=high is not None)
-        for low, high in zip([None, *starts], [*starts, None], strict=True)
-    ]
+    return divided_at(starts)
 
 
-async def _divide_small(db: Connection, verb: str, table: str, parts: int, rows: int) -> Sequence[str] | None:
+async def _divide_small(db: Connection, verb: str, table: str, parts: int) -> Sequence[str] | None:
     """Return the PartitionKeys with which ranges of a small table begin, but for the first one; None if it is large."""
     partitions: list[str] = []
     continuation: str | None = None
@@ -101,7 +96,7 @@ async def _divide_small(db: Connection, verb: str, table: str, parts: int, rows:
     else:
         return None
     partitions.sort(key=utf16_key)
-    parts = max(1, min(parts, len(partitions) // rows))
+    parts = max(1, min(parts, len(partitions) // LEAST_ROWS))
     starts = dict.fromkeys(partitions[len(partitions) * number // parts] for number in range(1, parts))
     return [each for each in starts if each != partitions[0]]
 

@@ -19,7 +19,7 @@ from ..shapes.encrypted import ContentKeys
 from ..stores import Operation, Row, RowAddress, Verb
 from ..writes.bulk.pacing import Pace
 from .counts import JobCounts
-from .plan import LEAST_ROWS, plan_ranges
+from .plan import plan_ranges
 from .process import RunJob, RunOptions, carry_out
 from .ranges import JobRange, purpose_of
 from .report import RunReport
@@ -66,7 +66,7 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
         what=f"rewrap {', '.join(sorted(schema.name for schema in schemas))}",
         purpose=purpose_of(f"rewrap {current} {','.join(sorted(tables))}", schemas),
         tables=tables,
-        plan=partial(plan_ranges, db, "rewrap", [*tables.items()], rows=LEAST_ROWS),
+        plan=partial(plan_ranges, db, "rewrap", [*tables.items()]),
         work=work,
     )
     return await carry_out(db, job, options)

@@ -14,7 +14,7 @@ from ..stores import Bounds
 from ..stores.intervals import EVERYTHING, common_prefix, meet, nameable, overlaps, successor
 from .template import Template
 
-__all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "divide", "key_order"]
+__all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "divide", "divided_at", "key_order"]
 
 KeyPosition = tuple[str, str]
 """(PartitionKey, RowKey)"""
@@ -121,8 +121,12 @@ def divide(bounds: Bounds, templates: Iterable[Template | None], parts: int) -> 
     if not inside or parts < 2:
         return [bounds]
     chosen = sorted({inside[len(inside) * n // parts] for n in range(1, parts)}, key=utf16_key)
-    pieces = (Bounds(low, high, upper_open=high is not None) for low, high in pairwise([None, *chosen, None]))
-    return [piece for each in pieces if (piece := meet(bounds, each)) is not None]
+    return [piece for each in divided_at(chosen) if (piece := meet(bounds, each)) is not None]
+
+
+def divided_at(starts: Iterable[str | None]) -> list[Bounds]:
+    """Return intervals that together are all keys, and begin with some of them, but for the first one."""
+    return [Bounds(low, high, upper_open=high is not None) for low, high in pairwise([None, *starts, None])]
 
 
 def _find_edges(bounds: Bounds, template: Template | None, wanted: int) -> list[str]:

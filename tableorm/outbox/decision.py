@@ -297,7 +297,7 @@ async def settle_decision(db: Connection, table: str, partition_key: str, token:
             return found
         insert, what = Operation(Verb.INSERT, void.to_row()), f"insert of the decision row of {token}"
         etag = await write_decision(db, table, insert, what)
-        if etag is not None:  # otherwise somebody else has decided
+        if etag is not None:  # otherwise another writer has decided
             return attrs.evolve(void, etag=etag)
     raise lost_look(f"the decision row of {token} in table {table}")
 

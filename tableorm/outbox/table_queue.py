@@ -259,7 +259,7 @@ class TableQueueStore:
 
     async def _name_partition(self, queue: str, named: Row | None) -> bool:
         """
-        Give a queue a new partition. Return False if somebody else has given it one, or has deleted it.
+        Give a queue a new partition. Return False if another writer has given it one, or has deleted it.
 
         Args:
             queue: Name of the queue.
@@ -318,7 +318,7 @@ class TableQueueStore:
             await self._remove(rows[start : start + MAX_TRANSACTION_OPERATIONS])
 
     async def _remove(self, rows: Sequence[Row]) -> None:
-        """Delete rows by one transaction; none if somebody else has removed or moved one."""
+        """Delete rows by one transaction; none if another writer has removed or moved one."""
         writes = [Operation(Verb.DELETE, _keys_of(row), row["odata.etag"]) for row in rows]
         if writes:
             await _succeeds(self._store.transact(self._table, writes), LOST_RACE | {Code.TABLE_NOT_FOUND})
@@ -363,7 +363,7 @@ class TableQueueStore:
 
     async def _hide(self, rows: Sequence[Row], seconds: int, *, taken: int) -> list[Message]:
         """
-        Hide messages by one transaction, and return them with new receipts; none if somebody else has written one.
+        Hide messages by one transaction, and return them with new receipts; none if another writer has written one.
 
         Args:
             rows: Their rows.

@@ -355,13 +355,13 @@ class _Lease:
             await self.hide(self._seconds)
         except Fault as fault:
             if not fault.transient:
-                return  # somebody else has it: what is under way is finished, and not acknowledged
+                return  # another worker has it: what is under way is finished, and not acknowledged
         self._start_timer()
 
     async def hide(self, seconds: float) -> None:
-        """Hide the message for so long from now. Raises Fault if somebody else has it."""
+        """Hide the message for so long from now. Raises Fault if another worker has it."""
         self._message = await self._queues.renew(OUTBOX, self._message, int(seconds))
 
     async def acknowledge(self) -> None:
-        """Delete the message. Raises Fault if somebody else has it."""
+        """Delete the message. Raises Fault if another worker has it."""
         await self._queues.delete(OUTBOX, self._message)

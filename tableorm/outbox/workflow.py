@@ -35,7 +35,8 @@ W = TypeVar("W", bound="Workflow[Any]")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _MOST_TRIES = 1000
 _SHORTEST_PAUSE, _MOST_PAUSE = dt.timedelta(seconds=1), dt.timedelta(seconds=MAX_VISIBILITY_SECONDS)
-_FIRST_PAUSE, _LONGEST_PAUSE = dt.timedelta(seconds=2), dt.timedelta(hours=1)
+_FIRST_PAUSE = dt.timedelta(seconds=2)
+_LONGEST_PAUSE = dt.timedelta(hours=1)
 
 
 @attrs.frozen
@@ -288,7 +289,7 @@ async def run_workflows(
         decision: What the decision row says.
 
     Returns:
-        What the decision row says now; None if somebody else has deleted it meanwhile.
+        What the decision row says now; None if another writer has deleted it meanwhile.
 
     Raises:
         StepFailed: A step has raised an error.
@@ -327,7 +328,7 @@ async def note_progress(
     db: Connection, table: str, decision: Decision, progress: Mapping[int, tuple[str | None, Any]]
 ) -> Decision | None:
     """
-    Write how far workflows got, unless somebody else has got on; return what the decision row says now.
+    Write how far workflows got, unless another writer has got on; return what the decision row says now.
 
     Raises:
         LimitExceeded: The arguments of the next steps are too large.
@@ -349,7 +350,7 @@ class Progress:
     Args:
         db: Where the decision row is.
         table: Its table.
-        decision: What it says; None if somebody else has deleted it meanwhile.
+        decision: What it says; None if another writer has deleted it meanwhile.
     """
 
     db: Connection

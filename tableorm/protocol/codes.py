@@ -162,7 +162,7 @@ THROTTLING = frozenset({Code.SERVER_BUSY, Code.TOO_MANY_REQUESTS})
 LOST_RACE = frozenset(
     {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
 )
-"""Codes that say that a row is not as it was read: somebody else has written, made or deleted it meanwhile."""
+"""Codes that say that a row is not as it was read: another writer has written, made or deleted it meanwhile."""
 
 TRANSIENT = THROTTLING | {Code.INTERNAL_ERROR, Code.OPERATION_TIMED_OUT, Code.NO_ANSWER}
 """Codes after which the same request may well succeed a moment later."""

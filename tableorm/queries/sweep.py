@@ -32,7 +32,7 @@ from ..errors import (
     TableOrmError,
 )
 from ..jobs.counts import JobCounts
-from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
+from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, work_on
 from ..jobs.ranges import JobRange, purpose_of, ranges_of
 from ..jobs.scan import Steps, walk
@@ -85,15 +85,17 @@ async def sweep(
     db.used_models.add(*schemas)
     indexes = {schema: run for schema in schemas if (run := await _find_index(db, schema)) is not None}
     scanned = [schema for schema in schemas if schema not in indexes or feed_of(schema) is not None]
+    by_table = [
+        (table, [schema for schema in scanned if schema.table == table])
+        for table in sorted({schema.table_name() for schema in scanned})
+    ]
     tables = {
         table: _SweptTable(
             kinds=KindSet.of([each.model for each in own if each.expiry and each not in indexes], table),
             keep=next((feed.keep for each in own if (feed := feed_of(each)) is not None), None),
         )
-        for table in sorted({schema.table_name() for schema in scanned})
-        if (own := [schema for schema in scanned if schema.table == table])
+        for table, own in by_table
     }
-    by_table = [(table, [schema for schema in scanned if schema.table == table]) for table in tables]
     # What indexes name is deleted first. A range of that is never done in part.
     by_index = {
         schema.table_name(): JobRange(table=schema.table_name(), partitions=EVERYTHING, building=True)
@@ -103,7 +105,7 @@ async def sweep(
     async def plan() -> list[JobRange]:
         if options.name is not None and by_table:
             most = MOST_RANGES - len(by_index)
-            return [*by_index.values(), *await plan_ranges(db, "sweep", by_table, most=most, rows=LEAST_ROWS)]
+            return [*by_index.values(), *await plan_ranges(db, "sweep", by_table, most=most)]
         return [*by_index.values(), *(each for table in by_table for each in ranges_of(*table, options.parallel))]
 
     def work(part: JobRange, pace: Pace | None) -> Steps[JobCounts]:

@@ -386,7 +386,7 @@ async def carry_out_cascades(
         decision: What the decision row says.
 
     Returns:
-        What the decision row says now; None if somebody else has deleted it meanwhile.
+        What the decision row says now; None if another writer has deleted it meanwhile.
 
     Raises:
         NotSupported: The row is of a newer version, or of another model: leave it to others.

@@ -7,6 +7,7 @@ source. The mapper's own records are copied last: the state of an index says tha
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import attrs
 
@@ -15,9 +16,10 @@ from ..connection.nearby import read_rows
 from ..connection.tasks import map_together
 from ..errors import ModelError
 from ..jobs.counts import JobCounts
-from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
+from ..jobs.plan import MOST_RANGES, plan_ranges
 from ..jobs.process import Job, RunOptions, work_on
 from ..jobs.ranges import JobRange, purpose_of
+from ..jobs.report import report_of
 from ..jobs.scan import Steps, walk
 from ..models.reserved import is_reserved_table
 from ..outbox.decision import is_pending
@@ -29,7 +31,7 @@ from ..stores.intervals import EVERYTHING, meet
 from ..writes.bulk.pacing import Pace
 from .blobs import BlobTransfer, prepare_blobs
 from .content import differing_properties, plain_row
-from .report import TransferReport, make_report
+from .report import TransferReport
 from .writing import IfExists, RowWriter, check_if_exists
 
 _KEYS = ("PartitionKey", "RowKey")
@@ -84,7 +86,7 @@ class Selection:
             first = not is_reserved_table(table) if building is None else building
             parts = [JobRange(table=table, partitions=bounds)]
             if not bounds.point:
-                parts = await plan_ranges(db, self.verb, [(table, [])], most=most, rows=LEAST_ROWS)
+                parts = await plan_ranges(db, self.verb, [(table, [])], most=most)
             shares = [(part, meet(part.partitions, bounds)) for part in parts]
             return [attrs.evolve(part, partitions=each, building=first) for part, each in shares if each is not None]
 
@@ -146,7 +148,7 @@ def transfer_job(
         plan=plan,
         work=work,
         counts=JobCounts,
-        report=make_report,
+        report=partial(report_of, TransferReport),
     )
 
 

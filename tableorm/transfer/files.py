@@ -23,7 +23,7 @@ from ..errors import ModelError, shown
 from ..jobs.counts import JobCounts
 from ..jobs.process import RunOptions, work_on
 from ..jobs.ranges import JobRange
-from ..jobs.report import Progress
+from ..jobs.report import Progress, report_of
 from ..jobs.scan import Steps, walk
 from ..protocol.codes import Fault
 from ..protocol.limits import check_row
@@ -35,7 +35,7 @@ from .content import plain_row
 from .copying import Selection, transfer_job
 from .formats import KEYS, Source, bad_row, chunks, csv_rows, encode_row, json_lines, write_csv
 from .parquet import parquet_rows, write_parquet
-from .report import TransferReport, make_report
+from .report import TransferReport
 from .writing import IfExists, RowWriter, check_if_exists
 
 File = str | os.PathLike[str] | BinaryIO
@@ -114,7 +114,7 @@ async def import_rows(
         def report() -> TransferReport:
             counts.seconds = time.monotonic() - begun
             share = (checked + (opened.tell() if counts.entities else 0)) / (2 * size) if size else 1.0
-            return make_report(Progress(counts=counts, share=share))
+            return report_of(TransferReport, Progress(counts=counts, share=share))
 
         def tell() -> None:
             if options.on_progress is not None:

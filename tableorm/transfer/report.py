@@ -7,9 +7,7 @@ from typing import Any
 import attrs
 
 from ..errors import counted
-from ..jobs.counts import JobCounts
 from ..jobs.ranges import RangeReport
-from ..jobs.report import Progress, report_of
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -59,8 +57,3 @@ class TransferReport(RangeReport):
             text += f", {number:,} {what}" if number else ""
         text += f", {counted(self.blobs, 'blob')}" if self.blobs else ""
         return f"{text}, in {self.seconds:.1f} s"
-
-
-def make_report(progress: Progress[JobCounts]) -> TransferReport:
-    """Return the report of what was counted."""
-    return report_of(TransferReport, progress)

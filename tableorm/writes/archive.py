@@ -87,7 +87,7 @@ async def carry_out_archives(
         decision: What the decision row says.
 
     Returns:
-        What the decision row says now; None if somebody else has deleted it meanwhile.
+        What the decision row says now; None if another writer has deleted it meanwhile.
 
     Raises:
         NotSupported: The archive is for rows of another table, or the row is of a newer version: leave it to others.
@@ -154,7 +154,7 @@ async def _archive(db: Connection, to: Archive[Any], decision: Decision, number:
                 except (EntityExists, EntityNotFound, PreconditionFailed, OutcomeUnknown) as error:
                     if not (is_race(error) or isinstance(error, OutcomeUnknown)):
                         raise
-            elif attempt:  # it was deleted, or moved, by somebody else: nobody needs a copy
+            elif attempt:  # it was deleted, or moved, by another writer: nobody needs a copy
                 if etag is not None:
                     with _as_failure(what):
                         await copy.remove(etag)

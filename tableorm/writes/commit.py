@@ -2,7 +2,7 @@
 Writes of a database, from a change to the reply: the verbs that write one entity, and stages 5 to 10 of all writes.
 
 A write may concern other rows: then it is derived, checked and executed, and all again if another row was not as it was
-taken to be. That is never the user's fault: a count was changed by somebody else, or a program that knows no indexes
+taken to be. That is never the user's fault: a count was changed by another writer, or a program that knows no indexes
 has deleted an index entry. The row is read, its operation corrected, and all is sent again; nothing was applied before.
 """
 
@@ -344,7 +344,7 @@ async def _send(
                     derived = _derive_again(derived, [*writes, *companions])  # with another token
                     continue
             if fault.code in LOST_RACE and fault.index is not None and len(writes) <= fault.index < len(derived.writes):
-                companions.clear()  # somebody else has made or upgraded it
+                companions.clear()  # another writer has made or upgraded it
                 derived = _derive_again(derived, writes)
                 continue
             instead = await _after_refusal(db, writes, given, fault.index or 0, fault.code, options)
@@ -590,14 +590,14 @@ async def _split(db: Connection, effect: Effect, row: Row | None) -> bool:
     if not operations:
         return False
     change = effect.origin.change
-    # If it was not written, somebody else has changed or split it, or the reply was lost: the stored row tells.
+    # If it was not written, another writer has changed or split it, or the reply was lost: the stored row tells.
     what = f"a row that is split for the {change}"
     await write_as_read(db, change.table, operations, name=change.model, what=what)
     return True
 
 
 def _refused_effect(plan: WritePlan, fault: Fault) -> PlannedWrite | None:
-    """Return the write of an effect that was rejected since somebody else was faster; None if it was not that."""
+    """Return the write of an effect that was rejected since another writer came first; None if it was not that."""
     at = fault.index
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
     return write if write.effect is not None and fault.code in LOST_RACE else None

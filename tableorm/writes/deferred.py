@@ -323,7 +323,7 @@ async def carry_out(
         workflows: Whether the caller runs the workflows.
 
     Returns:
-        What the decision row says now; None if somebody else has deleted it meanwhile.
+        What the decision row says now; None if another writer has deleted it meanwhile.
 
     Raises:
         NotSupported: This program does not know a kind, or has it in another table, or does not know a version or a
@@ -442,4 +442,4 @@ async def _do_pages(
         if progress is None:
             raise _LeftToWorkers(f"{name}: the holders of {source} are more than a page")
         if not await progress.note(number, name, cursor):
-            return  # somebody else has done all
+            return  # another writer has done all

@@ -100,6 +100,10 @@ class Maintainer(DerivedSchema):
     def _kinds(self) -> KindSet:
         return KindSet.of([self.schema.model])  # which is not declared yet when this is made
 
+    def due_entry(self, source: Source) -> ManifestEntry | None:
+        """Return what the manifest of an entity should say of it after a write. Raises what `entry` raises."""
+        return self.entry(source.values, source.partition_key, source.row_key)
+
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """
         Return what the manifest says of it after a write, and what the write does to other rows.

@@ -214,7 +214,7 @@ async def _end(
         try:
             return await carry_out()
         except (EntityNotFound, PreconditionFailed):
-            return None  # somebody else has changed it
+            return None  # another writer has changed it
         except Exception as error:
             raise _unknown(command, error) from error
     except Exception as error:

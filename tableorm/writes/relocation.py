@@ -59,7 +59,7 @@ from .stages.derive import derive
 from .stages.encode import encode_surely
 
 LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
-"""What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
+"""What a step raises if another writer was first, or nobody knows whether it was done: the rows say what is next."""
 
 
 Commit = Callable[[Connection, Sequence[PlannedWrite]], Awaitable[None]]
@@ -155,7 +155,7 @@ class Relocation:
             except EntityExists as error:
                 found = mark_of(await read_row(db, command.target))
                 if found is not None and found.move == command.move:
-                    return  # somebody else has made it
+                    return  # another writer has made it
                 if error.index or not await self.clear_way(db, change):
                     raise
             else:

@@ -149,6 +149,17 @@ def test_pictures_are_drawn() -> None:
         assert re.search(rf"!\[[^]]+\]\([./]*pictures/{picture.name}\)", shown)
 
 
+def test_search_leaves_out_pages_for_contributors() -> None:
+    """The pages of the section Internals, and only these, are left out of the search, so that guides come first."""
+    hidden = "---\nsearch:\n  exclude: true\n---\n"
+    left_out = {page for page in docs_pages.pages() if page.read_text(encoding="utf-8").startswith(hidden)}
+    internals = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("  - Internals:\n")[2].partition("\n\n")[0]
+
+    assert {page.relative_to(ROOT / "docs").as_posix() for page in left_out} == set(
+        re.findall(r": (\S+\.md)", internals)
+    )
+
+
 def test_guides_lead_to_the_reference() -> None:
     """A page to which the reference links has a link to a page of the reference."""
     reference = sorted((ROOT / "docs" / "reference").glob("*.md"))

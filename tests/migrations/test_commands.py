@@ -228,7 +228,7 @@ def test_branches_that_meet_are_noticed_by_the_check(project: Project) -> None:
     """Two revisions that follow the same one are rejected by name."""
     text = (project.folder / "revisions" / "0001_items.py").read_text(encoding="utf-8")
     for name in ("0002_mine", "0002_theirs"):
-        branch = text.replace('"0001_items"', f'"{name}"').replace("follows=None", 'follows="0001_items"')
+        branch = text.replace("'0001_items'", repr(name)).replace("follows=None", "follows='0001_items'")
         (project.folder / "revisions" / f"{name}.py").write_text(branch, encoding="utf-8")
     status, _, error = project.run("check", "items")
 

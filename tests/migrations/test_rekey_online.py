@@ -140,7 +140,7 @@ async def test_gates_and_phases_are_checked(db: Database) -> None:
         await finalize_move(db, TailLeg)
     await verify_move(db, TailLeg)
     await seal(db)
-    with pytest.raises(NotSupported, match="the way back is another re-key"):
+    with pytest.raises(NotSupported, match="only another re-key can restore the older keys"):
         await roll_back_move(db, TailLeg)
     with pytest.raises(ModelError, match=r"moved_from=MovedFrom\(OlderModel\)"):
         await rekey_phase(db, Leg)

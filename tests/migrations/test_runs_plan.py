@@ -35,7 +35,8 @@ async def plan(names: Sequence[str], *, build: bool = False) -> tuple[list[Bound
     async with memory_database(Place) as db:
         for name in names:
             await db.insert(Place(name=name))
-        ranges = await plan_ranges(connection_of(db), "test", [("RunPlaces", [schema_of(Place)])], build=build)
+        tables = [("RunPlaces", [schema_of(Place)])]
+        ranges = await plan_ranges(connection_of(db), "test", tables, build=build, many=True)
         bounds = [each.partitions for each in ranges]
     keys = [Place.key(name=name).partition_key for name in names]
     return bounds, sum(any(overlaps(each, Bounds.only(key)) for key in keys) for each in bounds)
@@ -60,7 +61,7 @@ async def test_a_large_table_is_not_read_to_be_divided(monkeypatch: pytest.Monke
     async with memory_database(Numbered) as db:
         for number in range(0, 5000, 100):
             await db.insert(Numbered(number=number))
-        ranges = await plan_ranges(connection_of(db), "test", [("RunNumbers", schemas)], rows=1000)
+        ranges = await plan_ranges(connection_of(db), "test", [("RunNumbers", schemas)])
 
     assert len(ranges) >= 24
 

@@ -593,7 +593,7 @@ async def test_an_audit_counts_orphans(db: Database) -> None:
 
 async def test_programs_that_share_an_audit_count_orphans_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each counts those in its own ranges, and the report adds them up; also if one has stopped and another goes on."""
-    monkeypatch.setattr("tableorm.audit.audit.LEAST_ROWS", 10)
+    monkeypatch.setattr("tableorm.jobs.plan.LEAST_ROWS", 10)
     monkeypatch.setattr("tableorm.relations.orphans.MAX_PAGE", 7)
     url = f"local:{tmp_path}/books.tables"
     async with connect(url) as db, connect(url) as other:

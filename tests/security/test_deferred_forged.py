@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tableorm import Database, Entity, Index, IndexList, Mapped, PropertyBag, Workflow, field, workflow
-from tableorm.audit import decisions
+from tableorm.audit import check, decisions
 from tableorm.derived.index_list.rows import bits_of
 from tableorm.stores import Operation, Row, Verb
 from tests.security.world import work
@@ -69,7 +69,8 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
         def now() -> dt.datetime:
             return dt.datetime.now(dt.UTC) + dt.timedelta(hours=3)
 
-    monkeypatch.setattr(decisions, "CLOCK", Later)
+    for module in (check, decisions):
+        monkeypatch.setattr(module, "CLOCK", Later)
 
 
 def entity(partition: str, row_key: str, kind: str = "Employee", **members: Any) -> Operation:

@@ -28,7 +28,7 @@ from tableorm.stores import BlobInfo, BlobPage, BlobStream
 
 from . import blob_contents
 from .sqlite import Connection
-from .write_session import Host, Steps, WriteSession, moment
+from .write_session import Host, Steps, WriteSession, find_number, list_names, moment
 
 SCHEMA = """
 CREATE TABLE containers (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE) STRICT;
@@ -65,7 +65,7 @@ class Blobs:
         check_container_name(container)
 
         def work(session: WriteSession) -> None:
-            if _find_container_number(session.connection, container) is not None:
+            if find_number(session.connection, "containers", container) is not None:
                 raise Fault(Code.CONTAINER_EXISTS, f"The specified container already exists: {container!r}.")
             session.write("INSERT INTO containers (name) VALUES (?)", (container,))
 
@@ -83,9 +83,7 @@ class Blobs:
 
     async def list_containers(self, prefix: str = "") -> list[str]:
         """List the names of the containers that start with `prefix`, in order."""
-        sql = "SELECT name FROM containers WHERE name IS NOT NULL ORDER BY name"
-        names = await self._host.read(lambda connection: [name for (name,) in connection.execute(sql)])
-        return [name for name in names if name.startswith(prefix)]
+        return await list_names(self._host, "containers", prefix)
 
     async def put(
         self,
@@ -262,7 +260,7 @@ class Blobs:
 
 def reclaim(connection: Connection, rows: int) -> bool:
     """Delete up to `rows` blobs of a deleted container. Return False if there is no deleted container."""
-    number = connection.execute("SELECT id FROM containers WHERE name IS NULL LIMIT 1").get
+    number = find_number(connection, "containers", None)
     if number is None:
         return False
     blobs = list(connection.execute("SELECT content, name FROM blobs WHERE container = ? LIMIT ?", (number, rows)))
@@ -287,14 +285,9 @@ def _snapshot(connection: Connection) -> Generator[None, None, None]:
         connection.execute("COMMIT")
 
 
-def _find_container_number(connection: Connection, container: str) -> int | None:
-    number: int | None = connection.execute("SELECT id FROM containers WHERE name = ?", (container,)).get
-    return number
-
-
 def _require_container(connection: Connection, container: str) -> int:
     check_container_name(container)
-    number = _find_container_number(connection, container)
+    number = find_number(connection, "containers", container)
     if number is None:
         raise Fault(Code.CONTAINER_NOT_FOUND, f"The specified container does not exist: {container!r}.")
     return number

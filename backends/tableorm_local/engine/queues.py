@@ -25,7 +25,7 @@ from tableorm.protocol.limits import (
 from tableorm.stores import Message
 
 from .sqlite import Connection
-from .write_session import Host, Steps, WriteSession, moment, now
+from .write_session import Host, Steps, WriteSession, find_number, list_names, moment, now
 
 SCHEMA = """
 CREATE TABLE queues (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, length INTEGER NOT NULL DEFAULT 0) STRICT;
@@ -37,7 +37,7 @@ CREATE INDEX messages_by_end ON messages (queue, expires) WHERE expires IS NOT N
 """
 # AUTOINCREMENT: ids must never be used again. A queue without a name is deleted. Times are ticks.
 
-# A queue never has so many messages, nor is one taken as often. A file that somebody else has made may say more; to add
+# A queue never has so many messages, nor is one taken as often. A file of another program may say more; to add
 # to the largest number of SQLite would be an error, by which a write undoes those of others.
 _MOST = 1 << 62
 _LARGEST = (1 << 63) - 1
@@ -59,7 +59,7 @@ class Queues:
         check_queue_name(queue)
 
         def work(session: WriteSession) -> None:
-            if _find_number(session.connection, queue) is None:
+            if find_number(session.connection, "queues", queue) is None:
                 session.write("INSERT INTO queues (name) VALUES (?)", (queue,))
 
         await self._host.submit(work)
@@ -84,9 +84,7 @@ class Queues:
 
     async def list_queues(self, prefix: str = "") -> list[str]:
         """List the names of the queues that start with `prefix`, in order."""
-        sql = "SELECT name FROM queues WHERE name IS NOT NULL ORDER BY name"
-        names = await self._host.read(lambda connection: [name for (name,) in connection.execute(sql)])
-        return [name for name in names if name.startswith(prefix)]
+        return await list_names(self._host, "queues", prefix)
 
     async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """Add a message. It is durable on return."""
@@ -195,7 +193,7 @@ class Queues:
 
 def reclaim(connection: Connection, rows: int) -> bool:
     """Delete up to `rows` messages of a deleted queue. Return False if there is no deleted queue."""
-    number = connection.execute("SELECT id FROM queues WHERE name IS NULL LIMIT 1").get
+    number = find_number(connection, "queues", None)
     if number is None:
         return False
     connection.execute(
@@ -211,14 +209,9 @@ def _add_seconds(ticks: int, seconds: int) -> int:
     return min(ticks + int(seconds * TICKS_PER_SECOND), _LARGEST)
 
 
-def _find_number(connection: Connection, queue: str) -> int | None:
-    number: int | None = connection.execute("SELECT id FROM queues WHERE name = ?", (queue,)).get
-    return number
-
-
 def _require_number(connection: Connection, queue: str) -> int:
     check_queue_name(queue)
-    number = _find_number(connection, queue)
+    number = find_number(connection, "queues", queue)
     if number is None:
         raise Fault(Code.QUEUE_NOT_FOUND, f"The specified queue does not exist: {queue!r}.")
     return number

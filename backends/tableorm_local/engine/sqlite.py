@@ -2,7 +2,7 @@
 SQLite: the part of apsw's connection that the engine uses, with types that hold on every version of Python.
 
 Every connection is made here, and is told before its first statement to run nothing that a file says: a file may have
-been made by somebody else.
+been made by another program.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -119,3 +119,19 @@ class Host(Protocol):
     def reclaim(self) -> None:
         """Start to free the pages of what was deleted."""
         ...
+
+
+# Queues and containers each have a table of names; those that are deleted have none.
+
+
+def find_number(connection: Connection, table: str, name: str | None) -> int | None:
+    """Return the number of what has a name, or of something deleted; None if there is nothing."""
+    number: int | None = connection.execute(f"SELECT id FROM {table} WHERE name IS ? LIMIT 1", (name,)).get  # noqa: S608
+    return number
+
+
+async def list_names(host: Host, table: str, prefix: str) -> list[str]:
+    """Return the names that start with a prefix, in order."""
+    sql = f"SELECT name FROM {table} WHERE name IS NOT NULL ORDER BY name"  # noqa: S608
+    names = await host.read(lambda connection: [name for (name,) in connection.execute(sql)])
+    return [name for name in names if name.startswith(prefix)]

@@ -261,7 +261,7 @@ def _check_condition(connection: Connection, table: Table, key: bytes, tag: str)
         raise not_found_fault()
     if tag == "*":
         return
-    # A row of a file that somebody else has made may have an ETag that is not that of its tick, which may be no time.
+    # A row of a file that another program has made may have an ETag that is not that of its tick, which may be no time.
     # Whoever has read it writes it under the ETag that it shows; otherwise each of them would try again and again.
     with suppress(*DAMAGE):
         if tag == etag_from_ticks(tick):

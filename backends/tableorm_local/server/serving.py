@@ -236,7 +236,7 @@ class Server:
         self._gauging = asyncio.create_task(_update_gauges(front))
 
     async def _warn_of_cors(self) -> None:
-        """Tell which web pages may use the data of a public account: the file may be somebody else's, rules and all."""
+        """Tell which web pages may use the data of a public account: another program may have made the file."""
         for name, engine in self._engines.items():
             rules: tuple[CorsRule, ...] = ()
             if self._accounts.is_public(name):

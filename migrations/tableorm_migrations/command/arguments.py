@@ -13,7 +13,7 @@ SNAPSHOT = option(
     metavar="FILE",
     type=Path,
     default=Path("models.snapshot.json"),
-    help="where the snapshot is; models.snapshot.json if not given",
+    help="the snapshot; default: models.snapshot.json",
 )
 """Where the snapshot is."""
 
@@ -22,12 +22,12 @@ DIRECTORY = option(
     metavar="FOLDER",
     type=Path,
     default=Path("revisions"),
-    help="where the revisions are; revisions if not given",
+    help="the folder of revisions; default: revisions",
 )
 """Where the revisions are."""
 
 NO_OLDER_WRITERS = flag(
-    "--no-older-writers", "say that every program that writes has these models; indexes are read from then on"
+    "--no-older-writers", "confirm that every program that writes has these models; indexes are read from then on"
 )
 """The option by which the operator says that no older program writes any more."""
 
@@ -35,7 +35,7 @@ MODULES = option(
     "modules",
     metavar="MODULE",
     nargs="+",
-    help="modules of the models, such as hr.models; those that they import are included",
+    help="modules with the models, such as hr.models, including those they import",
 )
 """The modules of models, for an action that needs no database."""
 

@@ -65,7 +65,7 @@ CHECK = OwnCommand(
     MODULES,
     SNAPSHOT,
     DIRECTORY,
-    flag("--write", "write the snapshot anew, unless a change is rejected"),
+    flag("--write", "update the snapshot, unless a change is rejected"),
 )
 
 
@@ -97,7 +97,7 @@ REVISION = OwnCommand(
     "write what has changed in models as a revision, with what it needs done to stored rows",
     _write_revision,
     MODULES,
-    option("--message", metavar="TEXT", required=True, help="what the change is, in a few words"),
+    option("--message", metavar="TEXT", required=True, help="the change in a few words"),
     SNAPSHOT,
     DIRECTORY,
 )

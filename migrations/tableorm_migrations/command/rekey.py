@@ -4,12 +4,10 @@ and `rollback`.
 """
 
 import argparse
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import attrs
 
 from tableorm import Database, Entity, NotSupported
 from tableorm.cli import Command
@@ -85,56 +83,57 @@ class _Flag(NamedTuple):
     argument: tuple[str, str] | None = None
 
 
-@attrs.frozen(kw_only=True)
-class _RekeyAction:
+_OFFLINE = (
+    flag("--offline", "confirm that nobody writes in the meantime, or reads the new keys"),
+    option(
+        "--target", metavar="URL", help="with --offline: the database that receives the entities, if it's another one"
+    ),
+)
+
+
+def _step(
+    help_text: str,
+    online: Callable[..., Awaitable[RunReport]],
+    offline: Callable[..., Awaitable[RunReport]] | None = None,
+    *flags: _Flag,
+    parallel: int = 8,
+) -> Command:
     """
-    `tableorm migrate ACTION URL MODULE:MODEL` does a step of a re-key as a shared run, and shows its progress. The exit
-    status is 1 if something differs, could not be moved, or had to stay.
+    Return the action that does a step of a re-key.
 
     Args:
-        help: What it does.
+        help_text: What it does.
         online: Does it while programs go on.
         offline: Does it while nobody writes; None if that has no such step.
         flags: Its own options.
         parallel: How many ranges it works on if not told.
-
-    Examples:
-        tableorm migrate ACTION local:./hr.tables hr.models:Employee
     """
 
-    help: str
-    online: Callable[..., Awaitable[RunReport]]
-    offline: Callable[..., Awaitable[RunReport]] | None = None
-    flags: Sequence[_Flag] = ()
-    parallel: int = 8
+    async def run(args: argparse.Namespace) -> int:
+        """
+        `tableorm migrate ACTION URL MODULE:MODEL` does a step of a re-key as a shared run, and shows its progress. The
+        exit status is 1 if something differs, could not be moved, or had to stay.
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        offline = () if self.offline is None else _OFFLINE
-        flags = [flag(each.option, each.what) for each in self.flags]
-        for declare in (*DATABASE, models(), *offline, *shared_run(self.parallel), *flags):
-            declare(parser)
-
-    async def run(self, args: argparse.Namespace) -> int:
-        """Do it, show its progress, and print what was done."""
+        Examples:
+            tableorm migrate ACTION local:./hr.tables hr.models:Employee
+        """
         async with open_existing(args) as db, _open_target(args) as target:
             options = run_options(args) | ({} if target is None else {"target": target})
-            offline = self.offline if "offline" in args and args.offline else None
-            for each in self.flags:
+            is_offline = "offline" in args and args.offline
+            for each in flags:
                 name = each.option.removeprefix("--").replace("-", "_")
-                if getattr(args, name) and each.offline in (None, offline is not None):
+                if getattr(args, name) and each.offline in (None, is_offline):
                     argument, value = each.argument or (name, True)
                     options[argument] = value
             model = _find_model(args)
-            both = (model,) if offline is None else (_older(model), model)
-            report = await (offline or self.online)(db, *both, on_progress=show_run(args), **options)
+            both = (_older(model), model) if is_offline else (model,)
+            work = offline if is_offline and offline else online
+            report = await work(db, *both, on_progress=show_run(args), **options)
         return print_report(report, args)
 
+    own = (flag(each.option, each.what) for each in flags)
+    return OwnCommand(help_text, run, *DATABASE, models(), *(_OFFLINE if offline else ()), *shared_run(parallel), *own)
 
-_OFFLINE = (
-    flag("--offline", "nobody writes meanwhile, and nobody reads the new keys"),
-    option("--target", metavar="URL", help="with --offline: the database that gets the entities, if it is another one"),
-)
 
 REKEY_ACTIONS: dict[str, Command] = {
     "plan": OwnCommand(
@@ -144,59 +143,56 @@ REKEY_ACTIONS: dict[str, Command] = {
         models(),
         *_OFFLINE,
         flag("--full", "read all entities, which takes memory for each"),
-        count("--sample", "how many entities to read otherwise; 10000 if not given", 10_000),
+        count("--sample", "otherwise, read about N entities; default: 10000", 10_000),
         option(
             "--rejected",
             metavar="FILE",
             type=Path,
             help="write a line of JSON for each entity that cannot be converted or collides",
         ),
-        option("--request-price", metavar="PRICE", type=float, help="of 10,000 requests, to print the cost"),
-        count("--requests-per-second", "of all processes, to print the time it takes"),
+        option("--request-price", metavar="PRICE", type=float, help="price of 10,000 requests; prints the cost"),
+        count("--requests-per-second", "rate of all processes; prints the time it takes"),
     ),
-    "move": _RekeyAction(
-        help="give the entities of a model with moved_from= their newer keys",
-        online=run_move,
-        offline=run_rekey,
-        flags=(
-            _Flag("--no-blind-writers", "say that no program of the older model alone writes without an ETag", False),
-            _Flag("--writers-stopped", "with --offline: say that no program writes these models", True),
-            _Flag(
-                "--skip-collisions",
-                "go on after two entities of one key; both stay as they are",
-                None,
-                ("on_collision", "skip"),
-            ),
+    "move": _step(
+        "give the entities of a model with moved_from= their newer keys",
+        run_move,
+        run_rekey,
+        _Flag(
+            "--no-blind-writers",
+            "confirm that no program that has only the older model writes without an ETag",
+            False,
+        ),
+        _Flag("--writers-stopped", "with --offline: confirm that no program writes these models", True),
+        _Flag(
+            "--skip-collisions",
+            "continue when two entities have the same key; both stay as they are",
+            None,
+            ("on_collision", "skip"),
         ),
         parallel=32,
     ),
-    "verify": _RekeyAction(
-        help="compare the entities of both models of a re-key", online=verify_move, offline=verify_rekey
+    "verify": _step("compare the entities of both models of a re-key", verify_move, verify_rekey),
+    "seal": _step(
+        "verify a re-key again, and end all reads of the older keys",
+        seal_move,
+        None,
+        _Flag("--no-old-programs", "confirm that no program is left that has only the older model", False),
     ),
-    "seal": _RekeyAction(
-        help="verify a re-key again, and end all reads of the older keys",
-        online=seal_move,
-        flags=(_Flag("--no-old-programs", "say that no program of the older model alone is left", False),),
-    ),
-    "finalize": _RekeyAction(
-        help="delete what a re-key has left at the older keys", online=finalize_move, offline=finalize_rekey
-    ),
-    "rollback": _RekeyAction(
-        help="give the entities of a re-key their older keys again, unless it is sealed",
-        online=roll_back_move,
-        offline=roll_back_rekey,
-        flags=(
-            _Flag(
-                "--no-new-programs",
-                "with --offline: say that no program of the newer model is left, and none that copies",
-                True,
-            ),
-            _Flag(
-                "--delete-changed",
-                "with --offline: delete also entities of the newer model that are not what the older ones give",
-                True,
-                ("on_difference", "delete"),
-            ),
+    "finalize": _step("delete what a re-key has left at the older keys", finalize_move, finalize_rekey),
+    "rollback": _step(
+        "give the entities of a re-key their older keys again, unless it is sealed",
+        roll_back_move,
+        roll_back_rekey,
+        _Flag(
+            "--no-new-programs",
+            "with --offline: confirm that no program of the newer model is left, and none that copies",
+            True,
+        ),
+        _Flag(
+            "--delete-changed",
+            "with --offline: also delete entities of the newer model that are not what the older ones give",
+            True,
+            ("on_difference", "delete"),
         ),
     ),
 }

@@ -27,7 +27,7 @@ from tableorm.models.write_tokens import newest_token
 from tableorm.stores import Row, RowAddress, row_keys
 
 from .hashing import HashSums, differing_shares, hash_entity, share_of
-from .phases import OnlineRekey
+from .phases import OnlineRekey, rekey_filter
 from .sides import Side, rekey_job
 
 _SAMPLES = 20
@@ -38,8 +38,12 @@ def comparison(rekey: OnlineRekey, what: str) -> Job[JobCounts, RunReport]:
     compare = _Comparison(rekey)
     old, new = rekey.rekeying.old, rekey.rekeying.new
     sides = [
-        Side(db=rekey.connection, schema=old, where=rekey.filter_old(entities=True), deal=compare.count_old),
-        Side(db=rekey.connection, schema=new, where=rekey.filter_new(entities=True), deal=compare.count_new),
+        Side(
+            db=rekey.connection, schema=old, where=rekey_filter(rekey.old_kinds, entities=True), deal=compare.count_old
+        ),
+        Side(
+            db=rekey.connection, schema=new, where=rekey_filter(rekey.new_kinds, entities=True), deal=compare.count_new
+        ),
     ]
     return rekey_job(rekey, what, *sides, judge=compare.judge)
 
@@ -115,7 +119,7 @@ class _Comparison:
         """Compare the rows of some shares one by one; return the first differences."""
         rekey, failures = self.rekey, list[str]()
         table = rekey.rekeying.old.table_name()
-        where = rekey.filter_old(entities=False)
+        where = rekey_filter(rekey.old_kinds)
         async with aclosing(pages(rekey.connection, table, where, [KeyRegion()], None, rekey.verb)) as found:
             async for rows in found:
                 forwards = [row for row in rows if (mark := _mark_of_forward(row)) and _share(mark) in shares]

@@ -27,7 +27,7 @@ from tableorm.rekey.window import move_window
 from tableorm.stores import Row
 
 from .comparison import comparison
-from .phases import OnlineRekey
+from .phases import OnlineRekey, rekey_filter
 from .sides import CHUNK, rekey_job, written_side
 
 _MOST_PASSES = 20
@@ -142,9 +142,7 @@ async def run_move(
             rekey,
             "move",
             written_side(rekey, rekey.old_kinds, rekey.filter_left(), move, parallel, partition_of, chunk=chunk),
-            written_side(
-                rekey, rekey.new_kinds, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES
-            ),
+            written_side(rekey, rekey.new_kinds, rekey_filter(rekey.new_kinds), resolve, parallel, ranges=_FEW_RANGES),
         )
 
     why = f"programs that know {old.name} alone insert as fast; call run_move() again when they insert less"
@@ -381,11 +379,11 @@ async def finalize_move(
     job = rekey_job(
         rekey,
         "finalize move of",
-        written_side(rekey, rekey.new_kinds, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
+        written_side(rekey, rekey.new_kinds, rekey_filter(rekey.new_kinds), confirm, parallel, ranges=_FEW_RANGES),
         written_side(
             rekey,
             rekey.old_kinds,
-            rekey.filter_old(entities=False),
+            rekey_filter(rekey.old_kinds),
             partial(finalize_window, connection, rekeying, confirmed=True),
             parallel,
         ),
@@ -448,8 +446,8 @@ async def roll_back_move(
         return rekey_job(
             rekey,
             "roll back move of",
-            written_side(rekey, rekey.new_kinds, rekey.filter_new(entities=True), back, parallel),
-            written_side(rekey, rekey.old_kinds, rekey.filter_old(entities=False), back, parallel),
+            written_side(rekey, rekey.new_kinds, rekey_filter(rekey.new_kinds, entities=True), back, parallel),
+            written_side(rekey, rekey.old_kinds, rekey_filter(rekey.old_kinds), back, parallel),
         )
 
     why = "some program goes on to move entities; end it, and call roll_back_move() again"

@@ -146,16 +146,9 @@ class OnlineRekey:
         own = self.old_kinds.filter
         return None if own is None else Or((_between(f"{self.rekeying.old.kind}{TENTATIVE}"), own))
 
-    def filter_old(self, *, entities: bool) -> Filter | None:
-        """Return the condition for the older model's marker rows of re-keys, and with `entities` for its entities."""
-        return _filter(self.old_kinds, entities=entities)
 
-    def filter_new(self, *, entities: bool) -> Filter | None:
-        """Return the condition for the newer model's marker rows of re-keys, and with `entities` for its entities."""
-        return _filter(self.new_kinds, entities=entities)
-
-
-def _filter(kinds: KindSet, *, entities: bool) -> Filter | None:
+def rekey_filter(kinds: KindSet, *, entities: bool = False) -> Filter | None:
+    """Return the condition for a model's marker rows of re-keys, and with `entities` for its entities."""
     (schema,) = kinds.schemas
     terms = [_between(f"{schema.kind}{mark}") for mark in (TENTATIVE, FORWARD)]
     if not entities:

@@ -278,7 +278,7 @@ def _open_file(path: Path | None) -> Generator[Callable[[Row, str], None]]:
 async def _read(layouts: Layouts, found: _Findings, sample: int | None) -> bool:
     """Read all entities, or some of ranges chosen at random; return whether these were all."""
     db = connection_of(layouts.db)
-    ranges = await plan_ranges(db, "plan_rekey", [(layouts.old.table_name(), [layouts.old])])
+    ranges = await plan_ranges(db, "plan_rekey", [(layouts.old.table_name(), [layouts.old])], many=True)
     if sample is not None:
         random.shuffle(ranges)
     async with AsyncExitStack() as stack:

@@ -19,7 +19,7 @@ from tableorm import DecodeError, RunReport
 from tableorm.connection.connection import Connection
 from tableorm.connection.tasks import stop_tasks
 from tableorm.jobs.counts import JobCounts
-from tableorm.jobs.plan import LEAST_ROWS, plan_ranges
+from tableorm.jobs.plan import plan_ranges
 from tableorm.jobs.process import Crew, Job, RunJob
 from tableorm.jobs.ranges import JobRange
 from tableorm.jobs.scan import Steps, pages, walk
@@ -326,7 +326,7 @@ def make_job(
         ranges: list[JobRange] = []
         for number, side in enumerate(sides, 1):
             tables = [(side.schema.table_name(), [side.schema])]
-            found = await plan_ranges(side.db, verb, tables, most=side.ranges, rows=LEAST_ROWS)
+            found = await plan_ranges(side.db, verb, tables, most=side.ranges)
             ranges += [attrs.evolve(each, building=number < len(sides)) for each in found]
         if prepare is not None:
             await prepare()

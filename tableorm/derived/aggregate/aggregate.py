@@ -114,11 +114,11 @@ class EventualAggregateMaintainer(AggregateMaintainer):
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take back what the entity has added to a subtotal, and add what it adds now."""
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        entry = self.due_entry(source)
         if entry == before:
             return entry, []
         effects = [] if before is None else undo_entry(self.name, before, source.write)
-        if entry is not None:
+        if isinstance(entry, SubtotalEntry):
             effects.append(SubtotalPatch(row_key=entry.row_key, origin=source.write, entry=entry, amount=entry.amount))
         return entry, effects
 

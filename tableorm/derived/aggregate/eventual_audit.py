@@ -65,7 +65,7 @@ class _CountCheck(Check):
     async def _verify(
         self, address: RowAddress, number: CountRow, aggregate: AggregateSchema, is_candidate: IsCandidate
     ) -> bool:
-        """Verify what a row says. Return False if somebody else has written meanwhile: look again."""
+        """Verify what a row says. Return False if another writer has written meanwhile: look again."""
         raise NotImplementedError
 
     async def _copy(self, aggregate: AggregateSchema, subtotal: RowAddress, holder: RowAddress) -> str | None:

@@ -192,7 +192,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take back what the entity has added, and add what it adds now."""
-        entry, target = self.entry(source.values, source.partition_key, source.row_key), self.target[0]
+        entry, target = self.due_entry(source), self.target[0]
         if entry == before or (before is not None and entry == self.current_entry(before)):
             return entry, []
         effects = [] if before is None else undo_entry(self.name, before, source.write)
@@ -222,7 +222,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         """
         if source.write.change.counts:
             return self.effects(before, source)
-        return self.entry(source.values, source.partition_key, source.row_key), []
+        return self.due_entry(source), []
 
 
 @entry_rules(AggregateEntry)

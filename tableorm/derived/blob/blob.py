@@ -134,7 +134,7 @@ class BlobMaintainer(AuditedMaintainer):
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note the blob in the manifest."""
-        return self.entry(source.values, source.partition_key, source.row_key), []
+        return self.due_entry(source), []
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
         """Return whether a blob is dropped."""

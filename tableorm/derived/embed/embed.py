@@ -101,18 +101,18 @@ class EventualEmbedMaintainer(EmbedSchema, AuditedMaintainer):
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies of another entity, if the entity refers to another one now."""
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        entry = self.due_entry(source)
         if entry == before:
             return before, []
         return self.rebuild(before, source)
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies in any case."""
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        entry = self.due_entry(source)
         mark = source.write.change.mark
         if mark is not None and mark.state is MoveState.TENTATIVE:
             return entry, []  # they are taken when the move is confirmed
-        at = None if entry is None else RowAddress.of(entry)
+        at = RowAddress.of(entry) if isinstance(entry, CopyEntry) else None
         source.fills.append(_FillEventually(source.row_key, at, self))
         return entry, []
 

@@ -168,7 +168,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies of another entity, if the entity refers to another one now."""
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        entry = self.due_entry(source)
         # An upgrade may have renamed what holds the copies, which the manifest of the other entity names.
         if entry == before and not (entry is not None and source.upgraded):
             return entry, []
@@ -177,7 +177,7 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Take the copies in any case, and let the other entity's manifest say so."""
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        entry = self.due_entry(source)
         effects = self._fill(entry, source)
         if before is not None and before != entry:
             effects += undo_entry(self.name, before, source.write, checked=True)

@@ -121,7 +121,7 @@ class FeedCheck(Check):
             etag: The ETag of its row; None if there is none.
 
         Returns:
-            Whether that was done; False if somebody else has written meanwhile.
+            Whether that was done; False if another writer has written meanwhile.
         """
         last = max([0 if counter is None else counter.last, *feeds])
         if last > MOST_COUNTED // 2 or not (counter or feeds):

@@ -90,7 +90,7 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
 
 
 async def _write(db: Connection, place: BlobListEntry, blob: _Blob, data: bytes) -> bool:
-    """Replace a list as it was read. Return False if somebody else has written it, or nobody knows what happened."""
+    """Replace a list as it was read. Return False if another writer has written it, or nobody knows what happened."""
     conditions = {"if_none_match": blob.etag is None, "if_match": blob.etag}
     try:
         await put_blob(db, place.kind, BLOB_LISTS, place.blob_name, data, **conditions)

@@ -81,7 +81,7 @@ class FollowingList(Generic[P]):
             wanted: The write tokens of entities; None for those that are not in the list.
 
         Returns:
-            Whether it is right now. Otherwise somebody else has written it, or the entities have other parts now.
+            Whether it is right now. Otherwise another writer has written it, or the entities have other parts now.
 
         Raises:
             EntityExists: A row of another kind is where the part belongs.

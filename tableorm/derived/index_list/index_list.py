@@ -61,7 +61,7 @@ class EventualListMaintainer(ListSchema, AuditedMaintainer):
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Note in the manifest which list the entity is in."""
-        return self.entry(source.values, source.partition_key, source.row_key), []
+        return self.due_entry(source), []
 
     async def reconcile(
         self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
@@ -336,7 +336,7 @@ class ListMaintainer(ListSchema, AuditedMaintainer):
         return self._move(before, source, checked=True)
 
     def _move(self, before: ManifestEntry | None, source: Source, *, checked: bool) -> EntryAndEffects:
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        entry = self.due_entry(source)
         effects: list[Effect] = []
         if before is not None and before != entry:
             effects += undo_entry(self.name, before, source.write, checked=checked)

@@ -129,14 +129,13 @@ class _Disjunct:
         target: QueryTarget,
         common: Sequence[Expression],
         chosen: Sequence[Expression] = (),
-        base: KeyRegions | None = None,
         *,
         by_bucket: bool,
     ) -> None:
         self._target, self._common = target, common
         self.terms = (*common, *chosen)
         self.own = frozenset(range(len(common), len(self.terms)))
-        self.regions = KeyRegions(target, self.terms, base, by_bucket=by_bucket)
+        self.regions = KeyRegions(target, self.terms, by_bucket=by_bucket)
         self._picks: list[tuple[int, ...]] = []
         self._spread: list[list[tuple[int, bool]]] = []
         self._residuals: dict[frozenset[int], tuple[ResidualPredicate, ...]] = {}
@@ -253,9 +252,7 @@ class Alternatives:
             own = renumber(terms, len(self._at))
             disjunct = by_shape.get(own.shape)
             if disjunct is None:
-                disjunct = by_shape[own.shape] = _Disjunct(
-                    self._target, common, own.terms, self._base.regions, by_bucket=self._by_bucket
-                )
+                disjunct = by_shape[own.shape] = _Disjunct(self._target, common, own.terms, by_bucket=self._by_bucket)
             disjunct.add(terms, own.before)
         return list(by_shape.values())
 
@@ -273,8 +270,7 @@ class Alternatives:
     def find(self, values: Values) -> list[Alternative]:
         """Return the alternatives that can satisfy all terms, in key order; no two of them overlap."""
         common = [values[at] for at in self._at]
-        known = self._base.regions.match_keys(common)
-        base = self._base.regions.merge_kinds(known)
+        base = self._base.regions.find(common)
         if not base or not self._disjuncts:
             if len(base) > 1:  # they are in a partition each, of several kinds or hash buckets
                 base.sort(key=lambda region: (low_of(region.partition), low_of(region.row)))
@@ -283,7 +279,7 @@ class Alternatives:
             _Candidate(low_of(region.partition), low_of(region.row), region, disjunct, each)
             for disjunct in self._disjuncts
             for each in disjunct.expand(common, values)
-            for region in disjunct.regions.find(each, known)
+            for region in disjunct.regions.find(each)
         ]
         # Partitions that are not points are scanned anyway: what else is wanted of them comes with it.
         scans = not base[0].partition.point and not all(each.region.partition.point for each in candidates)

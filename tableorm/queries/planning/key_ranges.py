@@ -41,13 +41,6 @@ class KeyMatch(msgspec.Struct, frozen=True, eq=False):
     buckets: "tuple[KeyMatch, ...]" = ()
 
 
-class KeyPair(msgspec.Struct, frozen=True, eq=False):
-    """What conditions say of the two keys of one kind; None where no key can satisfy them."""
-
-    partition: KeyMatch | None
-    row: KeyMatch | None
-
-
 class RegionMatch(msgspec.Struct, frozen=True, eq=False):
     """
     A region of keys that can satisfy conditions.
@@ -236,59 +229,25 @@ class KeyRegions:
     Args:
         target: What is asked for.
         terms: Parameterised conditions in normal form, all of which must hold.
-        base: The regions of the first of the terms. What they say of a key is not worked out again where the other
-            terms add nothing to it.
         by_bucket: Whether each hash bucket that the terms leave open in a PartitionKey has a region of its own.
 
     Attributes:
         buckets: How many hash buckets of partitions have regions of their own, of all kinds.
     """
 
-    def __init__(
-        self,
-        target: QueryTarget,
-        terms: Sequence[Expression],
-        base: "KeyRegions | None" = None,
-        *,
-        by_bucket: bool = True,
-    ) -> None:
+    def __init__(self, target: QueryTarget, terms: Sequence[Expression], *, by_bucket: bool = True) -> None:
         self._target = target
         self._schemas: list[Schema | None] = list(target.schemas)
         if target.bags:
             self._schemas.append(None)  # rows of any kind: only the conditions themselves bound them
         self._rules = [_rules_of(schema, terms, by_bucket=by_bucket) for schema in self._schemas]
         self.buckets = sum([_count_buckets(partition) for partition, _ in self._rules])
-        self._same: list[tuple[bool, bool]] = []
-        if base is not None:
-            pairs = zip(self._rules, base._rules, strict=True)
-            self._same = [(own[0] == other[0], own[1] == other[1]) for own, other in pairs]
 
-    def match_keys(self, values: Values) -> list[KeyPair]:
-        """Return what the terms say of the keys of each kind."""
-        return [KeyPair(partition.match(values), row.match(values)) for partition, row in self._rules]
-
-    def find(self, values: Values, known: Sequence[KeyPair]) -> list[RegionMatch]:
-        """
-        Return the regions for these values.
-
-        Args:
-            values: The values of the terms.
-            known: What the terms of `base` say of the keys of each kind.
-        """
-        return self.merge_kinds(
-            [
-                KeyPair(
-                    pair.partition if same[0] else partition.match(values),
-                    pair.row if same[1] else row.match(values),
-                )
-                for (partition, row), same, pair in zip(self._rules, self._same, known, strict=True)
-            ]
-        )
-
-    def merge_kinds(self, pairs: Sequence[KeyPair]) -> list[RegionMatch]:
-        """Return the regions of what is said of the keys of each kind; none if no row can satisfy the terms."""
-        if len(pairs) == 1:
-            partition, row = pairs[0].partition, pairs[0].row
+    def find(self, values: Values) -> list[RegionMatch]:
+        """Return the regions for these values of the terms; none if no row can satisfy them."""
+        matches = [(partition.match(values), row.match(values)) for partition, row in self._rules]
+        if len(matches) == 1:
+            partition, row = matches[0]
             if partition is None or row is None:
                 return []
             return [
@@ -296,9 +255,9 @@ class KeyRegions:
                 for each in partition.buckets or (partition,)
             ]
         possible = [
-            _KindMatch(schema, pair.partition, pair.row)
-            for schema, pair in zip(self._schemas, pairs, strict=True)
-            if pair.partition is not None and pair.row is not None
+            _KindMatch(schema, partition, row)
+            for schema, (partition, row) in zip(self._schemas, matches, strict=True)
+            if partition is not None and row is not None
         ]
         if not possible:
             return []

@@ -258,7 +258,7 @@ def _proved(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
 
 
 def _is_overtaken(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
-    """Whether somebody else has inserted a row for good that the plan inserts: then nothing of it can be applied."""
+    """Whether another writer has inserted a row for good that the plan inserts: then nothing of it can be applied."""
     pairs = zip(plan.writes, rows, strict=True)
     return any(
         w.effect is not None and row is not None and w.effect.survives_conflict(row["RowKey"]) for w, row in pairs

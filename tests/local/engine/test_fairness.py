@@ -53,7 +53,7 @@ class Clock:
 
         monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: self.now))
         monkeypatch.setattr(scan, "decode", work)
-        monkeypatch.setattr(scan, "_compile_filter", compile_filter)
+        monkeypatch.setattr(scan, "matcher", compile_filter)
         monkeypatch.setattr(PageScan, "advance", measure)
 
 

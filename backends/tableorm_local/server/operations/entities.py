@@ -30,7 +30,7 @@ async def get_entity(request: Request) -> Answer:
     else:
         row = await _find_entity(request, keys, where, wanted)
     etag: str = row["odata.etag"]
-    if timestamp_of_etag(etag) is None:  # of a file that somebody else has made; it must not end the header
+    if timestamp_of_etag(etag) is None:  # of a file that another program has made; it must not end the header
         raise Fault(Code.INTERNAL_ERROR, f"The stored entity is damaged: {etag!r} is not an ETag; restore a backup.")
     body = encode_entity(row, request.resource.table, request.place, level, hidden)
     return Answer(200, headers={"ETag": etag}, body=body, content_type=level.content_type)

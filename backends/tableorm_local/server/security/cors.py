@@ -39,7 +39,7 @@ def _check_names(_: object, attribute: "attrs.Attribute[tuple[str, ...]]", names
 @attrs.frozen(kw_only=True)
 class CorsRule:
     """
-    Which pages may call the service from a browser, and how. A rule in a file may have been stored by somebody else.
+    Which pages may call the service from a browser, and how. A rule in a file may have been stored by another program.
 
     Args:
         origins: `https://example.org`, or `*` for any.
