@@ -232,8 +232,11 @@ async def test_entries_of_indexes_are_merged_too(db: Database) -> None:
     """Those beside their entities, by choice or by name, and those in partitions that are spread themselves."""
     rows = samples(80)
     await fill(db, rows)
+    wanted = [each.id for each in sorted(rows, key=lambda e: (-e.at.timestamp(), e.id)) if each.size == 3]
+
     chosen = north(db).where(Sample.size == 3)
     assert chosen.explain().path == "index Sample.by_size" and chosen.explain().merged_partitions == 16
+    assert [each.id for each in await chosen.all()] == wanted
     entries = db.select(Sample.by_size).where(Sample.site == "north", Sample.size >= 5)
     by_size = sorted((e.size, -e.at.timestamp(), e.id) for e in rows if e.size >= 5)
     assert [each.id for each in await entries.all()] == [name for *_, name in by_size]
