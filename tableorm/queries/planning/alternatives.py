@@ -317,7 +317,9 @@ class Alternatives:
         )
 
     def _any_of(self, parts: list[tuple[_Disjunct, Values]]) -> Residual:
-        sides = [Residual(disjunct.choice(), values) for disjunct, values in parts]
+        # Each bucket of a spread key has an alternative of its own, which says the same.
+        different = {(id(disjunct), id(values)): (disjunct, values) for disjunct, values in parts}.values()
+        sides = [Residual(disjunct.choice(), values) for disjunct, values in different]
         return Residual(DisjunctionPredicate(sides), ())
 
 
