@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from .. import __version__
 from ..errors import TableOrmError
-from .output import prepare_streams, report
+from .output import clear_progress, prepare_streams, report
 from .parser import CommandParser, add_command
 from .wording import in_options
 
@@ -107,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             problem = f"{error.filename}: {in_options(error.strerror or '')}"
         report(problem)
         return 1
+    finally:
+        clear_progress()  # which hides the cursor
     assert isinstance(status, int)
     return status
 

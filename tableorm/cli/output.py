@@ -4,21 +4,20 @@ What all commands print: lines of text or of JSON, in colours on a terminal unle
 
 import argparse
 import os
-import re
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
-from shutil import get_terminal_size
-from typing import Any, Literal, TextIO
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
 from ..protocol.redaction import escape_unprintable
 
-Style = Literal["bold", "dim", "red", "green"]
+if TYPE_CHECKING:
+    from rich.console import Console
 
-_CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32}
-_shown: list[str] = []  # the lines of progress on the terminal
+_shown = ExitStack()  # the lines of progress on the terminal
 
 
 def prepare_streams() -> None:
@@ -30,27 +29,45 @@ def prepare_streams() -> None:
         reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
 
-def paint(text: str, style: Style, file: TextIO) -> str:
-    """Return a text in a colour, if what it is written to shows colours."""
-    return text if os.environ.get("NO_COLOR") or not _has_escapes(file) else f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+def find_terminal(file: TextIO) -> "Console | None":
+    """Return the terminal that a file is; None for a pipe or a file, which gets plain text and never waits for rich."""
+    if not file.isatty():
+        return None
+    from rich.console import Console  # noqa: PLC0415
+
+    # Without colours, bold is left out too.
+    return Console(file=file, color_system=None if os.environ.get("NO_COLOR") else "auto")
 
 
-def _has_escapes(file: TextIO) -> bool:
-    return file.isatty() and os.environ.get("TERM") != "dumb"
+def show(line: str, styles: Mapping[str, str] = {}, file: TextIO | None = None, *, wrap: bool = False) -> None:
+    """
+    Print a line without what a terminal would obey.
 
-
-def fit(line: str) -> str:
-    """Return a line for stdout without what a terminal would obey; a narrow terminal gets several, with an indent."""
+    Args:
+        line: The line.
+        styles: By the name of a style, such as `bold`, a pattern of what a terminal shows in it.
+        file: Where to; None for stdout.
+        wrap: Whether a narrow terminal gets several lines, with an indent.
+    """
     line = escape_unprintable(line)
-    if not sys.stdout.isatty():
-        return line
-    return textwrap.fill(line, get_terminal_size().columns, subsequent_indent=" " * 6, break_on_hyphens=False)
+    terminal = find_terminal(file or sys.stdout)
+    if not terminal:
+        print(line, file=file, flush=True)
+        return
+    from rich.text import Text  # noqa: PLC0415
+
+    if wrap:
+        line = textwrap.fill(line, terminal.width, subsequent_indent=" " * 6, break_on_hyphens=False)
+    text = Text(line)  # of which nothing is markup
+    for style, pattern in styles.items():
+        text.highlight_regex(pattern, style)
+    terminal.print(text, soft_wrap=True)
 
 
-def report(message: str, style: Style = "red") -> None:
+def report(message: str, style: str = "red") -> None:
     """Print a message as a line on stderr."""
     clear_progress()
-    print(paint("tableorm:", style, sys.stderr), escape_unprintable(" ".join(message.split())), file=sys.stderr)
+    show(f"tableorm: {' '.join(message.split())}", {style: "^tableorm:"}, sys.stderr)
 
 
 def to_json(values: Any) -> str:
@@ -60,34 +77,44 @@ def to_json(values: Any) -> str:
 
 def show_progress(line: str, *more: str) -> None:
     """Show on stderr how far something is: a terminal gets lines in place of those before, a file the first alone."""
-    if not _has_escapes(sys.stderr):
-        print(escape_unprintable(line), file=sys.stderr, flush=True)
+    terminal = find_terminal(sys.stderr)
+    if not terminal or terminal.is_dumb_terminal:
+        show(line, file=sys.stderr)
         return
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     clear_progress()
-    size = get_terminal_size()
-    lines = (line, *more)[: max(1, size.lines - 1)]
+    # Lines that a terminal has no room for would not be removed.
+    lines = (line, *more)[: terminal.height - 1]
+    text = Text("\n".join(map(escape_unprintable, lines)), no_wrap=True)
+    text.highlight_regex("#+", "green")
     # A terminal shows ^C after it, which must not begin a line that would not be removed.
-    _shown.extend(escape_unprintable(each)[: size.columns - 3] for each in lines)
-    text = re.sub("#+", lambda done: paint(done[0], "green", sys.stderr), "\n".join(_shown))
-    print(text, end="", file=sys.stderr, flush=True)
+    terminal.width -= 3
+    # What is redirected would be shown on the terminal even if it is for a file.
+    # It is removed also if an interrupt comes while it starts.
+    _shown.push(
+        Live(text, console=terminal, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
+    ).start(refresh=True)
 
 
 def clear_progress() -> None:
     """Remove the lines of progress that are shown in a terminal."""
-    if _shown:
-        up = f"\x1b[{len(_shown) - 1}A" if len(_shown) > 1 else ""
-        print(f"{up}\r\x1b[J", end="", file=sys.stderr, flush=True)
-        _shown.clear()
+    _shown.close()
 
 
 def emit(
     args: argparse.Namespace,
     values: Mapping[str, Any],
     *lines: str,
-    painted: Iterable[str] = (),
     file: TextIO | None = None,
+    styles: Mapping[str, str] = {},
+    wrap: bool = False,
 ) -> None:
-    """Print an outcome on stdout or elsewhere: its lines, and those with colours; after `--json` its values."""
+    """Print an outcome on stdout or elsewhere: its lines, as `show` does; after `--json` its values."""
     clear_progress()
-    for line in [to_json(values)] if args.json else [*map(escape_unprintable, lines), *painted]:
-        print(line, file=file, flush=True)
+    if args.json:
+        print(to_json(values), file=file, flush=True)
+        return
+    for line in lines:
+        show(line, styles, file, wrap=wrap)

@@ -6,7 +6,6 @@ out, and the options of all commands.
 import inspect
 import os
 import re
-import sys
 import textwrap
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import Any, NoReturn
 
 from ..database.connect import GROUP
 from ..errors import near
-from .output import paint, report
+from .output import report, show
 
 URL = "TABLEORM_URL"
 """The variable with the URL of commands that are given none."""
@@ -25,10 +24,7 @@ _NAME = re.compile(r"[\w.$]+(:[\w.]+)?")  # of a table, a module or a model
 
 
 class _Help(HelpFormatter):
-    """A help formatter that keeps the lines of examples whole, with bold headings on a terminal."""
-
-    def start_section(self, heading: str | None) -> None:
-        super().start_section(heading and paint(heading, "bold", sys.stdout))
+    """A help formatter that keeps the lines of examples whole."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         wrap = textwrap.TextWrapper(width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
@@ -40,6 +36,7 @@ class CommandParser(ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, conflict_handler="resolve", formatter_class=_Help, **options)
+        self.color = False  # of Python 3.14, which prints escapes of its own
         # Suppressed when absent, or the default would overwrite the option before the command.
         self.add_argument("--json", action="store_true", default=SUPPRESS, help="print lines of JSON")
         self.add_argument("--traceback", action="store_true", default=SUPPRESS, help="show where an error comes from")
@@ -90,6 +87,10 @@ class CommandParser(ArgumentParser):
         name = self.prog.partition(" ")[2]
         report(f"{name}{name and ': '}{message}; see {self.prog} --help")
         self.exit(2)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        for line in message.splitlines():
+            show(line, {"bold": "^[a-z]+:$"}, file)
 
     def _check_value(self, action: Action, value: Any) -> None:
         # Argparse itself would take the last value of an option, and silently ignore those before.

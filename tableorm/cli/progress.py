@@ -16,7 +16,7 @@ from ..queries.sweep_report import SweepReport
 from ..stores.draft import write_draft
 from ..transfer.report import TransferReport
 from .arguments import open_existing, run_options
-from .output import emit, fit, show_progress
+from .output import emit, show_progress
 
 P = ParamSpec("P")
 Report = AuditReport | SweepReport | TransferReport | RunReport
@@ -58,8 +58,15 @@ def print_report(report: Report, args: argparse.Namespace, file: TextIO | None =
         found, number = report.failures, report.failed
         good = report.complete if isinstance(report, RunReport) else not number
     more = number - len(found)
-    lines = [*map(str, found), *[f"and {more:,} more"] * (more > 0), str(report)]
-    emit(args, report.to_dict(), painted=map(fit, lines), file=file)
+    emit(
+        args,
+        report.to_dict(),
+        *map(str, found),
+        *[f"and {more:,} more"] * (more > 0),
+        str(report),
+        file=file,
+        wrap=True,
+    )
     return 0 if good else 1
 
 

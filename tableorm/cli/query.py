@@ -18,7 +18,7 @@ from ..queries.query import Query
 from .arguments import DATABASE, OwnCommand, count, flag, open_existing, option, parse_target
 from .conditions import parse_fields, parse_syntax, parse_where
 from .output import emit
-from .tabular import dress_up, list_values, print_rows
+from .tabular import NAMES, TITLES, list_values, print_rows
 
 
 async def _query(args: Namespace) -> int:
@@ -75,7 +75,7 @@ async def _get(args: Namespace) -> int:
             types = {name: info.type.annotation for name, info in schema_of(model).fields.items()}
             found = await db.get(target, **parse_fields(types, args.fields))
     values = values_of(found)
-    emit(args, values, painted=list_values([*values], values.values()))
+    emit(args, values, *list_values([*values], values.values()), styles=NAMES, wrap=True)
     return 0
 
 
@@ -89,7 +89,7 @@ def _explain(query: Query[Any], args: Namespace, model: type[Entity] | None) -> 
         lines.append(f"  --where: read as {values['where']}")
     if refused:
         lines.append("  refused without --all")
-    emit(args, values, painted=dress_up(lines))
+    emit(args, values, *lines, styles=TITLES, wrap=True)
 
 
 def values_of(found: Entity | PropertyBag) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ..advice import measure_table
 from .arguments import ANY_TABLES, DATABASE, Argument, OwnCommand, count, open_existing, option, pick
 from .output import emit
 from .progress import show_reading
-from .tabular import dress_up
+from .tabular import TITLES, add_bars
 
 
 async def _print_statistics(args: argparse.Namespace) -> int:
@@ -37,7 +37,7 @@ async def _print_statistics(args: argparse.Namespace) -> int:
                 cost = measured.cost(**pick(args, "gib_price", "request_price"))
                 said["cost"] = attrs.asdict(cost)
                 text += f"\n  cost: {cost.storage:.6g} a month for storage, {cost.scan:.6g} to read all rows once"
-            emit(args, said, painted=dress_up(text.split("\n")))
+            emit(args, said, *add_bars(text.split("\n")), styles=TITLES, wrap=True)
     return 0
 
 

@@ -4,7 +4,6 @@ Rows as a table that fits the terminal, as lines of JSON, or as CSV.
 
 import argparse
 import csv
-import re
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from shutil import get_terminal_size
@@ -15,14 +14,17 @@ import msgspec
 from ..errors import TableOrmError, counted
 from ..explorer.picture import draw_bars, pad, width_of
 from ..protocol.redaction import escape_unprintable
-from .output import fit, paint, report, to_json
+from .output import report, show, to_json
 
 Values = Mapping[str, Any]
 
 _TOGETHER = 100  # rows whose columns are laid out together
 _GAP = "  "
 _NARROWEST = 6  # a column that is cut shows so much
-_TITLE = re.compile(r"^( *[A-Za-z -]+|\w+)(:|$)")
+NAMES = {"bold": r"^\S+"}
+"""The style of a line of `list_values`."""
+TITLES = {"bold": r"^( *[A-Za-z -]+|\w+)(:|$)", "green": "█+$"}
+"""The styles of a text with titles, and bars beside shares."""
 
 
 async def print_rows(args: argparse.Namespace, rows: AsyncIterator[Values], columns: Sequence[str]) -> None:
@@ -58,64 +60,55 @@ def _print_batch(args: argparse.Namespace, rows: Sequence[Values], before: list[
     """Print some rows, with a header if the columns have changed; return the columns."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not args.csv:
-        for line in format_table(rows, names, header=names != before):
-            print(line)
+        print_table(rows, names, header=names != before)
         return names
     if before and (more := [name for name in names if name not in before]):
         raise TableOrmError(f"a row has {more[0]!r}, which is no column; name the columns with --only, or use --json")
     names = before or names
     # A file gets what there is, and a terminal nothing that it would obey.
-    show = escape_unprintable if sys.stdout.isatty() else str
+    printable = escape_unprintable if sys.stdout.isatty() else str
     lines = csv.writer(sys.stdout, lineterminator="\n")
-    lines.writerows([] if before else [map(show, names)])
-    lines.writerows([show(as_text(row.get(name))) for name in names] for row in rows)
+    lines.writerows([] if before else [map(printable, names)])
+    lines.writerows([printable(as_text(row.get(name))) for name in names] for row in rows)
     return names
 
 
-def format_table(rows: Sequence[Values], names: Sequence[str], *, header: bool = True) -> Iterable[str]:
-    """Yield the lines of a table that fits the terminal; a line for each value where the columns do not fit."""
+def print_table(rows: Sequence[Values], names: Sequence[str], *, header: bool = True) -> None:
+    """Print a table that fits the terminal; a line for each value where the columns do not fit."""
     cells = [[escape_unprintable(as_text(row.get(name))) for name in names] for row in rows]
     right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
     names = [*map(escape_unprintable, names)]
     widest = [max(map(width_of, column)) for column in zip(names, *cells, strict=True)]
     # What is no terminal has room for all.
-    room = get_terminal_size((sum(widest) + len(widest) * len(_GAP), 0)).columns
-    widths = _fit(widest, room)
+    widths = _fit(widest, get_terminal_size((sys.maxsize, 0)).columns)
     if widths is None:
         for line in cells:
-            yield from list_values(names, line)
-            yield ""
+            for text in [*list_values(names, line), ""]:
+                show(text, NAMES, wrap=True)
         return
     if header:
-        titles = _GAP.join(map(pad, names, widths)).rstrip()
-        yield paint(titles, "bold", sys.stdout)
+        show(_GAP.join(map(pad, names, widths)).rstrip(), {"bold": ".+"})
     for line in cells:
-        yield _GAP.join(map(pad, line, widths, right)).rstrip()
+        print(_GAP.join(map(pad, line, widths, right)).rstrip())
 
 
 def list_values(names: Sequence[str], values: Iterable[Any]) -> Iterable[str]:
     """Yield a line for each value, behind its name."""
     width = max(map(width_of, names))
     for name, value in zip(names, values, strict=True):
-        line = fit(f"{pad(name, width)}{_GAP}{as_text(value)}".rstrip())
-        yield paint(line[:width], "bold", sys.stdout) + line[width:]
+        yield f"{pad(name, width)}{_GAP}{as_text(value)}".rstrip()
 
 
-def dress_up(lines: Iterable[str]) -> Iterable[str]:
-    """Yield the lines of a text; a terminal gets bold titles, bars beside shares, and no line that is wider than it."""
-    room = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line, bar in draw_bars(lines, room):
-        painted = bar and paint(bar, "green", sys.stdout)
-        titled = _TITLE.sub(lambda title: paint(title[0], "bold", sys.stdout), fit(line))
-        yield titled + (_GAP + painted) * (painted != bar)
+def add_bars(lines: Iterable[str]) -> Iterable[str]:
+    """Return the lines of a text; those for a terminal have bars beside shares, and fit it."""
+    return draw_bars(lines, get_terminal_size().columns) if sys.stdout.isatty() else lines
 
 
 def _fit(widths: Sequence[int], room: int) -> list[int] | None:
     """Return the widths of columns, the widest ones cut, so that all fit; None if they do not."""
-    room -= len(_GAP) * (len(widths) - 1)
-    for most in range(max(_NARROWEST, room), _NARROWEST - 1, -1):
+    for most in range(room, _NARROWEST - 1, -1):
         cut = [min(width, most) for width in widths]
-        if sum(cut) <= room:
+        if sum(cut) + len(_GAP) * (len(cut) - 1) <= room:
             return cut
     return None
 

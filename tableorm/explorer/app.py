@@ -144,8 +144,7 @@ class Explorer(App[None]):
     async def _sample(self, table: str, node: "TreeNode[View | str]") -> None:
         self._say(f"reading a sample of {table} ...")
         measured = await measure_table(self._db, table, sample=_RANGES)
-        lines = draw_bars(str(measured).splitlines(), self.size.width - _BESIDE)
-        self._bars.update("\n".join(f"{line}  {bar}" for line, bar in lines))
+        self._bars.update("\n".join(draw_bars(str(measured).splitlines(), self.size.width - _BESIDE)))
         self._switcher.current = "picture"
         known = {str(each.label) for each in node.children}
         for kind in measured.kinds:

@@ -18,6 +18,7 @@ from tableorm import Database, Entity, Mapped, TableOrmError, __version__
 from tableorm.cli.command_line import make_parser
 from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
+from tests.screen import Screen
 
 ROOT = Path(__file__).parents[2]
 COMMAND = str(Path(sys.executable).with_name("tableorm"))
@@ -256,16 +257,32 @@ def test_interrupt_removes_the_bar(tmp_path: Path) -> None:
     with subprocess.Popen(
         [COMMAND, "hello", "you"], stdin=side, stdout=side, stderr=side, env=environment, start_new_session=True
     ) as process:
-        shown = os.read(main, 1000)
+        shown = ""
+        while not shown.endswith("#"):
+            shown += os.read(main, 1000).decode()
         process.send_signal(signal.SIGINT)
         process.wait()
-        shown += os.read(main, 1000)
+        left = os.read(main, 10_000).decode()
     os.close(side)
     os.close(main)
 
-    bar, left = shown.split(b"\r\x1b[J")
-    assert len(bar) + len("^C") < 40
-    assert left == b"tableorm: interrupted; run it again\r\n"
+    screen = Screen(shown + "^C" + left)
+    assert len(Screen(shown).lines[0]) + len("^C") < 40
+    assert (screen.lines, screen.row) == (["tableorm: interrupted; run it again"], 1)
+    assert screen.cursor
+
+
+def test_pipes_do_not_wait_for_colours(url: str) -> None:
+    """Neither the package nor a command whose output is no terminal imports what rich prints with."""
+    code = (
+        "import atexit, sys, tableorm; from tableorm.cli import main;"
+        "atexit.register(lambda: print('rich.console' in sys.modules)); main(sys.argv[1:])"
+    )
+    for command in (["tables", url], ["stats", url], ["query", url, "Directory", "--all"], ["query", "--help"]):
+        done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, check=True)
+        *printed, imported = done.stdout.splitlines()
+        assert printed
+        assert imported == b"False"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")

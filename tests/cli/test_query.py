@@ -2,6 +2,7 @@
 `tableorm query`, `get` and `show`: which rows they print, in which forms, and what they refuse to read.
 """
 
+import contextlib
 import csv
 import datetime as dt
 import io
@@ -22,7 +23,8 @@ from hypothesis import strategies as st
 from tableorm import Database, EncodeError, Entity, Expression, Index, Key, Mapped, ModelError, Timestamp, field
 from tableorm.cli import main
 from tableorm.cli.conditions import parse_where
-from tableorm.cli.tabular import format_table
+from tableorm.cli.output import report
+from tableorm.cli.tabular import print_table
 from tests.commandline import in_database
 from tests.commandline import run_command as tableorm
 
@@ -318,21 +320,23 @@ def test_tables_fit(rows: list[list[object]], width: int) -> None:
     os.environ["COLUMNS"] = str(width)
     try:
         names = ["one", "two", "th\u202eree"]
-        lines = [*format_table([dict(zip(names, row, strict=True)) for row in rows], names)]
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            print_table([dict(zip(names, row, strict=True)) for row in rows], names)
     finally:
         del os.environ["COLUMNS"]
 
+    lines = printed.getvalue().splitlines()
     assert len(lines) == len(rows) + 1
     for line in lines:
         assert line.isprintable()
         assert sum(1 + (unicodedata.east_asian_width(char) in "WF") for char in line if not combining(char)) <= width
 
 
-def test_long_values_are_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_values_are_cut_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A value as long as a property may be is cut in one go."""
     monkeypatch.setenv("COLUMNS", "40")
-    (_, line) = format_table([{"name": "é" * 32_000}], ["name"])
-    assert line == "é" * 39 + "…"
+    print_table([{"name": "é" * 32_000}], ["name"])
+    assert capsys.readouterr().out == "name\n" + "é" * 39 + "…\n"
 
 
 @pytest.mark.parametrize(
@@ -356,6 +360,24 @@ def test_narrow_terminals(
     assert status == 0
     assert shown in text
     assert max(map(len, text.splitlines())) <= 20
+
+
+@pytest.mark.parametrize("width", [19, 80])
+def test_values_are_not_markup(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A terminal shows what a value or a name holds, and neither a style nor an emoji that it names."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    print_table([{"[red]one": "[b]a[/]", "two": ":smile:", "3": 1, "4": 2}], ["[red]one", "two", "3", "4"])
+    report("[bold]:smile: [/]")
+    shown = capsys.readouterr()
+
+    assert shown.err == "tableorm: [bold]:smile: [/]\n"
+    if width == 80:
+        assert shown.out == "[red]one  two      3  4\n[b]a[/]   :smile:  1  2\n"
+    else:
+        assert shown.out == "[red]one  [b]a[/]\ntwo       :smile:\n3         1\n4         2\n\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")

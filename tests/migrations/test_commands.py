@@ -27,6 +27,7 @@ from tableorm_migrations.command.bars import show_run
 from tableorm_migrations.revisions.apply import Outcome
 from tests.azurite import Azurite
 from tests.commandline import run_command
+from tests.screen import Screen
 
 FIELDS = """
 import os
@@ -313,12 +314,16 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setenv("COLUMNS", "14")  # with room for the ^C of an interrupt
     show = each_second(show_progress)
     show("too early")
+    screens = list[list[str]]()
     for text in ("a long line\x1b[0m", "short"):
         now += 1
         show(text)
+        screens.append(Screen(terminal.getvalue()).lines)
     emit(Namespace(json=False), {}, "the outcome")
+    left = Screen(terminal.getvalue())
 
-    assert terminal.getvalue() == "a long line\r\x1b[Jshort\r\x1b[J"
+    assert screens == [["a long line"], ["short"]]
+    assert (left.lines, left.row, left.column, left.cursor) == ([""], 0, 0, True)
     assert capsys.readouterr().out == "the outcome\n"
 
 

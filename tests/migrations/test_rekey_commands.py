@@ -15,6 +15,7 @@ from tableorm_migrations.command.bars import show_bars
 from tableorm_migrations.rekey import phases
 from tests.commandline import run_command
 from tests.migrations.test_commands import Terminal
+from tests.screen import Screen
 
 MODULE = """
 from tableorm import Entity, Mapped, MovedFrom
@@ -169,12 +170,19 @@ def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "40")
     monkeypatch.setenv("NO_COLOR", "1")
     show_progress("first", "one", "two")
+    first = Screen(terminal.getvalue()).lines
     show_progress("second", "1")
+    second = Screen(terminal.getvalue()).lines
+    monkeypatch.setenv("LINES", "3")
+    show_progress("third", "1", "2", "3", "4")
+    third = Screen(terminal.getvalue()).lines
     clear_progress()
+    left = Screen(terminal.getvalue())
 
     assert bars == [
         "      all [######------------------]  25% 12 entities/s, about 0:05:00 left",
         "range   3 [############------------]  50% 1,200 entities",
         "range  14 [------------------------]    ? 0 entities",
     ]
-    assert terminal.getvalue() == "first\none\ntwo" + "\x1b[2A\r\x1b[J" + "second\n1" + "\x1b[1A\r\x1b[J"
+    assert (first, second, third) == (["first", "one", "two"], ["second", "1"], ["third", "1"])
+    assert (left.lines, left.row, left.column, left.cursor) == ([""], 0, 0, True)
