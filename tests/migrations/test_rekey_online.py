@@ -35,16 +35,22 @@ from tableorm_migrations import (
 )
 from tableorm_migrations.rekey import online, phases
 from tests.migrations.conftest import in_memory
-from tests.migrations.flights import DAY, Flight, TailFlight, expected_rows, fill, flights, rows_of
+from tests.migrations.flights import (
+    DAY,
+    Flight,
+    TailFlight,
+    expected_rows,
+    fill,
+    flights,
+    old_keys,
+    other_fields,
+    rows_of,
+)
 from tests.rows import delete_row, insert_row, merge_row, put_row, replace_row
 
 
 class Leg(Flight, table="OnlineLegs", tracked=True):
     pass
-
-
-def leg_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
-    return [{"origin": origin, **others} for origin in ("EWR", "JFK", "LGA")]
 
 
 class TailLeg(
@@ -53,17 +59,9 @@ class TailLeg(
     tracked=True,
     moved_from=MovedFrom(
         Leg,
-        to_new=lambda leg: TailLeg(
-            tail=leg.tail or "unknown", day=leg.day, number=leg.number, origin=leg.origin, seats=leg.seats
-        ),
-        to_old=lambda leg: Leg(
-            tail=None if leg.tail == "unknown" else leg.tail,
-            day=leg.day,
-            number=leg.number,
-            origin=leg.origin,
-            seats=leg.seats,
-        ),
-        old_keys=leg_keys,
+        to_new=lambda leg: TailLeg(**other_fields(leg)),
+        to_old=lambda leg: Leg(**other_fields(leg)),
+        old_keys=old_keys,
     ),
 ):
     pass

@@ -3,8 +3,6 @@ Legs of flights that get other keys, while nobody writes and while programs go o
 jobs on them, and what is wrong in the end.
 """
 
-from typing import Any
-
 from tableorm import Database, Encryption, Entity, KeyRing, Mapped, MovedFrom, RunReport, encrypted
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import METADATA
@@ -21,7 +19,16 @@ from tableorm_migrations import (
     verify_move,
     verify_rekey,
 )
-from tests.migrations.flights import Flight, TailFlight, expected_rows, fill, flights, rows_of
+from tests.migrations.flights import (
+    Flight,
+    TailFlight,
+    expected_rows,
+    fill,
+    flights,
+    old_keys,
+    other_fields,
+    rows_of,
+)
 
 KEYS = {"old": bytes(range(32)), "new": bytes(range(32, 64))}
 """What wraps content keys."""
@@ -35,29 +42,20 @@ class LegCopy(TailFlight, table="RunLegCopies"):
     """What a leg becomes while nobody writes."""
 
 
-def old_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
-    return [{"origin": origin, **others} for origin in ("EWR", "JFK", "LGA")]
-
-
-def to_leg(each: Any) -> Leg:
-    tail = None if each.tail == "unknown" else each.tail
-    return Leg(tail=tail, day=each.day, number=each.number, origin=each.origin, seats=each.seats)
-
-
-def new_fields(leg: Leg) -> dict[str, Any]:
-    own = {name: getattr(leg, name) for name in ("day", "number", "origin", "seats")}
-    return {"tail": leg.tail or "unknown", **own}
-
-
 def to_copy(leg: Leg) -> LegCopy:
-    return LegCopy(**new_fields(leg))
+    return LegCopy(**other_fields(leg))
 
 
 class TailLeg(
     TailFlight,
     table="RunTailLegs",
     tracked=True,
-    moved_from=MovedFrom(Leg, to_new=lambda leg: TailLeg(**new_fields(leg)), to_old=to_leg, old_keys=old_keys),
+    moved_from=MovedFrom(
+        Leg,
+        to_new=lambda leg: TailLeg(**other_fields(leg)),
+        to_old=lambda leg: Leg(**other_fields(leg)),
+        old_keys=old_keys,
+    ),
 ):
     """What a leg becomes while programs go on."""
 
