@@ -65,8 +65,8 @@ def shown(table: str, operation: Operation) -> tuple[str, str, str | None, bytes
 @pytest.fixture
 async def ann(db: Database) -> Employee:
     await db.insert(Department(name="Sales"))
-    await db.insert(Employee(department="Sales", id=1, name="Ann", salary=5))
-    await db.insert(Employee(department="Sales", id=2, name="Bob", last_name="Wu", salary=10))
+    await db.insert(Employee(id=1, name="Ann", salary=5))
+    await db.insert(Employee(id=2, name="Bob", last_name="Wu", salary=10))
     await db.modify(Department, lambda each: setattr(each, "manager_id", 2), name="Sales")
     return await db.get(Employee, department="Sales", id=1)
 
@@ -254,7 +254,7 @@ async def test_what_is_said_is_sent(seed: int) -> None:
 
 async def test_what_depends_on_a_row_that_was_not_read(db: Database, ann: Employee) -> None:
     """An explanation says that the stored row decides; of a model without derived rows it is complete."""
-    for verb, target in (("upsert", Employee(department="Sales", id=3)), ("delete", ann.key)):
+    for verb, target in (("upsert", Employee(id=3)), ("delete", ann.key)):
         explain: Any = db.explain_write
         said = explain(verb, target, **({"if_match": "*"} if verb == "delete" else {}))
         assert (said.complete, str(said).splitlines()[-1]) == (False, "(2 requests and those of derived rows, 0 bytes)")
@@ -278,7 +278,7 @@ async def test_copies_of_another_entity(db: Database, ann: Employee, manager: in
 
 async def test_a_move_with_copies(db: Database) -> None:
     """The copy stays under its key and says where the entity is."""
-    badge = Badge(department="Sales", number=1, code="x")
+    badge = Badge(number=1, code="x")
     await db.insert(badge)
     said = db.explain_write("move", badge, number=2)
     with db.observe(show_values=True) as seen:
@@ -316,7 +316,7 @@ async def test_a_move_of_what_is_saved_before(changed: dict[str, Any]) -> None:
 
 async def test_a_move_of_what_was_read_by_an_index(db: Database) -> None:
     """Its row is read first: what the transaction holds beside the delete and the insert, that row tells."""
-    await db.insert(Badge(department="Sales", number=1, code="x"))
+    await db.insert(Badge(number=1, code="x"))
     found = await db.get(Badge.by_code, department="Sales", code="x")
     said = db.explain_write("move", found, number=2)
     with db.observe(show_values=True) as seen:
