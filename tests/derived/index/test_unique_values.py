@@ -179,6 +179,16 @@ async def test_only_some_entities_count(db: Database) -> None:
     assert await reserved(db, "UniqueNumbers") == expected
 
 
+STALE: Row = {
+    "PartitionKey": "email_z",
+    "RowKey": "taken",
+    "EntityType": "User#by_email",
+    "_of": '["UniqueUsers","a","user_001"]',
+    "_v": "x" * 12,
+}
+"""A reservation that its entity does not hold."""
+
+
 async def test_readers(db: Database) -> None:
     """An entity is found by its value, as it is, with its ETag; by a reservation that it does not hold it is not."""
     with assert_requests(db, 2):
@@ -189,8 +199,7 @@ async def test_readers(db: Database) -> None:
     with pytest.raises(ModelError, match=r"verify\(False\) is rejected for User.by_email: its entries hold keys alone"):
         db.select(User.by_email).verify(False)
 
-    stale: Row = {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12}
-    await insert_row(db, "UniqueEmails", {"PartitionKey": "email_z", "RowKey": "taken", **stale})
+    await insert_row(db, "UniqueEmails", STALE)
     assert await db.get_or_none(User.by_email, email="z") is None
     with pytest.raises(EntityNotFound):
         await db.get(User.by_email, email="nobody")
@@ -198,8 +207,7 @@ async def test_readers(db: Database) -> None:
 
 async def test_an_abandoned_reservation_is_taken_over(db: Database) -> None:
     """Of whom it was cannot commit any more: its decision row is void."""
-    stale: Row = {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12}
-    await insert_row(db, "UniqueEmails", {"PartitionKey": "email_z", "RowKey": "taken", **stale})
+    await insert_row(db, "UniqueEmails", STALE)
 
     await db.insert(User(id=1, email="Z"))
 
@@ -211,9 +219,9 @@ async def test_an_abandoned_reservation_is_taken_over(db: Database) -> None:
     "row",
     [
         {"EntityType": "Letter"},
-        {"EntityType": "User#by_email", "_of": '["Others","a","user_001"]', "_v": "x" * 12},
-        {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "no token"},
-        {"EntityType": "User#by_name", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12},
+        {**STALE, "_of": '["Others","a","user_001"]'},
+        {**STALE, "_v": "no token"},
+        {**STALE, "EntityType": "User#by_name"},
     ],
 )
 async def test_a_row_that_is_in_the_way(db: Database, row: Row) -> None:
