@@ -67,6 +67,9 @@ class TailLeg(
     pass
 
 
+TAIL_LEG = TailLeg.key(tail="N1", day=DAY, number=1)
+
+
 @pytest.fixture(autouse=True)
 def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every program of these tests is one, and so knows each phase at once."""
@@ -148,7 +151,7 @@ async def test_gates_and_phases_are_checked(db: Database) -> None:
 async def test_what_was_written_meanwhile(db: Database) -> None:
     """Entities that were changed, deleted and inserted through the newer model are no differences, and stay so."""
     await move_legs(db, 30)
-    leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
+    leg = await db.get(TAIL_LEG)
     leg.seats = 7
     await db.save(leg)
     await db.delete(await db.get(TailLeg, tail="N2", day=DAY, number=2))
@@ -267,7 +270,7 @@ async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database)
 async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way: str) -> None:
     """If a write without an ETag puts an entity at an older key again, each call says to delete one of the two."""
     await move_legs(db, 3)
-    leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
+    leg = await db.get(TAIL_LEG)
     leg.seats = 7
     await db.save(leg)
     keys = {"PartitionKey": "JFK", "RowKey": "2024-01-01_000001"}
@@ -292,7 +295,7 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
     if keep == "newer":
         await db.delete(await db.get(Leg, origin="JFK", day=DAY, number=1))
     else:
-        await db.delete(await db.get(TailLeg, tail="N1", day=DAY, number=1))
+        await db.delete(await db.get(TAIL_LEG))
     if way == "back":
         assert (await roll_back_move(db, TailLeg)).complete
         assert (await db.get(Leg, origin="JFK", day=DAY, number=1)).seats == (7 if keep == "newer" else 9)
@@ -300,7 +303,7 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
     assert (await run_move(db, TailLeg)).complete
     assert (await verify_move(db, TailLeg)).complete
     assert (await seal(db)).complete
-    assert (await db.get(TailLeg, tail="N1", day=DAY, number=1)).seats == (7 if keep == "newer" else 9)
+    assert (await db.get(TAIL_LEG)).seats == (7 if keep == "newer" else 9)
 
 
 class Tag(
