@@ -123,7 +123,7 @@ NAME = "The specified resource name contains invalid characters: "
         ),
         ("GET", "/", "", "InvalidUri", "The requested URI does not represent any resource on the server."),
         ("GET", "/", "comp=properties", "InvalidQueryParameterValue", f"{QUERY}restype."),
-        ("GET", "/", "restype=service&comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
+        ("GET", "/", "restype=service&comp=what", "InvalidQueryParameterValue", f"{QUERY}comp."),
         (
             "GET",
             "/",
@@ -131,8 +131,9 @@ NAME = "The specified resource name contains invalid characters: "
             "InvalidQueryParameterValue",
             f"{QUERY}comp=stats is answered at the secondary location, devstoreaccount1-secondary.",
         ),
-        ("GET", "/Tables", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
+        ("GET", "/Tables", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp."),
         ("GET", "/Tab", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
+        ("GET", "/None", "comp=what", "TableNotFound", "The table specified does not exist."),
         (
             "GET",
             "/$metadata",
@@ -143,10 +144,10 @@ NAME = "The specified resource name contains invalid characters: "
     ],
 )
 async def test_what_there_is_not(api: Api, verb: str, path: str, query: str, code: str, said: str) -> None:
-    """Verbs and parameters that a resource does not have are rejected."""
+    """Verbs and parameters that a resource does not have are rejected, after a table that there is not."""
     reply = await api(verb, path, query=query)
 
-    assert reply.status == {"MethodNotAllowed": 405}.get(code, 400)
+    assert reply.status == {"MethodNotAllowed": 405, "TableNotFound": 404}.get(code, 400)
     assert (reply.code, reply.said) == (code, said)
 
 
