@@ -211,10 +211,17 @@ async def _refuse_parameter(request: Request) -> Answer:
     raise invalid_parameter(f"comp {request.options.get('comp', '')[:40]!r}")
 
 
-async def _refuse_below_table(_: Request) -> Answer:
-    """Refuse what clients ask for that were given a table's URL as the account's, in words that SDKs make a hint of."""
-    raise Fault(
-        Code.INVALID_INPUT,
-        "Bad Request - Error in query syntax. The number of keys specified in the URI does not match number of key "
-        "properties for the resource: a table has no such resource; give clients the URL of the account.",
-    )
+async def _refuse_below_table(request: Request) -> Answer:
+    """Refuse what clients ask for that were given a table's URL as the account's; they make a hint of the answer."""
+    verb, rest = request.verb, request.resource.rest
+    if verb == "POST" and rest in ("Tables", "Tables()"):
+        raise Fault(Code.PROPERTIES_NEED_VALUE, "The values are not specified for all properties in the entity.")
+    if verb == "POST" and rest == "$batch":
+        raise Fault(Code.MEDIA_TYPE_NOT_SUPPORTED, "None of the provided media types are supported.")
+    if verb == "DELETE":
+        raise Fault(
+            Code.INVALID_INPUT,
+            "Bad Request - Error in query syntax. The number of keys specified in the URI does not match number of key "
+            "properties for the resource.",
+        )
+    raise Fault(Code.INVALID_INPUT, "Bad Request - Error in query syntax. A table has no such resource.")

@@ -154,7 +154,7 @@ def _read_write_request(whole: Request, part: multipart.Part) -> Request:
     resource = request.resource
     if resource.kind is Kind.BELOW_TABLE:
         # What looks like a path below a table is a name that no table can have: SDKs tell by the code.
-        check_table_name(f"{resource.table}/")
+        check_table_name(f"{resource.table}/{resource.rest}")
     if request.verb not in _WRITE_VERBS.get(resource.kind, ()):
         raise invalid_input(f"a transaction cannot have {request.verb} on that resource.")
     check_table_name(resource.table)
