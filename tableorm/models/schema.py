@@ -532,8 +532,8 @@ class Schema(InTables):
         hidden = {self.by_property[name].field for name in self.opaque}.intersection(names)
         if hidden:
             raise ModelError(
-                f"{self.name}.{min(hidden)} cannot be used by {label}: the store does not have its value, as of all "
-                "that is encrypted; leave it out"
+                f"{self.name}.{min(hidden)} can't be used by {label}: the store doesn't have its value, because "
+                "it is encrypted; leave it out"
             )
         if self.keyed is not None:
             self.keyed.note_seen(info for info in self.fields.values() if info.name in names)

@@ -88,7 +88,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     ),
     "the object of another index": (
         lambda: model({"one": (same := Index(row_key="x_{age}_{id}")), "two": same}),
-        ("Person.two", "the same object", "'one'", "another Index(...)"),
+        ("Person.two", "the same object", "'one'", "a separate Index(...)"),
     ),
     "no object": (
         lambda: model({"by_email": Index}),
@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     ),
     "a private name": (
         lambda: model({"_by_email": Index(row_key="email_{email}", unique=True)}),
-        ("Person._by_email", "not free"),
+        ("Person._by_email", "reserved; rename it"),
     ),
     "a kept field in a template": (
         lambda: model({"by_kept": Index(row_key="kept_{kept}_{id}", include="keys")}, keeps=True),
