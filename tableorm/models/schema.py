@@ -520,7 +520,7 @@ class Schema(InTables):
         except TableOrmError:
             raise
         except Exception as error:
-            raise ModelError(f"where= of {label} raised {shown(error)} when it was asked about {entity!r}") from error
+            raise ModelError(f"where= of {label} raised {shown(error)} for {entity!r}") from error
 
     def refuse_unseen(self, names: Collection[str], label: str, what: str) -> None:
         """
@@ -540,8 +540,8 @@ class Schema(InTables):
         for info in self.maintained:
             if info.name in names:
                 raise ModelError(
-                    f"{label}: {what} {info.name!r}, which other entities keep: it changes without this one being "
-                    "written; leave it out"
+                    f"{label}: {what} {info.name!r}, which writes of other entities change without writing "
+                    "this one; leave it out"
                 )
 
     def decode(self, row: Row) -> Any:

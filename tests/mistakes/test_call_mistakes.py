@@ -168,7 +168,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda db: db.explain_write(["save"], order()), r"explain_write\(\['save'\]\) is unknown; use insert, save"),
     (lambda db: db.explain_write("save", order(), only=["note"]), r"only=...\) is rejected: save takes nothing beside"),
     (lambda db: db.audit("Orders"), "'Orders' is not a model"),
-    (lambda db: db.audit(order()), r"Order\(shop='a'.* is an entity, and not a model; give its class, Order"),
+    (lambda db: db.audit(order()), r"Order\(shop='a'.* is an entity, not a model; give its class, Order"),
     (
         lambda db: db.audit(Order, on_progress=5),
         r"audit\(on_progress=5\) is rejected: give a plain function, which is not awaited",
