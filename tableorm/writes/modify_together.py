@@ -50,12 +50,12 @@ from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from ..stores import Row, RowAddress
 from .commit import commit, load_row, read_current, write_change
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
+from .move import marker_error
 from .patch import then
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .rows import NOT_CONTENT, compare
 from .stages.change import save_change
-from .stages.complete import marker_error
 from .stages.compose import encode_joined
 from .stages.encode import encode
 from .stages.execute import is_light, most_row_bytes, plan_writes, remember

@@ -312,19 +312,19 @@ def test_what_must_see_an_opaque_property_is_refused() -> None:
     """Expiry, maintained fields, an index that holds it and copies of it, when the class is made."""
     keys: dict[str, Any] = {"table": "Stages2", "partition_key": "b", "row_key": "r"}
 
-    with pytest.raises(ModelError, match=r"Ending\.at cannot be used by expiry=True"):
+    with pytest.raises(ModelError, match=r"Ending\.at can't be used by expiry=True"):
 
         class Ending(Entity, **keys):  # pyright: ignore[reportUnusedClass]
             at: Mapped[datetime | None] = field(default=None, expiry=True)
             turned = Reversed("at")
 
-    with pytest.raises(ModelError, match=r"Kept\.kept cannot be used by maintained=True"):
+    with pytest.raises(ModelError, match=r"Kept\.kept can't be used by maintained=True"):
 
         class Kept(Entity, **keys):  # pyright: ignore[reportUnusedClass]
             kept: Mapped[str | None] = field(default=None, maintained=True)
             turned = Reversed("kept")
 
-    with pytest.raises(ModelError, match=r"Held\.note cannot be used by Held\.by_size"):
+    with pytest.raises(ModelError, match=r"Held\.note can't be used by Held\.by_size"):
 
         class Held(Entity, **keys):  # pyright: ignore[reportUnusedClass]
             note: Mapped[str]
@@ -332,7 +332,7 @@ def test_what_must_see_an_opaque_property_is_refused() -> None:
             turned = Reversed("note")
             by_size = Index(row_key="i_{size}")
 
-    with pytest.raises(ModelError, match=r"Whole\.note cannot be used by Copying\.source"):
+    with pytest.raises(ModelError, match=r"Whole\.note can't be used by Copying\.source"):
 
         class Whole(Entity, table="Stages2", partition_key="b", row_key="{id}", tracked=True):
             id: Mapped[int]
