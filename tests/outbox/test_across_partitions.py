@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    AuditReport,
     Conflict,
     Count,
     Damage,
@@ -125,6 +126,10 @@ async def settle_and_count(db: Database) -> int:
     with db.observe() as seen:
         await settle(db)
     return sum(str(each).startswith("GET Clerks(PartitionKey='") for each in seen.requests)
+
+
+async def repair(db: Database) -> AuditReport:
+    return await db.audit(Clerk, Office, repair=True)
 
 
 async def rename_office(db: Database) -> None:
@@ -288,13 +293,13 @@ async def test_a_damaged_row_of_a_count_lowers_no_total(db: Database, change: Ro
     for number, town in enumerate(TOWNS):
         await db.insert(Clerk(town=town, id=10 + number, office="a"))
     await settle(db)
-    report = await db.audit(Clerk, Office, repair=True)
+    report = await repair(db)
 
     assert (await db.get(OFFICE)).staff == 8
     assert report.undecided
     await db.delete(damaged, if_match="*")
-    await db.audit(Clerk, Office, repair=True)
-    await db.audit(Clerk, Office, repair=True)
+    await repair(db)
+    await repair(db)
     assert await find_wrong(db) == []
 
 
@@ -308,13 +313,13 @@ async def test_a_damaged_subtotal_is_found(db: Database, change: Row) -> None:
     await db.merge(bag, if_match="*")
     with pytest.raises(DecodeError, match=r"~n_.*should be the row of a count"):
         await db.insert(Clerk(town=damaged.partition_key, id=10, office="a"))
-    report = await db.audit(Clerk, Office, repair=True)
+    report = await repair(db)
 
     assert (await db.get(OFFICE)).staff == 6
     assert {each.damage for each in report.findings} <= {Damage.FOREIGN, Damage.BLOCKED}
     assert report.findings
     await db.delete(bag, if_match="*")
-    await db.audit(Clerk, Office, repair=True)
+    await repair(db)
     assert await find_wrong(db) == []
 
 
