@@ -80,46 +80,46 @@ async def schedule(db: Database, count: int) -> None:
         await db.insert(Note(page=number % 9, id=number, text=f"text {number}"))
 
 
-async def rewrap(db: Database, lease: float = 30.0) -> RunReport:
+async def rewrap(db: Database, lease: float) -> RunReport:
     use_keys(db, KEYS, "new")
     return await db.rewrap(Note, parallel=3, lease=lease)
 
 
-async def copy_legs(db: Database, lease: float = 30.0) -> RunReport:
+async def copy_legs(db: Database, lease: float) -> RunReport:
     return await run_rekey(db, Leg, LegCopy, to_new=to_copy, writers_stopped=True, parallel=3, lease=lease)
 
 
-async def verify_copies(db: Database, lease: float = 30.0) -> RunReport:
+async def verify_copies(db: Database, lease: float) -> RunReport:
     return await verify_rekey(db, Leg, LegCopy, to_new=to_copy, parallel=3, lease=lease)
 
 
-async def finalize_copies(db: Database, lease: float = 30.0) -> RunReport:
+async def finalize_copies(db: Database, lease: float) -> RunReport:
     return await finalize_rekey(db, Leg, LegCopy, to_new=to_copy, parallel=3, lease=lease)
 
 
-async def undo_copies(db: Database, lease: float = 30.0) -> RunReport:
+async def undo_copies(db: Database, lease: float) -> RunReport:
     return await roll_back_rekey(db, Leg, LegCopy, to_new=to_copy, no_new_programs=True, parallel=3, lease=lease)
 
 
-async def move_legs(db: Database, lease: float = 30.0) -> RunReport:
+async def move_legs(db: Database, lease: float) -> RunReport:
     return await run_move(db, TailLeg, no_blind_writers=True, parallel=3, lease=lease)
 
 
-async def verify_legs(db: Database, lease: float = 30.0) -> RunReport:
+async def verify_legs(db: Database, lease: float) -> RunReport:
     return await verify_move(db, TailLeg, parallel=3, lease=lease)
 
 
-async def seal_legs(db: Database, lease: float = 30.0) -> RunReport:
+async def seal_legs(db: Database, lease: float) -> RunReport:
     if await rekey_phase(db, TailLeg) == "sealed":  # the process died behind its last write
         return next(run for run in await db.runs() if run.what.startswith("verify again"))
     return await seal_move(db, TailLeg, no_old_programs=True, parallel=3, lease=lease)
 
 
-async def finalize_legs(db: Database, lease: float = 30.0) -> RunReport:
+async def finalize_legs(db: Database, lease: float) -> RunReport:
     return await finalize_move(db, TailLeg, parallel=3, lease=lease)
 
 
-async def move_legs_back(db: Database, lease: float = 30.0) -> RunReport:
+async def move_legs_back(db: Database, lease: float) -> RunReport:
     if await rekey_phase(db, TailLeg) == "expand":
         return next(run for run in await db.runs() if run.what.startswith("roll back move"))
     return await roll_back_move(db, TailLeg, parallel=3, lease=lease)
