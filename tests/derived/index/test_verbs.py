@@ -154,6 +154,10 @@ async def tx_delete_insert(db: Database, one: Employee, change: dict[str, Any]) 
         tx.insert(assign(one, change))
 
 
+async def delete_by_key(bulk: Bulk, one: Employee) -> None:
+    await bulk.delete(one.key, if_match="*")
+
+
 async def delete_found(query: Select[Employee]) -> None:
     assert (await query.delete()).written == 1
 
@@ -185,7 +189,7 @@ VERBS: dict[str, Verb] = {
     "tx_delete_insert": tx_delete_insert,
     "bulk_save": in_bulk(Bulk.save),
     "bulk_upsert": in_bulk(Bulk.upsert, mode="replace"),
-    "bulk_delete": in_bulk(lambda bulk, one: bulk.delete(one.key, if_match="*")),
+    "bulk_delete": in_bulk(delete_by_key),
     "query_delete": lambda db, one, change: delete_found(found(db).where(Employee.id == 1)),
     "index_query_delete": lambda db, one, change: delete_found(found(db, Employee.by_email)),
 }
