@@ -76,10 +76,14 @@ def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
 
 
+async def move(db: Database) -> RunReport:
+    return await run_move(db, TailLeg, no_blind_writers=True)
+
+
 async def move_legs(db: Database, count: int) -> RunReport:
     """Insert so many, and move them to their newer keys."""
     await fill(db, Leg, count)
-    return await run_move(db, TailLeg, no_blind_writers=True)
+    return await move(db)
 
 
 async def seal(db: Database, **options: Any) -> RunReport:
@@ -91,7 +95,7 @@ async def test_each_phase_in_turn(db: Database) -> None:
     await fill(db, Leg, 120)
 
     seen = [await rekey_phase(db, TailLeg)]
-    moved = await run_move(db, TailLeg, no_blind_writers=True)
+    moved = await move(db)
     seen.append(await rekey_phase(db, TailLeg))
     verified = await verify_move(db, TailLeg)
     forwards = len(await rows_of(db, "OnlineLegs"))
@@ -132,7 +136,7 @@ async def test_gates_and_phases_are_checked(db: Database) -> None:
         await run_move(db, TailLeg)
     with pytest.raises(NotSupported, match="in phase 'expand', and this is for 'move'; run_move"):
         await seal(db)
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move(db)
     with pytest.raises(NotSupported, match="pass no_old_programs=True"):
         await seal_move(db, TailLeg)
     with pytest.raises(NotSupported, match=r"run verify_move\(\)"):
@@ -195,7 +199,7 @@ async def test_what_was_verified_before_going_back(db: Database) -> None:
     await move_legs(db, 10)
     assert (await verify_move(db, TailLeg)).complete
     await roll_back_move(db, TailLeg)
-    await run_move(db, TailLeg, no_blind_writers=True)
+    await move(db)
 
     with pytest.raises(NotSupported, match="nothing was verified since the move began"):
         await seal(db)
@@ -250,7 +254,7 @@ async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database)
     """What was written by itself is no operation of a transaction; nouns agree with their numbers."""
     await fill(db, Leg, 1)
     plan = await plan_rekey(db, Leg, TailLeg, online=True, full=True)
-    moved = await run_move(db, TailLeg, no_blind_writers=True)
+    moved = await move(db)
     back = await roll_back_move(db, TailLeg)
     assert "1 entity, which becomes 1\n" in str(plan)
     assert [str(each).partition(": ")[2].partition("; ")[0] for each in (moved, back)] == [
@@ -259,7 +263,7 @@ async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database)
 
     for number in (1, 2):
         await db.insert(Leg(origin="EWR", day=DAY, number=number, tail="N1"))
-    moved = await run_move(db, TailLeg, no_blind_writers=True)
+    moved = await move(db)
     assert dict(moved.others) == {"transactions": 3, "operations in these": 7}
     assert ": 3 entities read, 3 written, 3 transactions, 7 operations in these; done" in str(moved)
 
