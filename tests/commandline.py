@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from tableorm import Database, connect
+from tableorm import Database, Entity, connect
 from tableorm.cli import main
 
 T = TypeVar("T")
@@ -61,6 +61,18 @@ def in_database(url: str, act: Callable[[Database], Awaitable[T]], **options: An
             return await act(db)
 
     return asyncio.run(do())
+
+
+def insert_all(url: str, *things: Entity | type[Entity] | str, **options: Any) -> None:
+    """Insert entities into a database, one that is opened with these options; make their tables, and those named."""
+
+    async def insert(db: Database) -> None:
+        await db.create_tables(*{type(each) if isinstance(each, Entity) else each for each in things})
+        for each in things:
+            if isinstance(each, Entity):
+                await db.insert(each)
+
+    in_database(url, insert, **options)
 
 
 def write_module(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:

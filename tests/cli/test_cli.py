@@ -16,7 +16,7 @@ import pytest
 
 from tableorm import Database, Entity, Mapped, TableOrmError, __version__
 from tableorm.cli.command_line import make_parser
-from tests.commandline import in_database
+from tests.commandline import in_database, insert_all
 from tests.commandline import run_command as tableorm
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +29,9 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
     id: Mapped[int]
     name: Mapped[str]
     level: Mapped[int]
+
+
+ANN = Employee(department="HR", id=1, name="Ann", level=1)
 
 
 def process(*arguments: str, path: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -48,7 +51,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
             async with db.transaction() as tx:
                 for number in range(start, start + 100):
                     tx.insert(Employee(department="Sales", id=number, name=f"Jürgen {number}", level=3))
-        await db.insert(Employee(department="HR", id=1, name="Ann", level=1))
+        await db.insert(ANN)
 
     in_database(url, fill)
     return url
@@ -109,12 +112,7 @@ def test_tables(url: str) -> None:
 def test_prefix(tmp_path: Path) -> None:
     """With `--prefix` the commands are about the tables of one environment, by their names without it."""
     url = f"local:{tmp_path / 'shared.tables'}"
-
-    async def fill(db: Database) -> None:
-        await db.create_tables(Employee)
-        await db.insert(Employee(department="HR", id=1, name="Ann", level=1))
-
-    in_database(url, fill, prefix="dev")
+    insert_all(url, ANN, prefix="dev")
 
     assert tableorm("tables", url).stdout == "devDirectory\n"
     assert tableorm("tables", url, "--prefix", "dev").stdout == "Directory\n"

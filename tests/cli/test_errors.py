@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Database
 from tableorm.cli.wording import in_options
 from tests.cli.models import Employee
-from tests.commandline import in_database
+from tests.commandline import insert_all
 from tests.commandline import run_command as tableorm
 
 MODELS = """
@@ -40,11 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "interrupted.py").write_text("import signal; signal.raise_signal(signal.SIGINT)", encoding="utf-8")
     (folder / "misspelt.py").write_text(f"{MODELS}    name: Mapped[int\n", encoding="utf-8")
     (folder / "notes.txt").write_text("no database\n" * 100, encoding="utf-8")
-
-    async def fill(db: Database) -> None:
-        await db.create_tables(Employee)
-
-    in_database(f"local:{folder / 'hr.tables'}", fill)
+    insert_all(f"local:{folder / 'hr.tables'}", Employee)
     return folder
 
 

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, EncodeError, Entity, Expression, Index, Key, Mapped, ModelError, Timestamp, field
+from tableorm import EncodeError, Entity, Expression, Index, Key, Mapped, ModelError, Timestamp, field
 from tableorm.cli import main
 from tableorm.cli.conditions import parse_where
 from tableorm.cli.tabular import format_table
-from tests.commandline import in_database
+from tests.commandline import insert_all
 from tests.commandline import run_command as tableorm
 
 COMMAND = str(Path(sys.executable).with_name("tableorm"))
@@ -59,14 +59,7 @@ CREW = [
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database with two partitions of sailors."""
     url = f"local:{tmp_path_factory.mktemp('query') / 'crew.tables'}"
-
-    async def fill(db: Database) -> None:
-        await db.create_tables(Sailor)
-        async with db.bulk() as bulk:
-            for sailor in CREW:
-                await bulk.insert(sailor)
-
-    in_database(url, fill)
+    insert_all(url, *CREW)
     return url
 
 
