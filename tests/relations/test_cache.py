@@ -24,6 +24,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.stores import CLOCK, Row
 from tableorm.stores.layers import StoreLayer, StoreRequest
 from tests.databases import database_fixture, memory_database
+from tests.faults import before_requests
 from tests.rows import put_row
 from tests.torture import seeds
 from tests.writes.verbs import write
@@ -173,13 +174,11 @@ async def test_a_write_that_began_before_the_first_read_is_heard(db: Database) -
     await db.insert(Rate(value=1))
     rates, let = db.cached(Rate, ttl=60), asyncio.Event()
 
-    class Held(StoreLayer):
-        async def send(self, request: StoreRequest) -> Any:
-            if request.operations:
-                await let.wait()
-            return await super().send(request)
+    async def hold(request: StoreRequest) -> None:
+        if request.operations:
+            await let.wait()
 
-    connection_of(db).wrap_store(Held)
+    before_requests(db, hold)
     writing = asyncio.create_task(db.upsert(Rate(value=2)))
     await asyncio.sleep(0)
     before = await rates.get(RATE)

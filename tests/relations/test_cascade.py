@@ -32,6 +32,7 @@ from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
 from tests.azurite import Azurite
 from tests.databases import database_fixture
+from tests.faults import before_requests
 from tests.rows import delete_row, insert_row, merge_row
 from tests.torture import seeds
 
@@ -357,15 +358,12 @@ async def test_an_entity_that_changes_while_its_delete_begins_stays(db: Database
     """Under the ETag that it was read with, whatever of its row others write: also what the model does not declare."""
     guild, changes = await fill(db, "a"), iter([1])
 
-    class Busy(StoreLayer):
-        async def send(self, request: StoreRequest) -> Any:
-            if any(each.row.get("RowKey") == "guild_a" for each in request.operations):
-                for _ in changes:
-                    row = {"PartitionKey": "Bern", "RowKey": "guild_a", "Founded": 1191}
-                    await merge_row(self.below, "Guilds", row)
-            return await super().send(request)
+    async def write_first(request: StoreRequest) -> None:
+        if any(each.row.get("RowKey") == "guild_a" for each in request.operations):
+            for _ in changes:
+                await merge_row(db, "Guilds", {"PartitionKey": "Bern", "RowKey": "guild_a", "Founded": 1191})
 
-    connection_of(db).wrap_store(Busy)
+    before_requests(db, write_first)
     with pytest.raises(PreconditionFailed):
         await db.delete(guild)
     await work(db)
