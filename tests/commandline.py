@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import io
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,9 @@ import pytest
 
 from tableorm import Database, Entity, connect
 from tableorm.cli import main
+
+COMMAND = str(Path(sys.executable).with_name("tableorm"))
+"""The command as a program."""
 
 T = TypeVar("T")
 
@@ -51,6 +55,20 @@ def run_command(*arguments: str) -> "subprocess.CompletedProcess[str]":
         printed = output.getvalue().decode()
     assert isinstance(status, int)
     return subprocess.CompletedProcess(arguments, status, printed, errors.getvalue())
+
+
+def show_on_terminal(columns: int, *arguments: str, **environment: str) -> str:
+    """Return what the command shows on a terminal of so many columns, as a process of its own."""
+    import pty
+
+    main, side = pty.openpty()
+    inherited = {name: text for name, text in os.environ.items() if name != "NO_COLOR"}
+    environment = {**inherited, "TERM": "xterm", "COLUMNS": str(columns), **environment}
+    subprocess.run([COMMAND, *arguments], stdout=side, stderr=subprocess.DEVNULL, env=environment, check=True)
+    os.close(side)
+    shown = os.read(main, 10_000).decode()
+    os.close(main)
+    return shown
 
 
 def in_database(url: str, act: Callable[[Database], Awaitable[T]], **options: Any) -> T:

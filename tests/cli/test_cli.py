@@ -16,11 +16,10 @@ import pytest
 
 from tableorm import Database, Entity, Mapped, TableOrmError, __version__
 from tableorm.cli.command_line import make_parser
-from tests.commandline import in_database, insert_all
+from tests.commandline import COMMAND, in_database, insert_all
 from tests.commandline import run_command as tableorm
 
 ROOT = Path(__file__).parents[2]
-COMMAND = str(Path(sys.executable).with_name("tableorm"))
 EMPLOYEES = 2500  # more than two pages
 
 

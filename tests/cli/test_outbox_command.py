@@ -20,11 +20,10 @@ from tableorm.outbox.bell import OUTBOX, ring
 from tableorm.outbox.decision import Decision, Work, note_failure
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.stores import Row
-from tests.commandline import in_database
+from tests.commandline import COMMAND, in_database
 from tests.commandline import run_command as tableorm
 from tests.rows import insert_row, merge_row
 
-COMMAND = str(Path(sys.executable).with_name("tableorm"))
 MODEL = "tests.cli.models:Employee"
 ROOT = Path(__file__).parents[2]  # modules of the working directory are found
 TOKENS = [f"token_{number:07d}" for number in range(4)]

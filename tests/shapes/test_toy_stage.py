@@ -40,6 +40,7 @@ from tableorm.stores import Operation, Row, Verb
 from tableorm.testing.faults import Faults
 from tableorm_migrations import describe_models
 from tests.databases import database_fixture
+from tests.rows import insert_row
 
 
 class Reversed(RowStage):
@@ -250,7 +251,7 @@ async def test_a_lost_reply_is_resolved(db: Database, verb: str, arrives: bool, 
 async def test_a_row_that_was_not_sealed_is_refused(db: Database) -> None:
     """By the reader, with its keys, and not by what passes over it."""
     row = {"PartitionKey": "b", "RowKey": "letter_001", "EntityType": "Letter", "note": "plain"}
-    await db.store.write("Stages", Operation(Verb.INSERT, row))
+    await insert_row(db, "Stages", row)
     with pytest.raises(DecodeError, match=r"Letter.*cannot be unsealed: 'plain' is not reversed"):
         await get(db)
     with pytest.raises(DecodeError, match="cannot be unsealed"):

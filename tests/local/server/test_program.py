@@ -89,7 +89,6 @@ async def count_tables_as_others_do(connection_string: str) -> int:
     return count
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such terminals")
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize(("name", "terminal"), [("SIGINT", True), ("SIGHUP", True), ("SIGINT", False)])
 def test_an_interrupt(name: str, terminal: bool) -> None:
