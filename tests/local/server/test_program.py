@@ -4,7 +4,6 @@
 
 import asyncio
 import contextlib
-import datetime as dt
 import os
 import signal
 import ssl
@@ -19,10 +18,11 @@ import aiohttp
 import pytest
 from azure.data.tables.aio import TableServiceClient
 
-from tableorm import Entity, Mapped, connect
+from tableorm import connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.commandline import run_command
 from tests.local.server.client import KEYS, Api, make_certificate
+from tests.local.server.test_keys import HOUR, Item
 
 COMMAND = [sys.executable, "-m", "tableorm.cli", "serve"]
 
@@ -285,18 +285,13 @@ async def test_keys_and_their_rotation(start: Start, session: aiohttp.ClientSess
         assert await statuses() == [expected, 200, 403]
 
 
-class Item(Entity, table="Items", partition_key="{group}", row_key="{id}"):
-    group: Mapped[str]
-    id: Mapped[str]
-
-
 @pytest.mark.one_of(3, group="serve")
 async def test_no_file_tokens(start: Start, session: aiohttp.ClientSession, tmp_path: Path) -> None:
     """With `--no-file-tokens` the server refuses what a program grants that has the file open."""
     path = tmp_path / "x.tables"
     async with connect(f"local:{path}") as db:
         await db.create_tables(Item)
-        token = await db.grant(Item, "r", dt.timedelta(hours=1))
+        token = await db.grant(Item, "r", HOUR)
     program = start("--data", path, "--no-file-tokens")
 
     assert (await Api(session, program.root)("GET", "/Items()", query=token, scheme=None)).status == 403
