@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import counted
 from ..jobs.counts import JobCounts
-from ..jobs.ranges import RangeReport
+from ..jobs.ranges import RangeReport, plain_values
 from ..jobs.report import Progress, RunReport, report_of
 
 _KEPT = 1_000
@@ -118,8 +118,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values that JSON can represent."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
+        return plain_values(self)
 
 
 @attrs.define(kw_only=True)

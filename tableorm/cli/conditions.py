@@ -188,9 +188,10 @@ class _Reader:
         if isinstance(node, (ast.List, ast.Tuple)):
             return [self._value(each, kind) for each in node.elts]
         try:
-            return read_value(kind, ast.literal_eval(node))
-        except ValueError:
+            value = ast.literal_eval(node)
+        except (ValueError, TypeError):
             raise self._refusal(node) from None
+        return read_value(kind, value)
 
     def _refusal(self, node: ast.expr) -> ModelError:
         return ModelError(f"--where {self._text!r} is rejected: {ast.unparse(node)!r} is not understood; {_EXAMPLE}")

@@ -197,7 +197,7 @@ class Watch:
             request: The call of the store.
             operation: What `ObservedRequest` calls it.
             table: Name of the table; "" if it is about none.
-            model: The model that it is for; "" if it is for none.
+            model: The model that it is for, or what of tableorm, such as its outbox; "" if it is for none.
             details: Returns what else an `ObservedRequest` says of it, with the values of properties or without.
             rows: Returns how many rows an answer means.
             work: The query that it is part of; None if it is not, or nobody is warned of slow ones.

@@ -1,14 +1,14 @@
 """Reading: single entities by key, and queries."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
 from ..connection.blob_fields import bind_blobs
 from ..connection.index_states import find_unreadable, not_readable
 from ..connection.nearby import NearbyRows
-from ..connection.rows import read_live, read_row
+from ..connection.rows import read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
@@ -19,15 +19,14 @@ from ..expressions import Field
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
-from ..models.marker_rows import is_marker, row_of_marker
+from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
-from ..models.state import EntityState, set_state, state_of
 from ..models.visibility import is_live
 from ..protocol.codes import Code
 from ..queries.changes import ChangeStream, open_changes
 from ..queries.execution import CONCURRENCY
-from ..queries.home import QueriedHome
+from ..queries.home import QueriedHome, load_moved
 from ..queries.misfits import check_policy, settle_error
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
@@ -300,26 +299,9 @@ class Reader(Stores):
         if kinds is None or found is not None:
             return found
         if is_marker(row):
-            return await self._load_moved(model, table, row)
+            load = partial(self._load_row, model, table)
+            return await load_moved(self._connection, kinds, RowAddress.of_row(table, row), model.__name__, load)
         return None if whole else self._refuse_kind(model, table, row)
-
-    async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
-        """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
-        live = await read_live(self._connection, RowAddress.of_row(table, row), model.__name__)
-        if live is None:
-            return None
-        tentative = is_marker(live)
-        for schema in self._kinds_of(model).schemas:
-            own = row_of_marker(schema, live) if tentative else live
-            if self._kinds_of(model).schema_of_row(own) is schema:
-                entity = self._load_row(model, table, own)
-                if tentative and entity is not None:  # its first write confirms the row, and has then another ETag
-                    state = state_of(entity)
-                    known = {n: value for n, value in (state.row or {}).items() if n not in ("odata.etag", "Timestamp")}
-                    properties = frozenset(schema.by_property)
-                    set_state(entity, EntityState(stored=known, upgraded=state.upgraded, copied=properties))
-                return entity
-        return None
 
     async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool) -> Any:
         """Read the entity that has an entry under this key of an index; None if there is none."""

@@ -148,8 +148,9 @@ def split_key(key: str, template: Template | None = None) -> SplitKey:
 
 def describe(item: Entity | PropertyBag) -> dict[str, tuple[str, Any]]:
     """Return all that is known of a row, by name: what its type is called, and the value; the two keys are first."""
+    templates: tuple[Template | None, Template | None] = (None, None)
     if isinstance(item, PropertyBag):
-        position, templates = (item.partition_key, item.row_key), (None, None)
+        position = (item.partition_key, item.row_key)
         own = {name: (_type_of(item, name), value) for name, value in shown_properties(item).items()}
     else:
         schema, state = schema_of(type(item)), state_of(item)

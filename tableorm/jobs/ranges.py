@@ -4,6 +4,7 @@ Ranges of keys that are worked on one by one, and the cursor that says how far e
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from enum import Enum
 from hashlib import blake2b
 from typing import Any, TypeVar
 from zlib import compress, crc32, decompressobj, error
@@ -92,8 +93,22 @@ class RangeReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values that JSON can represent."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)  # keys may hold half of a surrogate pair, as stored
-        return plain
+        return plain_values(self)
+
+
+def plain_values(report: Any) -> dict[str, Any]:
+    """Return the public fields of a report as JSON has them; keys may hold half of a surrogate pair, as stored."""
+    return attrs.asdict(report, filter=_is_public, value_serializer=_plain_value)
+
+
+def _is_public(attribute: "attrs.Attribute[Any]", value: object) -> bool:
+    del value
+    return not attribute.name.startswith("_")
+
+
+def _plain_value(instance: object, attribute: object, value: Any) -> Any:
+    del instance, attribute
+    return str(value) if isinstance(value, Enum) else [*value] if isinstance(value, tuple) else value
 
 
 def ranges_of(table: str, schemas: Sequence[Schema], parallel: int) -> list[JobRange]:

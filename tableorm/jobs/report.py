@@ -7,13 +7,12 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
 import attrs
-import msgspec
 
 from ..connection.connection import Connection
 from ..errors import ModelError, TableNotFound, counted
 from ..stores.intervals import common_prefix
 from .counts import JobCounts
-from .ranges import JobRange
+from .ranges import JobRange, plain_values
 from .rows import Run, RunRange, RunRow, counts_of, read_runs, transaction
 
 C = TypeVar("C", bound=JobCounts)
@@ -119,7 +118,7 @@ class RunReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values that JSON can represent."""
         return {
-            **msgspec.to_builtins(self),
+            **plain_values(self),
             "complete": self.complete,
             "rate": self.rate,
             "share": self.share,

@@ -7,7 +7,7 @@ import keyword
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
 import attrs
@@ -27,7 +27,7 @@ from .property_types import (
     split_optional,
 )
 from .reserved import RESERVED_FIELDS, is_reserved_property
-from .schema import FieldInfo
+from .schema import FieldInfo, Schema
 
 Naming = Literal["as_written", "pascal"] | Callable[[str], str]
 
@@ -253,6 +253,11 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
         bare, optional = split_optional(each.annotation)
         name = f"{model.__name__}.{field}"
         given = each.declaration
+        other = next(_find_models(bare), None) if given.shape is None else None
+        if other is not None:
+            raise ModelError(
+                f"{name} is declared with {other.__name__}, which is a model; declare fields for its key instead"
+            )
         kind: ValueType | str
         if given.shape is None:
             kind = property_type(bare)
@@ -272,6 +277,13 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
         _check_default(name, attribute, info)
     _check_properties(model.__name__, infos)
     return infos
+
+
+def _find_models(annotation: Any) -> Iterator[type[Any]]:
+    if isinstance(annotation, type) and isinstance(annotation.__dict__.get("__schema__"), Schema):
+        yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _find_models(argument)
 
 
 def _members(label: str, field: str, declared: _Declared, kind: ValueType) -> tuple[Member, ...]:

@@ -221,8 +221,9 @@ class Entity(Storable, metaclass=_ModelClass):
         state = state_of(self)
         bag = state.extra
         if bag is None:
-            row: Row = {"PartitionKey": "", "RowKey": "", **state.unknown(self.__schema__.known)}
-            bag = _Extra.of_model(type(self), row, state.keys)
+            schema = self.__schema__
+            row: Row = {"PartitionKey": "", "RowKey": "", **state.unknown(schema.known)}
+            bag = _Extra.of_schema(schema, row, state.keys)
             set_state(self, state.with_extra(bag))
         return bag
 
@@ -455,21 +456,24 @@ class _Extra(PropertyBag):
         )
 
     @classmethod
-    def of_model(cls, model: type[Any], row: Row, keys: tuple[str, str] | None) -> "_Extra":
-        schema: Schema = model.__schema__
+    def of_schema(cls, schema: Schema, row: Row, keys: tuple[str, str] | None) -> "_Extra":
         bag = cls(schema.table or "", "", "")
         bag.row.update(row)
         bag.schema, bag.keys_of_row = schema, keys or ("", "")
         return bag
 
     def copy(self) -> "_Extra":
-        return _Extra.of_model(self.schema.model, self.row, self.keys_of_row)
+        return _Extra.of_schema(self.schema, self.row, self.keys_of_row)
 
     def __repr__(self) -> str:
         return repr(shown_properties(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Extra.of_model, (self.schema.model, self.row, self.keys_of_row)
+        return _rebuild_extra, (self.schema.model, self.row, self.keys_of_row)
+
+
+def _rebuild_extra(model: type[Entity], row: Row, keys: tuple[str, str]) -> _Extra:
+    return _Extra.of_schema(model.__schema__, row, keys)
 
 
 def _loaded_fields(entity: Entity, schema: Schema) -> dict[str, Any]:

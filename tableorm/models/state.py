@@ -8,7 +8,6 @@ a cycle, so the garbage collector need not look at them (`gc=False`).
 """
 
 from collections.abc import Callable, Container, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -125,8 +124,12 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        rest = {name: getattr(self, name) for name in EntityState.__struct_fields__ if name != "stored"}
-        return partial(EntityState, stored=self.row, **rest), ()
+        rest = (self.upgraded, self.superseded, self.copied, self.found_at, self.extra)
+        return _rebuild, (self.row, self.partial, self.loaded, *rest)
+
+
+def _rebuild(stored: Row | None, *rest: Any) -> EntityState:
+    return EntityState(stored=stored, **dict(zip(EntityState.__struct_fields__[1:], rest, strict=True)))
 
 
 class PackedState(EntityState, frozen=True, eq=False, gc=False):

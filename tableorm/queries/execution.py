@@ -80,8 +80,7 @@ class QueryExecution:
         nearby: Reads primaries whose keys lie close together; None if none are read.
         found_nearby: What it has found, by keys; None for a primary that is not there.
         work: Its requests, for who is warned of slow queries; None if nobody is.
-        turns: Bounds the requests of several partitions, or of several queries that run together; None if the caller
-            bounds them.
+        turns: Bounds the requests of several queries that run together; None if the caller bounds them.
         take_misfit: Takes the rows that do not fit their model.
         misfit_at: The keys of the row at which it has ended, as that was not taken.
     """

@@ -2,11 +2,14 @@
 The home of entities that may be elsewhere than under their keys: what readers ask, and who explains writes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..connection.connection import Connection
+from ..connection.rows import read_live
 from ..models.kinds import KindSet
+from ..models.marker_rows import is_marker, row_of_marker
+from ..models.state import EntityState, set_state, state_of
 from ..stores import Row, RowAddress
 from ..writes.explain import WriteExplanation
 from ..writes.home import Home
@@ -58,3 +61,37 @@ class QueriedHome(Home):
     def explain(self, db: Connection, changes: Sequence[Change]) -> WriteExplanation:
         """Return the requests of one change, or of the two of a move within a partition."""
         raise NotImplementedError
+
+
+async def load_moved(db: Connection, kinds: KindSet, address: RowAddress, name: str, load: Callable[[Row], Any]) -> Any:
+    """
+    Read the entity of a row that a move has marked. If the row is tentative, the entity gets no ETag.
+
+    Args:
+        db: Where the row is.
+        kinds: The kinds that are asked for.
+        address: Where the row is.
+        name: The model that is asked for, for messages.
+        load: Makes the entity of a row; None of one that does not count.
+
+    Returns:
+        The entity; None if there is none.
+
+    Raises:
+        TableOrmError: The store did not answer, or the row does not fit its model.
+    """
+    live = await read_live(db, address, name)
+    if live is None:
+        return None
+    tentative = is_marker(live)
+    for schema in kinds.schemas:
+        own = row_of_marker(schema, live) if tentative else live
+        if kinds.schema_of_row(own) is schema:
+            entity = load(own)
+            if tentative and entity is not None:  # its first write confirms the row, and has then another ETag
+                state = state_of(entity)
+                known = {n: value for n, value in (state.row or {}).items() if n not in ("odata.etag", "Timestamp")}
+                properties = frozenset(schema.by_property)
+                set_state(entity, EntityState(stored=known, upgraded=state.upgraded, copied=properties))
+            return entity
+    return None

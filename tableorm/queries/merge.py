@@ -33,8 +33,9 @@ class Merger:
     """
 
     def __init__(self, run: QueryExecution, requests: MergedRequests, fetch: FetchRows) -> None:
+        turns = asyncio.Semaphore(run.concurrency)
         self._run = run
-        self._lanes: list[_Lane] = [_Lane(run.name, each, fetch) for each in requests.by_partition.values()]
+        self._lanes: list[_Lane] = [_Lane(run.name, each, fetch, turns) for each in requests.by_partition.values()]
 
     async def next_page(self) -> RowPage:
         """Return the next rows, no more than a page has; there are none only if no more follow."""
@@ -83,10 +84,13 @@ class _Lane:
         name: Of what the rows are, for messages.
         requests: The requests within that partition, in key order.
         fetch: Fetches a page of one of them.
+        turns: Bounds how many requests of all lanes run at the same time.
     """
 
-    def __init__(self, name: str, requests: Sequence[Point | Range], fetch: FetchRows) -> None:
-        self._name, self._fetch_rows = name, fetch
+    def __init__(
+        self, name: str, requests: Sequence[Point | Range], fetch: FetchRows, turns: asyncio.Semaphore
+    ) -> None:
+        self._name, self._fetch_rows, self._turns = name, fetch, turns
         self._requests = deque(requests)
         self._continuation: str | None = None
         self._rows: list[Row] = []
@@ -112,7 +116,8 @@ class _Lane:
     async def _fetch(self) -> list[Row]:
         """Fetch the next rows; none only if there are no more."""
         while self._requests:
-            page = await self._fetch_rows(self._requests[0], self._continuation)
+            async with self._turns:
+                page = await self._fetch_rows(self._requests[0], self._continuation)
             self._continuation = page.continuation
             if page.continuation is None:
                 self._requests.popleft()

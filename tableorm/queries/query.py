@@ -4,7 +4,6 @@ Queries: immutable descriptions of what to read, and the ways to run them.
     plan -> requests -> pages of rows -> residual conditions -> kind -> upgrade -> decode
 """
 
-import asyncio
 import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -417,7 +416,6 @@ class Query(QueryDescription[E_co]):
             sorted_here=not store.capabilities.ordered,
             primaries=primaries,
             nearby=nearby,
-            turns=asyncio.Semaphore(self._concurrency) if plan.merged else None,  # one request becomes several
             take_misfit=taker_of(self._misfits),
             work=work,
         )

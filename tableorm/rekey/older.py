@@ -30,10 +30,11 @@ from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..stores import Row, RowAddress
 from ..writes.commit import read_current, write_change
+from ..writes.move import marker_error
 from ..writes.plan import Change, Mode
 from ..writes.relocation import entity_of_row
 from ..writes.stages.change import delete_change, plain_insert, plain_save
-from ..writes.stages.complete import complete, marker_error
+from ..writes.stages.complete import complete
 from ..writes.stages.encode import encode, encode_surely
 from ..writes.stages.prepare import filled_values
 from ..writes.subject import forget

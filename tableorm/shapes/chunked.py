@@ -76,11 +76,10 @@ class _ChunkedShape(Shape[Any]):
                 problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
                 raise TooLong(f"{problem}; {_BLOB}")
             data = zlib.compress(data, 1)
-        form = (self._bytes, 1, "bytes") if isinstance(data, bytes) else (self._text, 2, "UTF-16 code units")
-        (room, width, unit), size = form, _size(data)
-        chunks = [*_divided(data, room)]
+        size, chunks = _size(data), [*_divided(data, self._bytes if isinstance(data, bytes) else self._text)]
         if len(chunks) > MAX_CHUNKS:
-            most = MAX_CHUNKS * room // width
+            unit = "bytes" if isinstance(data, bytes) else "UTF-16 code units"
+            most = MAX_CHUNKS * (self._bytes if isinstance(data, bytes) else self._text // 2)
             remedy = _BLOB if self.compress else f"add compress=True, or {_BLOB}"
             problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
             raise TooLong(f"{problem}; {remedy}")

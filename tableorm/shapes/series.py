@@ -5,7 +5,7 @@ Series: a field of a fixed number of slots, each of which is stored in a propert
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -53,12 +53,12 @@ class Slots(Sequence[T]):
         self._stored[position] = self._shape.checked(position, value)
 
     def __eq__(self, other: object) -> bool:
-        others: Any = other._shown() if isinstance(other, Slots) else other
-        return self._shown() == others if isinstance(others, list) else NotImplemented
-
-    def _shown(self) -> list[Any]:
-        """Return what its slots are read as."""
-        return [self._shape.default if value is None else value for value in self._stored]
+        if isinstance(other, list):
+            return [*self] == other
+        if not isinstance(other, Slots):
+            return NotImplemented
+        one, two = cast("Any", self), cast("Any", other)
+        return bool(one._shape.shown(one._stored) == two._shape.shown(two._stored))
 
     def __repr__(self) -> str:
         if self._shape.encrypted:
@@ -155,6 +155,10 @@ class _SeriesShape(Shape[Slots[Any]]):
         if len(value) != self.length:
             raise self._misfit(self.name, value, f"has {len(value)} values, and the series {self.length} slots")
         return Slots(self, [self.checked(at, each) for at, each in enumerate(value)])
+
+    def shown(self, stored: Sequence[Any]) -> list[Any]:
+        """Return what slots are read as."""
+        return [self.default if value is None else value for value in stored]
 
     def label(self, position: int) -> str:
         """Return the name of a slot, for messages."""

@@ -19,10 +19,10 @@ from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..stores import RowAddress
 from .commit import load_row, read_current, write_change
+from .move import marker_error
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .stages.change import insert_change, unsaved
-from .stages.complete import marker_error
 from .subject import Subject, check_change, key_of
 
 M = TypeVar("M", bound=Entity | PropertyBag)

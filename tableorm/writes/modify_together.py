@@ -46,18 +46,19 @@ from ..models.schema import DerivedSchema, FieldInfo, Schema
 from ..models.state import STATE, EntityState, PackedState, set_state, state_of
 from ..models.write_tokens import new_token
 from ..protocol.codes import Code
+from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from ..stores import Row, RowAddress
 from .commit import commit, load_row, read_current, write_change
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
+from .move import marker_error
 from .patch import then
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .rows import NOT_CONTENT, compare
 from .stages.change import save_change
-from .stages.complete import marker_error
 from .stages.compose import encode_joined
 from .stages.encode import encode
-from .stages.execute import is_light, plan_writes, remember
+from .stages.execute import is_light, most_row_bytes, plan_writes, remember
 from .stages.prepare import check_etag, validate
 from .subject import Subject, adopt, check_change, key_of_target
 
@@ -429,7 +430,7 @@ class _Fold:
             if not is_light(write.weight):
                 plan_writes((write,))
         if changed and self._derived:
-            if before is None or not self._is_small(before, after, write):
+            if before is None or not self._is_small(before, after, made, write):
                 self.ends_early = True
                 return False
             told = told and not any(
@@ -500,12 +501,21 @@ class _Fold:
         self,
         before: Sequence[ManifestEntry | None],
         after: Sequence[ManifestEntry | None],
+        made: tuple[list[str], Row, Row] | None,
         write: PlannedWrite | None,
     ) -> bool:
         """Return whether a write surely fits into a transaction, with the rows that are derived from the entity."""
         entries = {key for entry in (*before, *after) if entry is not None for key in entry.entry_keys}
-        light = write is None or (write.after is not None and is_light(write.weight))
-        return light and len(entries) + 2 * len(self._derived) < _FEW
+        rows = len(entries) + 2 * len(self._derived)
+        row: Row | None
+        if made is not None:
+            row, light = made[1], True
+        else:
+            assert write is not None
+            row, light = write.after, is_light(write.weight)
+        if row is None or rows >= MAX_TRANSACTION_OPERATIONS:
+            return False
+        return (light and rows < _FEW) or rows * most_row_bytes(row) <= MAX_TRANSACTION_BYTES
 
     async def write(self) -> None:
         """Send one write for all of them. Raises what a single write raises."""

@@ -6,22 +6,23 @@ they go in several requests, see `tableorm.writes.relocation`.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import structs
 
-from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
+from ..errors import EncodeError, EntityExists, EntityNotFound, ModelError, NotLoaded, NotSupported
 from ..models.entity import Entity, copy_unknown
 from ..models.json_values import new_entity
 from ..models.key import Key
-from ..models.marker_rows import MoveMark, MoveState, forward_row, kept_row, mark_of
+from ..models.marker_rows import MoveMark, MoveState, forward_row, kept_row, mark_of, stays
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.reserved import MOVE
 from ..models.schema import Schema
 from ..models.state import state_of
 from ..outbox.doorbell import MoveCommand
+from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress, Verb
-from .plan import Change, Mode, PlannedWrite
+from .plan import UPSERTS, Change, Mode, PlannedWrite
 from .stages.change import delete_change, guard_change, insert_change, rewrite_change
 from .stages.encode import encode_surely, is_partial
 from .subject import forget_maintained, key_of
@@ -297,3 +298,30 @@ def clearing_write(entity: Entity) -> PlannedWrite:
     row = {name: value for name, value in change.stored.row.items() if name != MOVE}
     stored = structs.replace(change.stored, row=row)
     return encode_surely(structs.replace(change, before=stored, stored=stored))
+
+
+# Where a row says that an entity is being moved
+
+
+def refuse_marker(change: Change, row: Row) -> NoReturn:
+    """
+    Refuse a change of the entity of a key that has a marker row.
+
+    Raises:
+        EntityExists: The change is an upsert, which could insert an entity there.
+        EntityNotFound: It is another change.
+    """
+    if change.mode in UPSERTS:
+        raise marker_error(change, row)
+    mark = mark_of(row)
+    if mark is not None and mark.state.has_left:
+        raise EntityNotFound(f"{change}: the entity was moved to {mark.other}", Code.RESOURCE_NOT_FOUND)
+    raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
+
+
+def marker_error(change: Change, row: Row) -> EntityExists:
+    """Return the error of a write that would insert an entity where there is a marker row."""
+    problem = "an entity is being moved to or from that key; try again when the move has ended"
+    if stays(row):
+        problem += "; if no re-key of the table is under way, delete the row, which is no entity"
+    return EntityExists(f"{change}: {problem}", Code.ENTITY_EXISTS, change.subject)

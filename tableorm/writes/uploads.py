@@ -67,14 +67,15 @@ class _Upload:
         kind, address = _schema_of(self.write).versioned_kind, self.address
         return Upload(kind=kind, table=address.table, partition_key=address.partition_key, token=address.token)
 
-    def address_rows(self) -> None:
-        """Put into the rows of the write what is stored of the blob."""
+    def address_rows(self) -> int:
+        """Put into the rows of the write what is stored of the blob; return how many characters that are."""
         write, waiting = self.write, self.info.members[0].property
         members = _schema_of(write).encode_some({self.info.name: self.blob}, (self.info,))
         rows = write.operation.row, write.after, write.change.shown, write.change.patch.set
         for row in {id(row): row for row in rows if row is not None}.values():
             if waiting in row:
                 row.update(members)
+        return sum(len(str(value)) for value in members.values())
 
 
 def _schema_of(write: PlannedWrite) -> Schema:
@@ -217,9 +218,13 @@ async def uploaded(db: Connection, writes: Sequence[PlannedWrite]) -> AsyncGener
         for sending, refusal in zip(sendings, failed, strict=True):
             if refusal is not None:
                 refuse_before_sending(sending.write, refusal)
+        added = {id(write): 0 for write in writes}
         for sending in sendings:
-            sending.address_rows()
-        yield [structs.replace(write, weight=None) for write in writes]  # they are larger now
+            added[id(sending.write)] += sending.address_rows()
+        yield [
+            write if write.weight is None else structs.replace(write, weight=write.weight + added[id(write)])
+            for write in writes
+        ]
     except BaseException as raised:
         error = raised
         raise

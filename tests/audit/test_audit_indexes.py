@@ -355,7 +355,7 @@ async def test_report_says_what_was_found(db: Database) -> None:
         "Employee.by_email ('Sales', 'empid_000001'): missing: there is no index entry at 'email_e1@x'; "
         "repair writes it"
     )
-    assert report.to_dict()["findings"] == (
+    assert report.to_dict()["findings"] == [
         {
             "damage": "missing",
             "model": "Employee",
@@ -366,8 +366,8 @@ async def test_report_says_what_was_found(db: Database) -> None:
             "problem": "there is no index entry at 'email_e1@x'",
             "repaired": False,
             "refused": None,
-        },
-    )
+        }
+    ]
 
 
 async def test_findings_are_in_the_order_of_entities(db: Database) -> None:

@@ -262,6 +262,7 @@ def test_conditions(case: tuple[str, Expression]) -> None:
         ("[x for x in age] == 3", "is not understood"),
         ("age.real == 3", "has no field 'age.real'"),
         ("name == f'{age}'", "is not understood"),
+        ("name == {[1]: 2}", "is not understood"),
         ("(" * 500 + "age" + ")" * 500, "--where"),
         ("not " * 20_000 + "age == 3", "--where is rejected"),
     ],

@@ -21,7 +21,6 @@ from tableorm.jobs import scan
 from tableorm.stores import Capabilities, RowQuery, TableStore
 from tableorm.testing import Faults, MemoryStore
 from tableorm_migrations import rewrite
-from tableorm_migrations.rekey import phases
 from tests.faults import Fate, FaultyStore
 from tests.migrations.programs import accounts, agents, clerks
 from tests.migrations.programs.accounts import Account, change_of_old, open_accounts, visit
@@ -42,8 +41,11 @@ from tests.migrations.programs.legs import (
     verify_copies,
     verify_legs,
 )
+from tests.migrations.test_rekey_online import known_at_once
 from tests.outbox.network import FATES, Death, Jittery, connected, failing_at
 from tests.torture import Rounds, every, seeds
+
+__all__ = ["known_at_once"]
 
 pytestmark = pytest.mark.usefixtures("many_ranges")
 
@@ -108,12 +110,6 @@ async def compare(db: Database, lease: float = LEASE) -> RunReport:
             report = await other.compare_rows(db, table, name=f"compare {table}", parallel=3, lease=lease)
             assert (report.entities, report.failed) == (COUNT, 0)
     return await report_of(db, "compare RunAccounts")
-
-
-@pytest.fixture(autouse=True)
-def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every program of these tests is one, and so knows each phase of a re-key at once."""
-    monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -103,7 +103,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"order": (Mapped[Order], ...)},
-        r"Wrong.order is declared as Order, .* is of type Order, which is a model; declare fields for its key",
+        r"Wrong.order is declared with Order, which is a model; declare fields for its key",
     ),
     ({"etag": (Mapped[str], ...)}, r"every entity has an attribute 'etag'; .* etag_: .* field\(name='etag'\)"),
     (

@@ -54,7 +54,7 @@ async def upsert(db: Database) -> None:
 
 
 async def delete(db: Database) -> None:
-    await db.delete(Person.key(team="red", id=1), if_match="*", missing_ok=True)
+    await db.delete(PERSON, if_match="*", missing_ok=True)
 
 
 async def reinsert(db: Database) -> None:
@@ -133,7 +133,7 @@ async def upsert_member(db: Database) -> None:
 
 
 async def forget_address(db: Database) -> None:
-    await db.modify(Member.key(town="Bern", id=1), lambda member: member.evolve(email=None))
+    await db.modify(MEMBER, lambda member: member.evolve(email=None))
 
 
 async def move_member(db: Database) -> None:
@@ -180,7 +180,7 @@ async def upsert_portrait(db: Database) -> None:
 
 
 async def take_down(db: Database) -> None:
-    await db.delete(Portrait.key(hall="east", id=1), if_match="*", missing_ok=True)
+    await db.delete(PORTRAIT, if_match="*", missing_ok=True)
 
 
 async def paint_over_and_rehang(db: Database) -> None:

@@ -86,7 +86,7 @@ async def test_an_entity_of_others_is_archived(world: World) -> None:
     """What is archived is what has the key when a worker comes, also if it was deleted and inserted anew."""
     await world.archive()
     await world.db.delete(world.order, if_match="*")
-    await world.db.insert(Order(customer="ann", id=1, code="new"))
+    await insert_another(world)
     now = (await world.rows())["order_001"]
     await world.recover()
 
@@ -111,7 +111,7 @@ async def test_a_message_that_comes_twice(world: World) -> None:
     await world.archive()
     (left,) = [each async for each in find_pending(connection_of(world.db), "ArchiveShop")]
     await world.recover()
-    await world.db.insert(Order(customer="ann", id=1, code="new"))
+    await insert_another(world)
     await ring_again(connection_of(world.db), left)
     await world.recover()
 
@@ -217,9 +217,9 @@ async def write_meanwhile(world: World, what: str) -> None:
         if what == "change":
             await world.db.modify(ORDER, lambda order: order.evolve(code=order.code + "x"))
         else:
-            await world.db.delete(Order.key(customer="ann", id=1), if_match="*", missing_ok=True)
+            await world.db.delete(ORDER, if_match="*", missing_ok=True)
         if what == "insert anew":
-            await world.db.insert(Order(customer="ann", id=1, code="new"))
+            await insert_another(world)
 
 
 @pytest.mark.one_of(3)

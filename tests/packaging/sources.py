@@ -3,6 +3,7 @@ The packages and modules that the wheel holds, for tests that look at the code i
 """
 
 import ast
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from scripts.docs_pages import ROOT
 _BESIDE = [*sorted((ROOT / "backends").iterdir()), *sorted((ROOT / "migrations").glob("*"))]
 _CANDIDATES = [ROOT / "tableorm", ROOT / "tableorm_command", *_BESIDE]
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = [folder for folder in _CANDIDATES if (folder / "__init__.py").exists()]
 MODULES = [module for package in PACKAGES for module in sorted(package.rglob("*.py"))]
 

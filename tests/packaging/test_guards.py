@@ -8,7 +8,6 @@ import inspect
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -19,7 +18,7 @@ import tableorm
 import tableorm.testing
 from scripts.docs_pages import ROOT, pages
 from tests.children import environment
-from tests.packaging.sources import MODULES, PACKAGES, parse_module, relative
+from tests.packaging.sources import MODULES, PACKAGES, PROJECT, parse_module, relative
 
 
 def test_modules_say_what_they_are_for() -> None:
@@ -84,9 +83,7 @@ def test_methods_of_databases_are_documented() -> None:
 def test_commands_are_documented() -> None:
     """Every built-in command stands in the documentation."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-    commands = list(project["entry-points"]["tableorm.commands"])
+    commands = list(PROJECT["project"]["entry-points"]["tableorm.commands"])
     assert commands
     assert [name for name in commands if f"tableorm {name}" not in text] == []
 
@@ -99,17 +96,14 @@ def test_package_is_typed(package: Path) -> None:
 
 def test_every_package_is_in_the_wheel() -> None:
     """The wheel's packages are those of the source tree."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-
-    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [
+    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [
         relative(package) for package in PACKAGES
     ]
 
 
 def test_hooks_use_versions_that_lint_allows() -> None:
     """What pre-commit runs is pinned to versions that the dependency group `lint` allows."""
-    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
-    requirements = [Requirement(each) for each in groups["lint"] if isinstance(each, str)]
+    requirements = [Requirement(each) for each in PROJECT["dependency-groups"]["lint"] if isinstance(each, str)]
     allowed = {each.name: each.specifier for each in requirements}
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     pins = re.findall(r"additional_dependencies: \[(\w+)==([\d.]+)\]", hooks)
@@ -128,9 +122,7 @@ def test_how_long_tests_explore_is_said_once() -> None:
 
 def test_version_stands_once() -> None:
     """The version stands in tableorm/__init__.py; the metadata has it from there."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-
-    assert "version" not in project["project"]
+    assert "version" not in PROJECT["project"]
     assert importlib.metadata.version("tableorm") == tableorm.__version__
 
 

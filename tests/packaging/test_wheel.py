@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from packaging.requirements import Requirement
 from scripts.check_wheel import problems
 from scripts.docs_pages import ROOT, Block, blocks
 from tableorm import __version__
+from tests.packaging.sources import PROJECT
 
 pytestmark = pytest.mark.packaging
 
@@ -101,10 +101,8 @@ def test_packages_come_from_the_wheel(installed: Path, tmp_path: Path) -> None:
 
 def test_core_needs_its_dependencies_only(installed: Path) -> None:
     """The wheel asks for what pyproject.toml lists; so nothing else is installed where the other tests run it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
     assert {*map(str, needs_of(packages_beside(installed)))} == {
-        str(Requirement(each)) for each in project["dependencies"]
+        str(Requirement(each)) for each in PROJECT["project"]["dependencies"]
     }
 
 

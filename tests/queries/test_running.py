@@ -103,7 +103,7 @@ async def test_one_page_is_fetched_ahead() -> None:
     async with Database(backend := Recorded(10)) as db:
         await fill(db, 100, "a")
         asked: list[int] = []
-        async for item in db.select(Item).where(Item.group == "a"):
+        async for item in of_parts(db, "a"):
             if item.number % 10 == 0:
                 await until(partial(ahead, backend, min(item.number // 10 + 2, 10)))
             asked.append(len(backend.asked))
@@ -115,7 +115,7 @@ async def test_a_limit_fetches_no_page_ahead_that_it_does_not_need() -> None:
     """Neither before nor behind the last row."""
     async with Database(backend := Recorded(10)) as db:
         await fill(db, 100, "a")
-        items = await db.select(Item).where(Item.group == "a").limit(20).all()
+        items = await of_parts(db, "a").limit(20).all()
 
     assert (len(items), len(backend.asked)) == (20, 2)
 
@@ -260,6 +260,12 @@ class Turns(Between):
         self.rows: dict[str, list[Row]] = {}
         self.said: list[str] = []
 
+    async def hold(self, db: Database, count: int) -> None:
+        """Fill two partitions, and read the rows."""
+        await fill(db, count, "a", "b")
+        for group in "ab":
+            self.rows[group] = (await self.inner.tables.query("Items", RowQuery(Bounds.only(group)))).rows
+
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         group, start = query.partition.lower or "", int(continuation or 0)
         rows = self.rows[group]
@@ -272,9 +278,7 @@ class Turns(Between):
 async def test_a_request_goes_on_without_waiting_for_the_work_of_others() -> None:
     """Of answers that come in one turn, each is followed by the next request before another is looked at."""
     async with Database(backend := Turns()) as db:
-        await fill(db, 5, "a", "b")
-        for group in ("a", "b"):
-            backend.rows[group] = (await backend.inner.tables.query("Items", RowQuery(Bounds.only(group)))).rows
+        await backend.hold(db, 5)
         found = await of_parts(db, "ab").unordered().all()
 
     assert sorted(names(found)) == [f"{group}{n}" for group in ("a", "b") for n in range(5)]
@@ -293,9 +297,7 @@ async def test_pages_that_came_before_an_error_are_given() -> None:
             return await super().query(table, query, limit, continuation)
 
     async with Database(backend := Broken()) as db:
-        await fill(db, 6, "a", "b")
-        for group in ("a", "b"):
-            backend.rows[group] = (await backend.inner.tables.query("Items", RowQuery(Bounds.only(group)))).rows
+        await backend.hold(db, 6)
         backend.rows["a"] = backend.rows["a"][:3]
         given: list[Item] = []
         with pytest.raises(TableOrmError, match="Broken"):
@@ -372,7 +374,7 @@ async def test_counting_to_a_limit_leaves_nothing_behind(gated: Gated, parts: Da
 async def test_a_stream_is_used_once_and_in_its_block(db: Database) -> None:
     """Another use is rejected, and says what to do."""
     await fill(db, 1, "a")
-    stream = db.select(Item).where(Item.group == "a").stream()
+    stream = of_parts(db, "a").stream()
     with pytest.raises(ModelError, match="not open"):
         aiter(stream)
     async with stream:
@@ -387,7 +389,7 @@ async def test_too_many_rows_without_order_are_refused_by_name(monkeypatch: pyte
     monkeypatch.setattr(running, "_MOST_SORTED", 100)
     async with Database(Shuffled(50)) as db:
         await fill(db, 110, "a")
-        query = db.select(Item).where(Item.group == "a")
+        query = of_parts(db, "a")
         with pytest.raises(NotSupported, match=r"query of Item.*no order.*100 of.*\.unordered\(\)"):
             await query.first()
 
@@ -399,6 +401,6 @@ async def test_too_many_rows_without_order_are_refused_by_name(monkeypatch: pyte
 async def test_a_closed_database_refuses() -> None:
     """Also a query that was made before."""
     async with connect("local::memory:") as db:
-        query = db.select(Item).where(Item.group == "a")
+        query = of_parts(db, "a")
     with pytest.raises(NotSupported, match="the database is closed"):
         await query.all()

@@ -275,14 +275,20 @@ async def test_spread_queries_in_a_union() -> None:
         assert sorted(ids(found)) == sorted(ids([*first, *second]))
 
 
+def test_what_each_bucket_says_is_evaluated_once(db: Database) -> None:
+    """Where one request reads them all."""
+    query = db.select(Sample).where((Sample.size == 1) | (Sample.site == "north")).allow_scan()
+    assert str(query.explain()).count("Sample.site == 'north'") == 2
+
+
 async def test_no_more_requests_than_the_query_allows() -> None:
-    """Every bucket has its turn."""
+    """Every bucket has its turn, also where a union allows more."""
     store = Busy()
     async with Database(store) as db:
         await fill(db, samples(40))
-        store.most = 0
-        assert len(await north(db).concurrency(4).all()) == 40
-        assert store.most == 4
+        for query in (north(db).concurrency(4), db.union(north(db).concurrency(4)).concurrency(16)):
+            store.most = 0
+            assert (len(await query.all()), store.most) == (40, 4)
 
 
 async def test_nothing_runs_on_when_a_query_is_left() -> None:

@@ -80,6 +80,11 @@ def entity(partition: str, row_key: str, kind: str = "Employee", **members: Any)
     )
 
 
+async def plant(db: Database, **entries: object) -> None:
+    """Write an employee whose manifest has some entries."""
+    await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps(entries)))
+
+
 def decision(partition: str, works: list[dict[str, Any]], row_key: str = "~o_aaaaaaaaaaaa") -> Operation:
     """Return the write of a decision row as the forger wants it."""
     text = json.dumps({"format": 1, "works": works})
@@ -147,7 +152,7 @@ async def test_a_decision_row_adds_to_lists_of_its_model_alone(
     if existed:
         await db.insert(Right(user="mallory", right="admin~", by="the owner"))
     place = {"in": ["mallory", "admin", "Rights", kind]}
-    await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
+    await plant(db, in_city=place)
     task = {"kind": "Employee", "row": "empid_000001", "entries": {"in_city": [place]}}
     await db.store.write("Current", decision("Evil", [task]))
     before = await rows_of(db, "Rights")
@@ -173,9 +178,8 @@ async def test_a_list_that_is_divided_for_ever_is_refused(db: Database) -> None:
         {"PartitionKey": "Evil", "RowKey": "x~" + bits_of(member, n), "EntityType": "Employee#in_city", "Divided": True}
         for n in range(100)
     ]
-    for start in range(0, len(rows), 100):
-        await db.store.transact("Current", [Operation(Verb.INSERT, row) for row in rows[start : start + 100]])
-    await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
+    await db.store.transact("Current", [Operation(Verb.INSERT, row) for row in rows])
+    await plant(db, in_city=place)
     employee = await db.get(Employee, department="Evil", id=1)
     employee.name = "changed"
     before = db.stats.requests
@@ -238,7 +242,7 @@ async def test_a_decision_row_starts_workflows_of_its_table_alone(db: Database) 
 async def test_an_entry_of_another_form_ends_no_audit(db: Database, name: str, entry: object) -> None:
     """An audit reports a manifest that has an entry of another form under the name of a declaration, and goes on."""
     for repair in (False, True):
-        await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({name: entry})))
+        await plant(db, **{name: entry})
         report = await db.audit(Employee, repair=repair)
         assert report.findings or name == "nope"
 

@@ -46,10 +46,13 @@ from tableorm_migrations.rekey import phases
 from tests import rekeys
 from tests.databases import memory_database
 from tests.faults import FaultyStore
+from tests.migrations.test_rekey_online import known_at_once
 from tests.rows import merge_row, put_row, replace_row
 from tests.security.world import write_row
 from tests.torture import every
 from tests.unfinished_moves import FORWARD, TENTATIVE, database_on, move_half
+
+__all__ = ["known_at_once"]
 
 SHOPS = ("a", "b", "evil")
 
@@ -91,12 +94,6 @@ OTHERS = [
     [EVIL_OLD.table, EVIL_OLD.partition_key, EVIL_OLD.row_key],
     [EVIL_NEW.table, EVIL_NEW.partition_key, EVIL_NEW.row_key],
 ]
-
-
-@pytest.fixture(autouse=True)
-def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every program of these tests is one, and so knows each phase at once."""
-    monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from tableorm import (
     Index,
     InvalidInput,
     KeyRing,
+    LimitExceeded,
     Mapped,
     ModelError,
     NotSupported,
@@ -436,6 +437,20 @@ class Blobless:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
+
+
+async def test_the_other_fields_are_measured_before_the_row_is_sent(db: Database) -> None:
+    """So that the error names the field, as without a blob."""
+
+    class Noted(Entity, table="Photos", partition_key="{note}", row_key="noted"):
+        note: Mapped[str] = field(default="a")
+        text: Mapped[str]
+        photo: Mapped[Blob]
+
+    with db.observe() as seen, pytest.raises(LimitExceeded) as caught:
+        await db.insert(Noted(text="n" * 40_000, photo=Blob(b"1")))
+    assert (caught.value.model, caught.value.field) == ("Noted", "text")
+    assert "transaction" not in operations(seen)
 
 
 async def test_a_rekey_takes_no_blobs_along(db: Database) -> None:

@@ -121,6 +121,8 @@ async def test_slots_are_conditions_and_projections(db: Database) -> None:
     assert (traffic.sent[9], traffic.sent[11], repr(traffic.sent)) == (200, 0, "<24 slots {9: 200}>")
     with pytest.raises(NotLoaded, match=r"Traffic\.sent\[10\]: this slot was not loaded"):
         _ = traffic.sent[10]
+    with pytest.raises(NotLoaded):
+        _ = traffic.sent == [0] * 24
     with pytest.raises(NotLoaded, match="note"):
         await db.replace(traffic)
     traffic.note = "n"

@@ -112,6 +112,14 @@ async def test_calls_that_come_together_send_few_requests(tallies: Database) -> 
     assert (await tallies.audit(Tally)).found == 0
 
 
+async def test_large_rows_with_indexes_are_written_together(tallies: Database) -> None:
+    """Where a transaction surely has room for what one call and its entries are."""
+    await tallies.modify(KEY, lambda tally: setattr(tally, "tags", ["x" * 20_000]))
+    before = tallies.stats.requests
+    await asyncio.gather(*(tallies.modify(KEY, one_more) for _ in range(100)))
+    assert tallies.stats.requests - before <= 20
+
+
 async def test_each_result_is_an_entity_of_its_own(tallies: Database) -> None:
     """What is assigned to one, or done to a value of one, does not show in another."""
     tags: list[str] = ["first"]

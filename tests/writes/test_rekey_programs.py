@@ -147,29 +147,22 @@ async def write(
         verb = random.choice(verbs)
         made = make(model, id_, tag)
         try:
-            if verb == "change":
-                seen = list[str]()
+            if verb in ("change", "save"):
 
-                def add(entity: object, tag: str = tag, seen: list[str] = seen) -> None:
-                    seen.append(getattr(entity, "text"))  # noqa: B009
-                    entity.text += f"+{tag}"  # type: ignore[attr-defined]
+                def add(entity: Any, tag: str = tag) -> None:
+                    entity.text += f"+{tag}"
 
+                entity: Any = None if verb == "change" else await db.get(model, **key(model, id_))
                 try:
-                    await db.modify(model, add, **key(model, id_))
+                    if entity is None:
+                        entity = await db.modify(model, add, **key(model, id_))
+                    else:
+                        add(entity)
+                        await db.save(entity)
                 except OutcomeUnknown:
                     ledger.maybe.add(tag)
                 else:
-                    ledger.added.append((id_, seen[-1].partition(">")[0], tag))
-            elif verb == "save":
-                entity = await db.get(model, **key(model, id_))
-                head = entity.__dict__["text"].partition(">")[0]
-                entity.__dict__["text"] += f"+{tag}"
-                try:
-                    await db.save(entity)
-                except OutcomeUnknown:
-                    ledger.maybe.add(tag)
-                else:
-                    ledger.added.append((id_, head, tag))
+                    ledger.added.append((id_, entity.text.partition(">")[0], tag))
             elif verb == "insert":
                 await db.insert(made)
                 ledger.born[id_] += 1

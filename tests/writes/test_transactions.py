@@ -68,7 +68,7 @@ async def test_what_one_operation_cannot_do_is_refused(
             for step in steps:
                 match step:
                     case "force":
-                        tx.delete(Thing.key(name="a"), if_match="*")
+                        tx.delete(THING, if_match="*")
                     case "stale":
                         tx.delete(thing, if_match=stale)
                     case _:
@@ -152,7 +152,7 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
         elif way == "delete":
             tx.delete(stale)
         else:
-            tx.delete(Thing.key(name="a"), if_match=stale.etag)
+            tx.delete(THING, if_match=stale.etag)
 
     with pytest.raises(TransactionFailed, match=r"Thing \('g', 'a'\).* in the function, .*tx.get") as caught:
         await things.run_transaction(write)
@@ -162,7 +162,7 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
         caught.value.__cause__.code,
         "save" if way == "save" else "delete",
     )
-    assert caught.value.entity == (Thing.key(name="a") if way == "if_match" else stale)
+    assert caught.value.entity == (THING if way == "if_match" else stale)
 
 
 async def test_an_entity_from_outside_that_the_function_reads_anew_is_written(things: Database) -> None:

@@ -111,7 +111,9 @@ class RekeyPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a dictionary of plain values, for JSON."""
-        return {**msgspec.to_builtins(self), "complete": self.complete, "requests": self.requests}
+        steps = [attrs.asdict(each) for each in self.steps]
+        own = attrs.asdict(self, recurse=False) | {"steps": steps, "problems": [*self.problems]}
+        return {**own, "complete": self.complete, "requests": self.requests}
 
     def __str__(self) -> str:
         about = "" if self.exact else "about "

@@ -268,6 +268,13 @@ class IndexMaintainer(EntryMaintainer[IndexSchema]):
         self.may_refuse = rows.unique
         fields = rows.primary.fields
         self._keyed = frozenset(each.property for name in template.fields for each in fields[name].members)
+        # How a key is made of plain text; None if it has fields of the entity's own key, which are no properties.
+        self._text: str | None = None
+        if rows.unique and rows.each is None and all(fields[name].stored for name in template.fields):
+            self._text = "".join(
+                each.literal.replace("%", "%%") if each.field is None else f"%({fields[each.field].member.property})s"
+                for each in template.parts
+            )
 
     # What is declared
 
@@ -317,8 +324,27 @@ class IndexMaintainer(EntryMaintainer[IndexSchema]):
         return self.rows.entry_row(values, row, entry.entry_keys[0]) if type(entry) is self.entry_type else None
 
     def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
-        """Write the entries that come, or all if what they hold changes; delete those that go."""
-        return self._derive(before, source, checked=False)
+        """Write the entry if what it holds changes; delete the entry at another key."""
+        rows, write = self.rows, source.write
+        address = rows.address(source.values)
+        old = before.local_key if before is not None else None
+        effects: list[Effect] = []
+        if address is not None and (address != old or rows.concerns(source.changed)):
+            row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)
+            canonical, existed = write.operation.canonical, address == old
+            reads = existed and not (self._is_told(source) or is_proven(IndexEntry(address), write))
+            effects.append(
+                IndexEntryEffect(rows, address, write, existed, row, source.values, reads=reads, canonical=canonical)
+            )
+        if old is not None and old != address:
+            row = write.origin.stored_row or {}
+            # Most keys are plain text, which is compared without decoding the row.
+            told = self._text is not None and self._keyed <= row.keys() and self._text % row == old
+            reads = not told and not is_proven(IndexEntry(old), write)
+            effects.append(IndexEntryEffect(rows, old, write, existed=True, reads=reads))
+        if address == old:
+            return before, effects
+        return None if address is None else IndexEntry(address), effects
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
         """Write all entries, after reading those that the manifest names; delete what it names wrongly."""
@@ -393,6 +419,10 @@ class EachIndexMaintainer(IndexMaintainer):
         """Return how many entries an entity with these fields has, or how many it may have if they are not known."""
         # What has no room is sent in parts.
         return _USUAL if values is None else len(values.get(str(self._template.each)) or ())
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> EntryAndEffects:
+        """Write the entries of elements that came, or all if what they hold changes; delete those of others."""
+        return self._derive(before, source, checked=False)
 
     def _entry_of(self, due: Mapping[str, Any]) -> ManifestEntry | None:
         return EachEntry(tuple(due)) if due else None

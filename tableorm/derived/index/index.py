@@ -45,8 +45,8 @@ class Index(Derivation):
         table: The name of the entries' table; None for that of the model.
         consistency: "eventual" for entries in other partitions or another table; None otherwise.
         unique: Whether no two entities of a partition can have the same entry; the second one raises
-            `UniqueViolation`. With a `partition_key` or `table`, this holds across all
-            partitions of the model.
+            `UniqueViolation`. With a `partition_key` or `table`, this holds across all partitions of the model, or
+            among entities with the same fields in `partition_key`.
         include: The fields that entries hold: "all" except maintained fields; a list of fields; or "keys", so that the
             entity is read after its entry. None stands for "all", and for "keys" if nothing else is possible: in a
             unique index with `consistency="eventual"`.

@@ -394,16 +394,23 @@ class IndexSchema(EntrySchema):
                 f"add {{{missing[0]}}} to it, or unique=True if there can be but one"
             )
 
-    def addresses(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def address(self, values: Mapping[str, Any]) -> str | None:
         """
-        Return the RowKeys of the entries of an entity, in order, each with its element of the list if there is one for
-        each.
+        Return the RowKey of the entry of an entity; None if it has none.
 
         Args:
-            values: The fields of the entity, in full.
+            values: Its fields, in full.
 
         Raises:
             TemplateError: A value does not fit the template.
+        """
+        assert self.row is not None
+        return self.row.format(values) if self.has_entry(values) else None
+
+    def addresses(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Return the RowKeys of the entries of an entity, in order, each with its element of the list if there is one for
+        each. The arguments and errors are those of `address`.
         """
         assert self.row is not None
         if not self.has_entry(values):

@@ -317,7 +317,9 @@ class Alternatives:
         )
 
     def _any_of(self, parts: list[tuple[_Disjunct, Values]]) -> Residual:
-        sides = [Residual(disjunct.choice(), values) for disjunct, values in parts]
+        # Each bucket of a spread key has an alternative of its own, which says the same.
+        different = {(id(disjunct), id(values)): (disjunct, values) for disjunct, values in parts}.values()
+        sides = [Residual(disjunct.choice(), values) for disjunct, values in different]
         return Residual(DisjunctionPredicate(sides), ())
 
 
@@ -367,8 +369,6 @@ def _says_of_keys(target: QueryTarget, term: Expression) -> bool:
 
 
 def _is_on_key(target: QueryTarget, term: Comparison | Membership) -> bool:
-    if id(term.field) in target.own_fields:
-        return id(term.field) in target.key_fields
     owners = [schema for schema in target.schemas if has_field(schema, term.field)] or [schema_of(term.field.model)]
     return any(term.field.name in owner.key_names for owner in owners)
 

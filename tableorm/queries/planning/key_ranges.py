@@ -100,14 +100,12 @@ class _TemplateRule:
         foreign: Whether the template is of another kind, so that a range can hold keys that it does not write: only a
             point is sure to hold what the conditions say.
         implied: The terms, by index, that hold for every key inside.
-        fixed: The match, if it does not depend on values.
     """
 
     constraint: KeyConstraint
     at: tuple[int, ...]
     foreign: bool
     implied: frozenset[int]
-    fixed: KeyMatch | None = attrs.field(eq=False)
 
     @classmethod
     def of(cls, template: Template, conditions: Sequence[tuple[int, Comparison]], *, foreign: bool) -> "_TemplateRule":
@@ -127,18 +125,14 @@ class _TemplateRule:
     def _make(
         cls, constraint: KeyConstraint, relevant: Sequence[tuple[int, Comparison]], *, foreign: bool
     ) -> "_TemplateRule":
-        implied = frozenset(relevant[at][0] for at in constraint.exact)
         return cls(
             constraint=constraint,
             at=tuple(parameter_of(term).at for _, term in relevant),
             foreign=foreign,
-            implied=implied,
-            fixed=None if constraint.fixed is None else KeyMatch(constraint.fixed, implied),
+            implied=frozenset(relevant[at][0] for at in constraint.exact),
         )
 
     def match(self, values: Values) -> KeyMatch | None:
-        if self.fixed is not None:
-            return self.fixed
         bounds, _ = self.constraint.bounds(values, self.at)
         if bounds is None:
             return None

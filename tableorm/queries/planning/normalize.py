@@ -224,10 +224,6 @@ def one_property(target: QueryTarget, term: FieldTerm) -> Member | None:
     differ.
     """
     field = term.field.name
-    if id(term.field) in target.own_fields:
-        schema = target.schemas[0]
-        member = schema.by_path[field]
-        return None if field in schema.key_holders or member.property in schema.unasked else member
     first: Member | None = None
     for owners in owners_of(target, term).values():
         for schema in owners:

@@ -269,12 +269,7 @@ def _compare_int32(name: str, op: Op, value: float) -> list[Filter]:
     return [Compare(name, Op.GE, Constant(Edm.INT32, max(INT32_MIN, least)))] if least <= INT32_MAX else []
 
 
-_AS_IT_IS: dict[type, Edm] = {str: Edm.STRING, float: Edm.DOUBLE, bool: Edm.BOOLEAN}
-
-
 def _constant(value: Any, kind: Edm) -> Constant:
-    if _AS_IT_IS.get(value.__class__) is kind:  # as below, for the commonest
-        return Constant(kind, value)
     if isinstance(value, enum.Enum):
         value = value.value
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):

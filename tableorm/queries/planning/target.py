@@ -31,8 +31,8 @@ class QueryTarget:
         partition_keys: The PartitionKeys that rows of these kinds can have.
         row_keys: The RowKeys that rows of these kinds can have.
         single: The one concrete model; None if there are several, or bags come too.
-        own_fields: The fields of a single kind, by the identity of the expressions that stand for them on its class.
-        key_fields: Those of them that the keys hold.
+        key_fields: The fields of a single kind that its keys hold, by the identity of the expressions that stand for
+            them on its class.
         primaries: The target of the rows that these index entries belong to; None for primary rows.
         fetches_primaries: Whether rows are index entries of which the primary of each is fetched.
         undecided: The indexes whose entries these are, as far as the store says whether they are complete.
@@ -50,13 +50,11 @@ class QueryTarget:
         self.partition_keys = _keys_of(kinds, [schema.partition for schema in kinds.schemas])
         self.row_keys = _keys_of(kinds, [schema.row for schema in kinds.schemas])
         single = self.single = self.schemas[0] if len(self.schemas) == 1 and not self.bags else None
-        self.own_fields: dict[int, str] = {}
         self.key_fields: dict[int, str] = {}
-        if single is not None:
-            self.own_fields = {id(getattr(single.model, name)): name for name in single.fields}
-            self.key_fields = {key: name for key, name in self.own_fields.items() if name in single.key_names}
         self.indexes: Sequence[DerivedSchema] = ()
         if single is not None:
+            names = [name for name in single.fields if name in single.key_names]
+            self.key_fields = {id(getattr(single.model, name)): name for name in names}
             derived = single.derived.values()
             self.indexes = tuple([each for each in derived if each.row_schema is not None and not each.deferred])
         primaries = tuple([schema.primary for schema in self.schemas if schema.primary is not None])

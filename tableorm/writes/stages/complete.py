@@ -13,7 +13,7 @@ from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKin
 from ...models.entity import Entity
 from ...models.kinds import KindSet, describe_kind
 from ...models.manifest import PlacedEntry
-from ...models.marker_rows import is_marker, mark_of, stays
+from ...models.marker_rows import is_marker
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.schema import Schema
 from ...models.state import state_of
@@ -21,6 +21,7 @@ from ...models.upgrades import stored_version
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, row_keys
+from ..move import refuse_marker
 from ..patch import Expects, Extent, Known, Patch
 from ..plan import UPSERTS, Change, Mode
 from ..rows import changes, content
@@ -43,7 +44,7 @@ def complete(change: Change, row: Row | None) -> Change:
     """
     schema = change.schema
     if row is not None and schema is not None and is_marker(row):
-        _refuse_marker(change, row)
+        refuse_marker(change, row)
     if row is None:
         if change.mode not in UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
@@ -81,30 +82,6 @@ def complete(change: Change, row: Row | None) -> Change:
         patch = structs.replace(patch, expects=Expects.PRESENT)
     stored = Known(row, proof=etag, upgraded=upgraded)
     return structs.replace(change, mode=mode, patch=patch, stored=stored, if_match=etag)
-
-
-def _refuse_marker(change: Change, row: Row) -> NoReturn:
-    """
-    Refuse a change of the entity of a key that has a marker row.
-
-    Raises:
-        EntityExists: The change is an upsert, which could insert an entity there.
-        EntityNotFound: It is another change.
-    """
-    if change.mode in UPSERTS:
-        raise marker_error(change, row)
-    mark = mark_of(row)
-    if mark is not None and mark.state.has_left:
-        raise EntityNotFound(f"{change}: the entity was moved to {mark.other}", Code.RESOURCE_NOT_FOUND)
-    raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
-
-
-def marker_error(change: Change, row: Row) -> EntityExists:
-    """Return the error of a write that would insert an entity where there is a marker row."""
-    problem = "an entity is being moved to or from that key; try again when the move has ended"
-    if stays(row):
-        problem += "; if no re-key of the table is under way, delete the row, which is no entity"
-    return EntityExists(f"{change}: {problem}", Code.ENTITY_EXISTS, change.subject)
 
 
 def _is_older(change: Change, schema: Schema, row: Row) -> bool:

@@ -86,7 +86,7 @@ async def test_what_is_read_late_is_written_once(db: Database) -> None:
     with pytest.raises(NotSupported, match=r"tx\.modify"):
         async with db.transaction() as tx:
             tx.upsert(employee(1))
-            tx.delete(Employee.key(department="Sales", id=1), if_match="*")
+            tx.delete(EMPLOYEE, if_match="*")
     with pytest.raises(NotSupported, match="read it before"):
         async with db.transaction() as tx:
             tx.upsert(employee(1))
