@@ -38,11 +38,22 @@ WRITES: dict[str, Call] = {
     "create table": lambda store: store.create_table("Table1"),
     "delete table": lambda store: store.delete_table("Table1"),
 }
+BESIDE: dict[str, Callable[[Any], Awaitable[object]]] = {
+    "queue": lambda backend: backend.queues.put("queue1", b"x"),
+    "blob": lambda backend: backend.blobs.put("box", "name", b"x"),
+    "delete blob": lambda backend: backend.blobs.delete("box", "name"),
+}
+"""Writes to queues and blobs."""
+
 GOOD = {"get": row_answer(), "query": page_answer(), "list": page_answer(), "transaction": batch_answer(NO_CONTENT)}
 
 
 def get_row(backend: AzureBackend) -> Awaitable[Row]:
     return backend.tables.get("Table1", "p", "r")
+
+
+def write(backend: AzureBackend, name: str) -> Awaitable[object]:
+    return BESIDE[name](backend) if name in BESIDE else WRITES[name](backend.tables)
 
 
 def good(name: str) -> Answer:
@@ -92,16 +103,29 @@ async def test_a_transaction_that_failed_otherwise_is_sent_once(stub: Stub, part
     ],
     ids=["500", "timeout", "retry-after", "502", "503", "504", "cut"],
 )
-@pytest.mark.parametrize("name", list(WRITES))
+@pytest.mark.parametrize("name", [*WRITES, *BESIDE])
 async def test_writes_in_doubt_are_sent_once(stub: Stub, name: str, answer: Answer) -> None:
-    """A write that may have happened is never repeated here, whatever azure-core would do; the fault says so."""
-    stub.answers = [answer, good(name)]
+    """
+    A write that may have happened is never repeated here, whatever the SDK, azure-core and aiohttp would do; the fault
+    says so.
+    """
+    stub.answers = [row_answer(), answer, good(name)]
     async with stub.backend() as backend:
-        fault = await refusal(WRITES[name](backend.tables))
+        await get_row(backend)  # aiohttp repeats on connections that were used before
+        fault = await refusal(write(backend, name))
 
     assert fault.doubt
     assert answer.status or f"the connection to 127.0.0.1:{stub.port} broke: Server disconnected" in fault.message
-    assert len(stub.requests) == 1
+    assert len(stub.requests) == 2
+
+
+@pytest.mark.parametrize("name", BESIDE)
+async def test_writes_beside_tables_that_were_throttled_are_repeated(stub: Stub, name: str) -> None:
+    """They were rejected unread."""
+    stub.answers = [error_answer(503, "ServerBusy"), error_answer(404, "BlobNotFound")]
+    async with stub.backend() as backend:
+        await refusal(write(backend, name))
+        assert (backend.traffic.retries, backend.traffic.throttled) == (1, 1)
 
 
 @pytest.mark.parametrize("name", list(WRITES))
@@ -127,7 +151,7 @@ async def test_a_blob_that_stops_coming(stub: Stub) -> None:
         "x-ms-blob-type": "BlockBlob",
     }
     stub.answers = [Answer(206, head, b"half", missing=5)]
-    async with stub.backend(timeout=0.1, blobs=stub.url, retry=RetryPolicy(attempts=2, base=0.0)) as backend:
+    async with stub.backend(timeout=0.1, retry=RetryPolicy(attempts=2, base=0.0)) as backend:
         assert backend.blobs is not None
         fault = await refusal(backend.blobs.read("box", "name"))
 
