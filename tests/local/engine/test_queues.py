@@ -15,6 +15,7 @@ from tableorm_local.engine import Engine
 from tableorm_local.engine.queues import Queues
 from tests.local.engine.conftest import Child
 from tests.local.engine.rows import count_rows
+from tests.local.engine.test_processes import hold
 from tests.local.engine.turns import Turns
 
 
@@ -102,9 +103,7 @@ async def test_who_finds_nothing_lets_others_work(queues: Queues) -> None:
 
 async def test_who_finds_nothing_holds_up_nobody(queues: Queues, path: Path, child: Child) -> None:
     """Taking from an empty queue needs no turn among the writers: it goes on while another process holds the lock."""
-    holder = child("hold", path)
-    assert holder.stdout is not None
-    assert holder.stdout.readline().strip() == "held"
+    hold(child, path)
 
     assert await queues.take("shared") == []
     assert await queues.peek("shared") == []
