@@ -23,6 +23,11 @@ from tableorm.cli import main
 COMMAND = str(Path(sys.executable).with_name("tableorm"))
 """The command as a program."""
 
+posix_only = pytest.mark.skipif(
+    sys.platform == "win32", reason="capability: Windows has other pipes, signals and terminals"
+)
+"""Of tests of what Windows has otherwise."""
+
 T = TypeVar("T")
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from tableorm.outbox.bell import OUTBOX, ring
 from tableorm.outbox.decision import Decision, Work, note_failure
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.stores import Row
-from tests.commandline import COMMAND, in_database, insert_all
+from tests.commandline import COMMAND, in_database, insert_all, posix_only
 from tests.commandline import run_command as tableorm
 from tests.rows import insert_row, merge_row
 
@@ -204,7 +203,7 @@ def test_a_worker_empties_the_queue(url: str) -> None:
 
 
 @pytest.mark.one_of(2)
-@pytest.mark.skipif(sys.platform == "win32", reason="event loops know no signals there")
+@posix_only
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_stops_at_a_signal(url: str, number: signal.Signals) -> None:
     """A worker that is terminated or interrupted finishes what it has begun, and ends with status 0."""

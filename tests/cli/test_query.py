@@ -21,7 +21,7 @@ from tableorm import EncodeError, Entity, Expression, Index, Key, Mapped, ModelE
 from tableorm.cli import main
 from tableorm.cli.conditions import parse_where
 from tableorm.cli.tabular import format_table
-from tests.commandline import insert_all, show_on_terminal
+from tests.commandline import insert_all, posix_only, show_on_terminal
 from tests.commandline import run_command as tableorm
 
 
@@ -347,7 +347,7 @@ def test_narrow_terminals(
     assert max(map(len, text.splitlines())) <= 20
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+@posix_only
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize("plain", [False, True])
 def test_colours(url: str, plain: bool) -> None:

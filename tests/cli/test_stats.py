@@ -4,13 +4,12 @@ The command `tableorm stats`: tables, as text and as JSON, and what is printed o
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from tableorm import Database
-from tests.commandline import in_database, run_command, show_on_terminal
+from tests.commandline import in_database, posix_only, run_command, show_on_terminal
 from tests.rows import insert_row
 
 
@@ -75,7 +74,7 @@ def test_json_and_costs(url: str) -> None:
     assert "cost" not in without
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no pseudo-terminals of this kind")
+@posix_only
 @pytest.mark.parametrize("columns", [40, 80])
 def test_a_terminal(tmp_path: Path, columns: int) -> None:
     """A terminal gets bold titles and bars; a narrow one has no line that is wider than it."""

@@ -36,8 +36,9 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Bounds, RowPage, RowQuery
+from tableorm.stores import RowPage
 from tableorm.stores.layers import StoreLayer, StoreRequest
+from tableorm.testing.contract.base import everything
 from tests.databases import database_fixture
 from tests.faults import before_requests
 from tests.rows import merge_row
@@ -483,9 +484,6 @@ async def test_the_key_of_a_base_deletes_as_the_class_of_its_row_does(db: Databa
     assert left == ["debt_3_1", "place_3", "place_6", "ware_tea_3"]
 
 
-EVERYTHING = RowQuery(Bounds(), Bounds())
-
-
 class Watched(StoreLayer):
     """Looks for orphans after each request that writes."""
 
@@ -495,9 +493,7 @@ class Watched(StoreLayer):
             return await super().send(request)
         finally:
             if request.operations:
-                store = self.below
-                page = await store.query("Files", EVERYTHING, 1000)
-                names = {row["RowKey"] for row in page.rows}
+                names = {row["RowKey"] for row in await everything(self.below, "Files")}
                 files = {name.split("_")[1] for name in names if name.startswith("file_")}
                 assert {f"folder_{name}" for name in files} <= names
 
