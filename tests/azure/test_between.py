@@ -118,7 +118,8 @@ async def test_a_policy_that_calls_the_next_one(azurite: Azurite) -> None:
     """One object serves requests of every service at the same time, and each goes its own way and is signed for it."""
     call, attempt = Passing(), Passing()
     options: dict[str, Any] = {"per_call_policies": [call], "per_retry_policies": [attempt]}
-    async with AzureBackend.from_url(azurite.connection_string, timeout=30.0, options=options) as backend:
+    backend: Any = AzureBackend.from_url(azurite.connection_string, timeout=30.0, options=options)
+    async with backend:
         calls: list[Awaitable[object]] = []
         for _ in range(5):
             calls += [backend.tables.list_tables(), backend.queues.list_queues("none-")]

@@ -55,7 +55,7 @@ class OddRow(Entity, table="OddValues", partition_key="{p}", row_key="{r}", abst
 
 def odd_model(kind: Any) -> Any:
     class Odd(OddRow, kind=None):
-        odd: Mapped[kind | None] = field(default=None)
+        odd: Mapped[kind | None] = field(default=None)  # pyright: ignore[reportInvalidTypeForm]
 
     return Odd
 

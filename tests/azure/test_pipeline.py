@@ -7,7 +7,7 @@ import gc
 import logging
 import socket
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Self
 
 import pytest
@@ -48,7 +48,7 @@ BESIDE: dict[str, Callable[[Any], Awaitable[object]]] = {
 GOOD = {"get": row_answer(), "query": page_answer(), "list": page_answer(), "transaction": batch_answer(NO_CONTENT)}
 
 
-def get_row(backend: AzureBackend) -> Awaitable[Row]:
+def get_row(backend: AzureBackend) -> Coroutine[Any, Any, Row]:
     return backend.tables.get("Table1", "p", "r")
 
 
