@@ -20,13 +20,13 @@ from azure.data.tables.aio import TableServiceClient
 
 from tableorm import connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
-from tests.commandline import run_command
+from tests.commandline import posix_only, run_command
 from tests.local.server.client import KEYS, Api, make_certificate
 from tests.local.server.test_keys import HOUR, Item
 
 COMMAND = [sys.executable, "-m", "tableorm.cli", "serve"]
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such signals")
+pytestmark = posix_only
 
 
 _POLL_SECONDS = 0.05
