@@ -88,7 +88,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     ),
     "the object of another index": (
         lambda: model({"one": (same := Index(row_key="x_{age}_{id}")), "two": same}),
-        ("Person.two", "the same object", "'one'", "another Index(...)"),
+        ("Person.two", "the same object", "'one'", "a separate Index(...)"),
     ),
     "no object": (
         lambda: model({"by_email": Index}),
@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     ),
     "a private name": (
         lambda: model({"_by_email": Index(row_key="email_{email}", unique=True)}),
-        ("Person._by_email", "not free"),
+        ("Person._by_email", "reserved; rename it"),
     ),
     "a kept field in a template": (
         lambda: model({"by_kept": Index(row_key="kept_{kept}_{id}", include="keys")}, keeps=True),
@@ -209,7 +209,7 @@ async def test_an_index_is_no_model(db: Database) -> None:
     """What takes a model and key fields says how to get at the entity instead."""
     await db.create_tables(Employee)
     by_email: Any = Employee.by_email
-    wanted = r"Employee\.by_email is not a model, but what Employee declares .*: read the entity by it first"
+    wanted = r"Employee\.by_email is not a model: read the entity with it first, .*, or give Employee with its"
     with pytest.raises(ModelError, match=wanted):
         await db.modify(by_email, lambda _: None, department="Sales", email="e1@x")
     with pytest.raises(ModelError, match=wanted):
@@ -337,9 +337,7 @@ async def test_a_condition_that_fails_names_the_index(db: Database) -> None:
 
     failing = model(by_email(unique=True, where=fails), name="Failing")
     await db.create_tables(failing)
-    asked = (
-        r"where= of the index Failing\.by_email raised ValueError\(7\) when it was asked about Failing\(group='g', id=7"
-    )
+    asked = r"where= of the index Failing\.by_email raised ValueError\(7\) for Failing\(group='g', id=7"
     with pytest.raises(ModelError, match=asked) as caught:
         await db.insert(failing(group="g", id=7, email="a"))
     assert isinstance(caught.value.__cause__, ValueError)

@@ -267,7 +267,7 @@ async def test_conditions_on_what_copies_lack(db: Database) -> None:
     assert [each.id for each in await by_name.all()] == [1, 3]
     assert await by_name.count() == 2
     assert [each.etag is not None for each in await by_name.limit(1).all()] == [True]
-    refused = r"copies of Employee\.by_age do not hold it; add the field to its include="
+    refused = r"entries of Employee\.by_age do not hold it; add the field to its include="
     for note in (Employee.note, AnyEmployee.note):
         with pytest.raises(ModelError, match=refused):
             await db.select(Employee.by_age).where(Employee.department == "Sales", note == "n").all()

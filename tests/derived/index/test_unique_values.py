@@ -186,7 +186,7 @@ async def test_readers(db: Database) -> None:
     assert (ann.name, ann.etag is not None) == ("Ann", True)
     found = await db.select(User.by_email).where(User.email == "ann@x").all()
     assert [user.name for user in found] == ["Ann"]
-    with pytest.raises(ModelError, match=r"verify\(False\) is rejected for User.by_email: its entries hold keys alone"):
+    with pytest.raises(ModelError, match=r"verify\(False\) is rejected for User.by_email: its entries hold only keys"):
         db.select(User.by_email).verify(False)
 
     stale: Row = {"EntityType": "User#by_email", "_of": '["UniqueUsers","a","user_001"]', "_v": "x" * 12}

@@ -107,7 +107,7 @@ async def test_links_count_among_the_bytes_of_a_page(api: Api, monkeypatch: pyte
         ("*/*", 200, ""),
         ("application/json", 200, ""),
         ("text/html, application/json;odata=fullmetadata", 200, ""),
-        ("application/atom+xml", 415, "MediaTypeNotSupported"),
+        ("application/atom+xml", 415, "AtomFormatNotSupported"),
         ("text/html", 415, "MediaTypeNotSupported"),
         ("application/json;odata=verbose", 415, "MediaTypeNotSupported"),
     ],
@@ -325,8 +325,8 @@ async def test_method_header(api: Api) -> None:
         assert reply.status == 400
         return reply.code
 
-    assert await refused("POST", "PUT") == "InvalidHeaderValue"
-    assert await refused("PUT", "MERGE") == "InvalidHeaderValue"
+    assert await refused("POST", "PUT") == "XMethodIncorrectValue"
+    assert await refused("PUT", "MERGE") == "XMethodNotUsingPost"
 
 
 async def test_content_types(api: Api) -> None:
@@ -338,7 +338,7 @@ async def test_content_types(api: Api) -> None:
     async def insert(kind: str) -> Reply:
         return await api("POST", "/Tab", b'{"PartitionKey":"p","RowKey":"r"}', Content_Type=kind)
 
-    assert (await insert("application/atom+xml")).code == "MediaTypeNotSupported"
+    assert (await insert("application/atom+xml")).code == "AtomFormatNotSupported"
     assert (await insert("text/plain")).code == "MediaTypeNotSupported"
     assert (await insert("application/json;odata=nometadata;charset=utf-8")).status == 201
 
