@@ -35,16 +35,22 @@ from tableorm_migrations import (
 )
 from tableorm_migrations.rekey import online, phases
 from tests.migrations.conftest import in_memory
-from tests.migrations.flights import DAY, Flight, TailFlight, expected_rows, fill, flights, rows_of
+from tests.migrations.flights import (
+    DAY,
+    Flight,
+    TailFlight,
+    expected_rows,
+    fill,
+    flights,
+    old_keys,
+    other_fields,
+    rows_of,
+)
 from tests.rows import delete_row, insert_row, merge_row, put_row, replace_row
 
 
 class Leg(Flight, table="OnlineLegs", tracked=True):
     pass
-
-
-def leg_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
-    return [{"origin": origin, **others} for origin in ("EWR", "JFK", "LGA")]
 
 
 class TailLeg(
@@ -53,20 +59,15 @@ class TailLeg(
     tracked=True,
     moved_from=MovedFrom(
         Leg,
-        to_new=lambda leg: TailLeg(
-            tail=leg.tail or "unknown", day=leg.day, number=leg.number, origin=leg.origin, seats=leg.seats
-        ),
-        to_old=lambda leg: Leg(
-            tail=None if leg.tail == "unknown" else leg.tail,
-            day=leg.day,
-            number=leg.number,
-            origin=leg.origin,
-            seats=leg.seats,
-        ),
-        old_keys=leg_keys,
+        to_new=lambda leg: TailLeg(**other_fields(leg)),
+        to_old=lambda leg: Leg(**other_fields(leg)),
+        old_keys=old_keys,
     ),
 ):
     pass
+
+
+TAIL_LEG = TailLeg.key(tail="N1", day=DAY, number=1)
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +151,7 @@ async def test_gates_and_phases_are_checked(db: Database) -> None:
 async def test_what_was_written_meanwhile(db: Database) -> None:
     """Entities that were changed, deleted and inserted through the newer model are no differences, and stay so."""
     await move_legs(db, 30)
-    leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
+    leg = await db.get(TAIL_LEG)
     leg.seats = 7
     await db.save(leg)
     await db.delete(await db.get(TailLeg, tail="N2", day=DAY, number=2))
@@ -269,7 +270,7 @@ async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database)
 async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way: str) -> None:
     """If a write without an ETag puts an entity at an older key again, each call says to delete one of the two."""
     await move_legs(db, 3)
-    leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
+    leg = await db.get(TAIL_LEG)
     leg.seats = 7
     await db.save(leg)
     keys = {"PartitionKey": "JFK", "RowKey": "2024-01-01_000001"}
@@ -294,7 +295,7 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
     if keep == "newer":
         await db.delete(await db.get(Leg, origin="JFK", day=DAY, number=1))
     else:
-        await db.delete(await db.get(TailLeg, tail="N1", day=DAY, number=1))
+        await db.delete(await db.get(TAIL_LEG))
     if way == "back":
         assert (await roll_back_move(db, TailLeg)).complete
         assert (await db.get(Leg, origin="JFK", day=DAY, number=1)).seats == (7 if keep == "newer" else 9)
@@ -302,7 +303,7 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
     assert (await run_move(db, TailLeg)).complete
     assert (await verify_move(db, TailLeg)).complete
     assert (await seal(db)).complete
-    assert (await db.get(TailLeg, tail="N1", day=DAY, number=1)).seats == (7 if keep == "newer" else 9)
+    assert (await db.get(TAIL_LEG)).seats == (7 if keep == "newer" else 9)
 
 
 class Tag(
