@@ -3,7 +3,7 @@ Limits of what clients send: as much as a limit allows is good, and one more is 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +13,10 @@ from tableorm_local.server import Limits, dispatch
 from tableorm_local.server.operations import policies, service_properties
 from tableorm_local.server.security.cors import CorsRule, answer_preflight, read_rules
 from tableorm_local.server.wire import multipart, options, xml
-from tableorm_local.server.wire.addressing import Kind, Place, Resource, place_of
+from tableorm_local.server.wire.addressing import place_of
 from tableorm_local.server.wire.bodies import read_entity, read_object
-from tableorm_local.server.wire.calls import Call
 from tests.local.server.client import finish
-
-
-def call_of(headers: Mapping[str, str] | None = None, **query: str) -> Call:
-    """A call with these headers and parameters of the query, whose names begin with `$`."""
-    place = Place(account="a", secondary=False, path="/", resource_path="/", root="")
-    named = {name if name == "timeout" else f"${name}": value for name, value in query.items()}
-    return Call(verb="GET", place=place, resource=Resource(Kind.SERVICE), options=named, headers=headers or {})
+from tests.local.server.test_wire import call_of
 
 
 def document(inside: str, root: str = "R") -> bytes:
